@@ -1,0 +1,1 @@
+"""What every room stands on: errors, clock, files, checksums, names and time arithmetic."""

@@ -1,0 +1,86 @@
+"""What time is it? Time is injected everywhere, so that a test can replay a run."""
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from holdfast.base.errors import InvalidArgument
+
+__all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "duration_ns", "from_ns", "instant_ns"]
+
+NS = 1_000_000_000
+
+Duration = int | float | timedelta
+"""A length of time as users write it: seconds, or a timedelta."""
+Instant = int | datetime
+"""A point in time as users write it: nanoseconds since 1970, or an aware datetime."""
+
+
+class Clock(Protocol):
+    """A source of time; `holdfast.testing.SimClock` is the other one."""
+
+    def time_ns(self) -> int:
+        """Nanoseconds since 1970 in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards, for intervals."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+    def wait(self, condition: threading.Condition, seconds: float) -> None:
+        """Let time pass until the held condition is notified, at the longest so many seconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock. The methods are the C functions themselves: one is called for every append."""
+
+    time_ns = staticmethod(time.time_ns)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+    def wait(self, condition: threading.Condition, seconds: float) -> None:
+        """Wait for the condition."""
+        condition.wait(seconds)
+
+
+def duration_ns(value: Duration, what: str) -> int:
+    """A duration in whole nanoseconds; `what` names the argument in the error."""
+    if isinstance(value, timedelta):
+        nanoseconds = _exact_ns(value)
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{what} must be seconds or a timedelta, not {type(value).__name__}")
+    else:
+        try:
+            nanoseconds = round(value * NS)
+        except (OverflowError, ValueError) as error:
+            raise InvalidArgument(f"{what} must be a finite number of seconds, not {value!r}") from error
+    if nanoseconds < 0:
+        raise InvalidArgument(f"{what} must not be negative, but is {value!r}")
+    return nanoseconds
+
+
+def instant_ns(value: Instant, what: str) -> int:
+    """A point in time in nanoseconds since 1970; `what` names the argument in the error."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument(f"{what} must be an aware datetime: {value!r} has no time zone")
+        return _exact_ns(value - datetime(1970, 1, 1, tzinfo=UTC))
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"{what} must be an aware datetime or integer nanoseconds, not {type(value).__name__}")
+    return value
+
+
+def _exact_ns(value: timedelta) -> int:
+    # total_seconds() is a float and would round points in time to about 0.2 us.
+    return (value.days * 86_400 + value.seconds) * NS + value.microseconds * 1_000
+
+
+def from_ns(value: int) -> datetime:
+    """The aware UTC datetime of a timestamp, to the microsecond that datetime can hold."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value // 1_000)

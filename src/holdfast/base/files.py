@@ -1,0 +1,312 @@
+"""How do bytes reach the disk? Every file operation of Holdfast goes through here, so that tests can make them fail."""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Protocol
+
+from holdfast.base.errors import Locked, storage_error
+
+__all__ = ["Buffer", "File", "Files", "Lock", "SystemFiles", "errors_as_ours", "read_file", "replace_file", "write_all"]
+
+Buffer = bytes | bytearray | memoryview
+Mode = Literal["r", "w", "x"]
+
+
+class File(Protocol):
+    """An open file, read and written at offsets."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def write(self, data: Buffer, offset: int) -> int:
+        """Write and say how many bytes were taken; like pwrite it may take fewer: see `write_all`."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disk itself."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        ...
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        ...
+
+    def map(self, size: int) -> memoryview:
+        """The first `size` bytes as read-only memory, without a copy."""
+        ...
+
+    def close(self) -> None:
+        """Let the file go; idempotent."""
+        ...
+
+
+class Lock(Protocol):
+    """A held lock on a store."""
+
+    def release(self) -> None:
+        """Let another process write; idempotent."""
+        ...
+
+
+class Files(Protocol):
+    """A file system; `holdfast.testing.SimFiles` is the other one."""
+
+    def open(self, path: Path, mode: Mode) -> File:
+        """Open for reading (`r`), for reading and writing (`w`), or create anew (`x`)."""
+        ...
+
+    def list(self, path: Path) -> list[str]:
+        """The sorted names in a folder; empty where there is no such folder."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or folder of that name."""
+        ...
+
+    def make_dirs(self, path: Path) -> None:
+        """Make a folder and those above it, each durable in the one that holds it."""
+        ...
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename over the target in one step."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Delete a file."""
+        ...
+
+    def remove_dir(self, path: Path) -> None:
+        """Delete an empty folder."""
+        ...
+
+    def sync_dir(self, path: Path) -> None:
+        """Return when the names in this folder are on the disk."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Take the lock of a store, or raise `Locked` with the holder's process id."""
+        ...
+
+    def is_locked(self, path: Path) -> bool:
+        """Whether some process holds the lock now."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """The room that is left where `path` lies."""
+        ...
+
+
+def write_all(file: File, data: Buffer, offset: int) -> None:
+    """Write every byte, however many calls it takes."""
+    view = memoryview(data)
+    while view:
+        taken = file.write(view, offset)
+        offset += taken
+        view = view[taken:]
+
+
+def read_file(files: Files, path: Path) -> bytes:
+    """The whole of a small file."""
+    with contextlib.closing(files.open(path, "r")) as file:
+        return file.read(file.size(), 0)
+
+
+def replace_file(files: Files, path: Path, data: bytes) -> None:
+    """Put a small file in place so that after any crash it is wholly the old one or wholly the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    if files.exists(temporary):  # left by a crash between the two steps below
+        files.remove(temporary)
+    with contextlib.closing(files.open(temporary, "x")) as file:
+        write_all(file, data, 0)
+        file.sync()
+    files.replace(temporary, path)
+    files.sync_dir(path.parent)
+
+
+@contextlib.contextmanager
+def errors_as_ours(doing: str, path: Path) -> Iterator[None]:
+    """Inside, an OSError becomes a `StorageError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, doing, path) from error
+
+
+if sys.platform == "darwin":  # pragma: no cover - fsync on macOS leaves the data in the drive's cache
+
+    def _sync(fd: int) -> None:
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+else:
+    _sync = os.fdatasync
+
+
+class SystemFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # a signal or a 2 GiB limit may cut a read short before the end of the file
+        while data and (missing := size - sum(map(len, parts))):
+            data = os.pread(self._fd, missing, offset + size - missing)
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, data: Buffer, offset: int) -> int:
+        return os.pwrite(self._fd, data, offset)
+
+    def sync(self) -> None:
+        _sync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def map(self, size: int) -> memoryview:
+        # The mapping lives as long as a view of it does; nothing needs to be closed by hand.
+        return memoryview(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ)) if size else memoryview(b"")
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class SystemLock:
+    """An flock on an open file: the kernel lets it go with the process, however that ends."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        _held.add(self)
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_held: weakref.WeakSet[SystemLock] = weakref.WeakSet()
+
+
+def _drop_locks_in_child() -> None:
+    # A forked child shares the parent's lock; were it to keep its copy open, the lock would outlive the parent.
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_drop_locks_in_child)
+
+_OPEN_FLAGS = {"r": os.O_RDONLY, "w": os.O_RDWR, "x": os.O_RDWR | os.O_CREAT | os.O_EXCL}
+_LOCK_TRIES = 20
+_LOCK_PAUSE_S = 0.005
+
+
+class SystemFiles:
+    """The operating system's files."""
+
+    def open(self, path: Path, mode: Mode) -> File:
+        return SystemFile(os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))
+
+    def list(self, path: Path) -> list[str]:
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def make_dirs(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        if path.parent != path:
+            self.make_dirs(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        self.sync_dir(path.parent)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_dir(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> Lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # A reader that asks `is_locked` holds a shared lock for an instant; that is not a second writer.
+            for attempt in range(_LOCK_TRIES):
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if attempt == _LOCK_TRIES - 1:
+                        raise self._locked(fd, path) from None
+                    time.sleep(_LOCK_PAUSE_S)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        return SystemLock(fd)
+
+    def _locked(self, fd: int, path: Path) -> Locked:
+        text = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        pid = int(text) if text.isdigit() else None
+        who = "this process" if pid == os.getpid() else f"process {pid}" if pid else "another process"
+        return Locked(
+            f"{str(path.parent)!r} is being written by {who}: close it there, or open with read_only=True", pid
+        )
+
+    def is_locked(self, path: Path) -> bool:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def free_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).free

@@ -1,0 +1,63 @@
+"""How does a user's name become a folder? Never as it is: escaped, so that no name is a path, and always reversible."""
+
+import hashlib
+import string
+
+from holdfast.base.errors import InvalidName
+
+__all__ = ["NAME_BYTES_MAX", "check_name", "folder_of", "name_of"]
+
+NAME_BYTES_MAX = 255
+"""The longest name in UTF-8 bytes: the same limit as AMQP's short strings."""
+
+_PLAIN = frozenset((string.ascii_letters + string.digits + "-_.").encode())
+_FOLDER_MAX = 180  # leaves room below the file system's 255 for suffixes
+_HASHED = "~"  # never produced by escaping, so it marks a folder whose name had to be shortened
+
+
+def check_name(name: str, what: str = "name") -> bytes:
+    """The name in UTF-8, or `InvalidName` with the reason."""
+    if not isinstance(name, str):
+        raise InvalidName(f"{what} must be a str, not {type(name).__name__}")
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"{what} {name[:40]!r} holds characters that UTF-8 cannot: {error.reason}") from error
+    if not raw:
+        raise InvalidName(f"{what} must not be empty")
+    if len(raw) > NAME_BYTES_MAX:
+        raise InvalidName(f"{what} is {len(raw)} bytes in UTF-8; the most is {NAME_BYTES_MAX}: {name[:20]!r}...")
+    return raw
+
+
+def folder_of(name: str, what: str = "name") -> str:
+    """A single, portable path component for the name; two names never share one."""
+    raw = check_name(name, what)
+    # A leading dot is escaped too: it keeps `.` and `..` from meaning anything and nothing hidden.
+    escaped = "".join(
+        chr(byte) if byte in _PLAIN and not (position == 0 and byte == 0x2E) else f"%{byte:02X}"
+        for position, byte in enumerate(raw)
+    )
+    if len(escaped) <= _FOLDER_MAX:
+        return escaped
+    # Cut before an escape, never inside one, so that the readable part stays readable.
+    kept = escaped[: _FOLDER_MAX - 33]
+    kept = kept[: kept.rfind("%")] if "%" in kept[-2:] else kept
+    return f"{kept}{_HASHED}{hashlib.blake2b(raw, digest_size=16).hexdigest()}"
+
+
+def name_of(folder: str) -> str | None:
+    """The name a folder was made from, or None where it was shortened or is not one of ours."""
+    if _HASHED in folder:
+        return None
+    raw = bytearray()
+    parts = folder.split("%")
+    try:
+        raw += parts[0].encode("ascii")
+        for part in parts[1:]:
+            raw.append(int(part[:2], 16))
+            raw += part[2:].encode("ascii")
+        name = raw.decode()
+        return name if folder_of(name) == folder else None
+    except (ValueError, UnicodeDecodeError, InvalidName):
+        return None

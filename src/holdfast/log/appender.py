@@ -1,0 +1,347 @@
+"""How do many threads append at once? They gather in one draft, and whoever comes first writes it for all."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import (
+    Closed,
+    HoldfastError,
+    MessageTooLarge,
+    ReadOnly,
+    WriterStopped,
+    storage_error,
+)
+from holdfast.log.draft import Draft
+from holdfast.log.layout import BLOCK_MAX
+from holdfast.log.record import Headers, HeaderValue, Message, as_bytes, check_headers, record_size
+from holdfast.log.settings import LogSettings
+from holdfast.log.writer import SegmentWriter
+
+__all__ = ["Appender"]
+
+logger = logging.getLogger("holdfast.log")
+
+BLOCK_RECORDS = 1 << 16
+_COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and headers aside
+
+
+class Appender:
+    """The writing half of a log: a base class, because one call more would cost the common append a tenth.
+
+    Locks: `_io` (who writes to files) is always taken before `_lock` (who touches the draft); the common append takes
+    only `_lock`. Invariant: records are in the draft, in `_unwritten` or in the writer's segment, in this order of
+    sequences without a gap, and at most two drafts are in memory.
+    """
+
+    def __init__(self, name: str, folder: Path, settings: LogSettings, clock: Clock, wake: Callable[[], None]) -> None:
+        self.name = name
+        self.folder = folder
+        self.settings = settings
+        self.clock = clock
+        self._wake = wake
+        self._now = clock.time_ns
+        self._max_message = settings.max_message
+        self._durable_appends = settings.flush.mode == "sync"
+        self._lock = threading.Lock()
+        self._acquire = self._lock.acquire  # `with` costs 80 ns more than a bound acquire and release
+        self._release = self._lock.release
+        self._io = threading.Lock()
+        self._writer: SegmentWriter | None = None
+        self._refusal: HoldfastError | None = ReadOnly(
+            f"the log {name!r} was opened read-only: open the store without read_only=True to write"
+        )
+        self._draft = Draft(0, -1, 0)
+        self._unwritten: Draft | None = None
+        self._asleep = False
+        self._waiting_since: float | None = None
+
+    def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
+        """Add a record and return its sequence: 0, 1, 2, ...
+
+        Under `Flush.sync()` it is on disk when this returns.
+        """
+        # The common path, measured: no `with`, no keyword-only arguments, and one look at the draft's room for every
+        # reason not to go on (full, closed, read-only, stopped, ticker asleep).
+        if type(payload) is not bytes:
+            payload = as_bytes(payload, "payload")
+        if key is not None or headers:
+            return self.append_many((Message(payload, key, headers),))[0]
+        size = len(payload)
+        if size > self._max_message:
+            raise self._too_large(size)
+        self._acquire()
+        try:
+            draft = self._draft
+            payloads = draft.payloads
+            sequence = draft.first + len(payloads)
+            room = draft.room - size
+            if room < 0 or sequence >= draft.stop:
+                draft = self._make_room(size, 1)
+                payloads = draft.payloads
+                sequence = draft.first + len(payloads)
+                room = draft.room - size
+            draft.room = room
+            payloads.append(payload)
+            draft.times.append(self._now())
+        finally:
+            self._release()
+        if self._durable_appends:
+            self._commit(draft)
+        return sequence
+
+    def append_many(self, messages: Iterable[bytes | Message]) -> range:
+        """Add records in one write and return their sequences. All of them or, after any error or crash, none."""
+        payloads, extras, total = self._check_batch(messages)
+        count = len(payloads)
+        self._acquire()
+        try:
+            draft = self._draft
+            if draft.room < total or draft.end + count > draft.stop:
+                draft = self._make_room(total, count)
+            first = draft.end
+            for position, key, headers in extras:
+                draft.set_extras(first - draft.first + position, key, headers)
+            draft.room -= total
+            draft.payloads += payloads
+            draft.times += [self._now()] * count
+        finally:
+            self._release()
+        if self._durable_appends and count:
+            self._commit(draft)
+        return range(first, first + count)
+
+    def sync(self) -> None:
+        """Return when all that was appended before is on disk."""
+        self._check_writable()
+        self._flush(sync=True)
+
+    def tick(self) -> float | None:
+        """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
+        flush = self.settings.flush
+        if flush.mode == "sync" or self._refusal is not None:
+            return None
+        interval = flush.interval_ns / 1e9
+        with self._lock:
+            if not self._has_work():
+                self._draft.room = -1  # the next append comes the long way round and wakes the ticker
+                self._asleep = True
+                self._waiting_since = None
+                return None
+            now = self.clock.monotonic()
+            if self._waiting_since is None:
+                self._waiting_since = now
+            due = self._waiting_since + interval - now
+            if due > 0:
+                return due
+            self._waiting_since = None
+        try:
+            self._flush(sync=flush.mode == "batch")
+        except HoldfastError as error:  # the next append tries again and tells its caller
+            logger.warning("a flush of %s failed: %s", self.name, error, extra={"log": self.name})
+        return interval
+
+    def close(self) -> None:
+        """Drain and sync what was accepted, then let go of the files; idempotent.
+
+        Where draining fails (a full disk) the log stays open, so that it can be tried again.
+        """
+        with self._io:
+            if isinstance(self._refusal, Closed):
+                return
+            writer = self._writer
+            stopped = writer.stopped if writer is not None else None
+            if writer is not None:
+                if stopped is None:
+                    self._write_out(sync=True)
+                with self._errors_as_ours("closing"):
+                    writer.close()
+            with self._lock:
+                self._refuse(Closed(f"the log {self.name!r} is closed: open the store again"))
+        self._notify()
+        if stopped is not None and not self._durable_appends:
+            raise _again(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
+
+    def _start_writing(self, writer: SegmentWriter) -> None:
+        self._writer = writer
+        self._refusal = None
+        self._draft = self._new_draft(writer.end, None)
+        if not self._durable_appends:
+            self._draft.room, self._asleep = -1, True
+
+    def _check_batch(
+        self, messages: Iterable[bytes | Message]
+    ) -> tuple[list[bytes], list[tuple[int, bytes | None, dict[str, HeaderValue] | None]], int]:
+        """The payloads, what else the messages carry by position, and their size in all."""
+        payloads: list[bytes] = []
+        extras: list[tuple[int, bytes | None, dict[str, HeaderValue] | None]] = []
+        total = 0
+        largest = 0
+        for message in messages:
+            if type(message) is bytes:
+                payloads.append(message)
+                continue
+            if isinstance(message, Message):
+                payload = as_bytes(message.payload, "payload")
+                key = None if message.key is None else as_bytes(message.key, "key")
+                headers = check_headers(message.headers) if message.headers else None
+                size = record_size(payload, key, headers)
+                largest = max(largest, size)
+                total += size - len(payload)
+                if key is not None or headers:
+                    extras.append((len(payloads), key, headers))
+            else:
+                payload = as_bytes(message, "a message")
+            payloads.append(payload)
+        sizes = list(map(len, payloads))
+        largest = max(largest, max(sizes, default=0))
+        if largest > self._max_message:
+            raise self._too_large(largest)
+        total += sum(sizes)
+        # What a block may hold is known before anything is gathered.
+        if total + _COLUMNS_MAX * len(payloads) > BLOCK_MAX // 2:
+            raise MessageTooLarge(
+                f"a batch of {len(payloads)} messages and {total} bytes is too large to be written at once; "
+                "nothing of it was: append it in parts"
+            )
+        return payloads, extras, total
+
+    def _commit(self, draft: Draft) -> None:
+        # Group commit: while one thread syncs, the others gather in the next draft and queue for `_io`. Whoever gets it
+        # first writes for all of them; the rest find their draft written.
+        with self._io:
+            if not draft.written and draft.error is None:
+                self._write_out(sync=True)
+        if draft.error is not None:
+            raise _again(draft.error)
+
+    def _make_room(self, size: int, count: int) -> Draft:
+        """A draft that takes so much. Called with `_lock` held; it is let go while an earlier draft is written."""
+        while True:
+            draft = self._draft
+            if self._refusal is not None:
+                raise _again(self._refusal)
+            if self._asleep:
+                self._asleep = False
+                draft.room = self.settings.flush.bytes
+                self._wake()
+            if draft.room >= size and draft.end + count <= draft.stop:
+                return draft
+            if not draft.payloads:  # larger than a block: it gets one of its own
+                draft.room = max(draft.room, size)
+                draft.stop = max(draft.stop, draft.first + count)
+                return draft
+            self._release()
+            try:
+                self._flush(sync=self.settings.flush.mode != "async")
+            finally:
+                self._acquire()
+
+    def _new_draft(self, first: int, taken: Draft | None) -> Draft:
+        stop = first + BLOCK_RECORDS
+        records = self.settings.roll.records
+        if records is not None and self._writer is not None:
+            # A draft ends where the segment will, so that rolling by count is exact.
+            active = self._writer.active
+            base = active.base if active is not None else taken.first if taken is not None else first
+            if taken is not None and taken.end - base > records:
+                base = taken.first
+            stop = min(stop, base + records if base + records > first else first + records)
+        return Draft(first, self.settings.flush.bytes, stop)
+
+    def _flush(self, *, sync: bool) -> None:
+        with self._io:
+            self._write_out(sync=sync)
+
+    def _write_out(self, *, sync: bool) -> None:
+        """Write what is gathered, and sync it if asked to. Called with `_io` held."""
+        writer = self._writer
+        if self._refusal is not None or writer is None:
+            raise _again(self._refusal or Closed(f"the log {self.name!r} is closed"))
+        segments = len(writer.segments)
+        done: list[Draft] = []
+        try:
+            if self._unwritten is not None:
+                self._write_unwritten(writer, done)
+            with self._lock:
+                if self._draft.payloads:
+                    self._unwritten = self._draft
+                    self._draft = self._new_draft(self._draft.end, self._draft)
+            if self._unwritten is not None:
+                self._write_unwritten(writer, done)
+            if sync:
+                writer.sync()
+        except WriterStopped as stopped:
+            self._give_up(done, stopped)
+            raise
+        except OSError as error:
+            problem = storage_error(error, f"writing to the log {self.name!r} in", self.folder)
+            if self._durable_appends:
+                self._give_up(done, problem)
+            raise problem from error
+        for draft in done:
+            draft.written = True
+        if len(writer.segments) > segments:
+            self._rolled()
+        self._notify()
+
+    def _write_unwritten(self, writer: SegmentWriter, done: list[Draft]) -> None:
+        assert self._unwritten is not None
+        writer.write(self._unwritten)
+        done.append(self._unwritten)
+        self._unwritten = None
+
+    def _give_up(self, done: list[Draft], problem: HoldfastError) -> None:
+        """Nobody was promised these records: their callers get the error, and their sequences are given anew."""
+        assert self._writer is not None
+        with self._lock:
+            for draft in (*done, self._unwritten, self._draft):
+                if draft is not None:
+                    draft.error = problem
+            self._unwritten = None
+            if isinstance(problem, WriterStopped):
+                self._refuse(problem)
+            else:
+                self._draft = self._new_draft(self._writer.end, None)
+
+    def _refuse(self, reason: HoldfastError) -> None:
+        self._refusal = reason
+        self._draft = Draft(self._writer.durable_end if self._writer is not None else 0, -1, 0)
+
+    def _has_work(self) -> bool:
+        writer = self._writer
+        unsynced = writer is not None and self.settings.flush.mode == "batch" and writer.durable_offset < writer.offset
+        return bool(self._draft.payloads) or self._unwritten is not None or unsynced
+
+    def _check_writable(self) -> None:
+        if self._refusal is not None:
+            raise _again(self._refusal)
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"a message of {size} bytes is over the limit of {self._max_message} of the log {self.name!r}; nothing was "
+            "written: send less, or open the log with a larger max_message"
+        )
+
+    @contextlib.contextmanager
+    def _errors_as_ours(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(error, f"{doing} the log {self.name!r} in", self.folder) from error
+
+    def _rolled(self) -> None:
+        """A segment was sealed. Called with `_io` held."""
+
+    def _notify(self) -> None:
+        """More may be read."""
+
+
+def _again(error: HoldfastError) -> HoldfastError:
+    """The same error for another caller: an exception that is raised twice would mix their tracebacks."""
+    fresh = type(error)(*error.args)
+    fresh.__cause__ = error.__cause__
+    return fresh

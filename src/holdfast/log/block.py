@@ -1,0 +1,241 @@
+"""What does a block hold? Checks it and wraps its columns in place; records are made only for those who ask."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.base.checksum import crc32c
+from holdfast.base.errors import Corrupt
+from holdfast.log.compression import decompress
+from holdfast.log.layout import CODEC_SHIFT, COLUMNS, HEADER_SIZE, BlockHeader, aligned
+from holdfast.log.record import NO_HEADERS, Headers, Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Block", "open_block"]
+
+_FLAG = {column.name: column.flag for column in COLUMNS}
+# tuple.__new__ with the class bound runs wholly in C over zipped columns; Record(...) would cost 0.2 us each.
+_make_record = partial(cast("Any", tuple.__new__), Record)
+
+
+class Block:
+    """A verified block over mapped memory. Its views are valid as long as the block or a view is held."""
+
+    __slots__ = ("_columns", "bad", "data", "header", "offsets")
+
+    def __init__(
+        self,
+        header: BlockHeader,
+        offsets: memoryview,
+        columns: dict[str, tuple[memoryview, ...]],
+        data: memoryview,
+        bad: tuple[int, ...],
+    ) -> None:
+        self.header = header
+        self.offsets = offsets
+        """`count + 1` int32: payload `i` is `data[offsets[i]:offsets[i + 1]]`, as in Arrow."""
+        self.data = data
+        """All payloads, end to end."""
+        self.bad = bad
+        """Positions of records whose payload was hit; they are left out of `records`."""
+        self._columns = columns
+
+    @property
+    def sequence(self) -> int:
+        """The first record's sequence."""
+        return self.header.sequence
+
+    @property
+    def count(self) -> int:
+        """How many records the block was written with."""
+        return self.header.records
+
+    @property
+    def end(self) -> int:
+        """The sequence after the last record."""
+        return self.header.end
+
+    def __len__(self) -> int:
+        return self.header.records
+
+    def numbers(self, name: str) -> memoryview | None:
+        """A column of numbers (`timestamp`, `expiry`, `priority`, `due`, `producer`, `number`), None where absent."""
+        column = self._columns.get(name)
+        return column[0] if column else None
+
+    def timestamps(self) -> Sequence[int]:
+        """The time of each record, in nanoseconds."""
+        column = self.numbers("timestamp")
+        return column.tolist() if column is not None else [self.header.timestamp] * self.count
+
+    def byte_strings(self, name: str) -> list[bytes | None]:
+        """A column of byte strings (`key`, `dedup`), None where a record has none."""
+        column = self._columns.get(name)
+        if column is None:
+            return [None] * self.count
+        present, offsets, data = column
+        mask = int.from_bytes(present, "little")
+        values = _cut(bytes(data), offsets.tolist())
+        return [value if mask >> position & 1 else None for position, value in enumerate(values)]
+
+    def headers(self) -> list[Headers]:
+        """The headers of each record."""
+        column = self._columns.get("headers")
+        if column is None:
+            return [NO_HEADERS] * self.count
+        rows, name_offsets, names, value_offsets, values, kinds = column
+        items = [
+            (name.decode(), value if kind else value.decode())
+            for name, value, kind in zip(
+                _cut(bytes(names), name_offsets.tolist()),
+                _cut(bytes(values), value_offsets.tolist()),
+                kinds,
+                strict=True,
+            )
+        ]
+        return [dict(items[start:stop]) if stop > start else NO_HEADERS for start, stop in pairwise(rows.tolist())]
+
+    def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """Copies of the payloads at these positions, hit ones included: see `bad`."""
+        ends = self.offsets[start : None if stop is None else stop + 1].tolist()
+        data = bytes(self.data[ends[0] : ends[-1]])
+        if base := ends[0]:
+            ends = [end - base for end in ends]
+        return _cut(data, ends)
+
+    def records(self, start: int = 0, stop: int | None = None) -> list[Record]:
+        """The records at these positions, without those whose payload was hit."""
+        stop = self.count if stop is None else min(stop, self.count)
+        if start >= stop:
+            return []
+        times = self.numbers("timestamp")
+        keys: Iterable[bytes | None] = repeat(None)
+        headers: Iterable[Headers] = repeat(NO_HEADERS)
+        if self.header.flags & _FLAG["key"]:
+            keys = self.byte_strings("key")[start:stop]
+        if self.header.flags & _FLAG["headers"]:
+            headers = self.headers()[start:stop]
+        records = list(
+            map(
+                _make_record,
+                zip(
+                    range(self.sequence + start, self.sequence + stop),
+                    times[start:stop].tolist() if times is not None else repeat(self.header.timestamp),
+                    keys,
+                    headers,
+                    self.payloads(start, stop),
+                    strict=False,
+                ),
+            )
+        )
+        if self.bad:
+            lost = {self.sequence + position for position in self.bad}
+            records = [record for record in records if record.sequence not in lost]
+        return records
+
+    def to_arrow(self) -> "pyarrow.RecordBatch":
+        """The block as an Arrow batch (sequence, timestamp, key, payload) whose payloads and keys are not copied.
+
+        Needs pyarrow. Records whose payload was hit are left out.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - the core does not depend on it
+
+        count = self.count
+        sequences = pa.array(range(self.sequence, self.end), pa.int64())
+        times = self.numbers("timestamp")
+        timestamp = (
+            pa.array([self.header.timestamp] * count, pa.int64())
+            if times is None
+            else pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)])
+        ).cast(pa.timestamp("ns", "UTC"))
+        key = pa.nulls(count, pa.binary())
+        if column := self._columns.get("key"):
+            present, offsets, data = map(pa.py_buffer, column)
+            key = pa.Array.from_buffers(pa.binary(), count, [present, offsets, data])
+        payload = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)])
+        batch = pa.record_batch([sequences, timestamp, key, payload], ["sequence", "timestamp", "key", "payload"])
+        if self.bad:
+            bad = set(self.bad)
+            batch = batch.filter(pa.array([position not in bad for position in range(count)]))
+        return batch
+
+
+def open_block(memory: memoryview, header: BlockHeader) -> Block:
+    """Verify the block that `header` announces, or raise `Corrupt`.
+
+    Where the columns are whole and the payloads are not, the record checksums tell which were hit (`Block.bad`).
+    """
+    columns_start = header.offset + HEADER_SIZE
+    payload_start = columns_start + header.columns_length
+    columns = memory[columns_start:payload_start]
+    if crc32c(columns) != header.columns_crc:
+        raise Corrupt("the columns' checksum does not match")
+    cursor = _Sections(columns)
+    count = header.records
+    offsets = cursor.numbers("i", count + 1)
+    crcs = cursor.numbers("I", count)
+    found: dict[str, tuple[memoryview, ...]] = {}
+    for column in COLUMNS:
+        if header.flags & column.flag:
+            if column.kind == "bytes":
+                found[column.name] = (cursor.take((count + 7) // 8), *cursor.strings(count))
+            elif column.kind == "headers":
+                rows = cursor.numbers("i", count + 1)
+                items = rows[count]
+                found[column.name] = (rows, *cursor.strings(items), *cursor.strings(items), cursor.take(items))
+            else:
+                found[column.name] = (cursor.numbers(column.kind, count),)
+    if cursor.position != len(columns):
+        raise Corrupt("the columns have another length than the header says")
+
+    stored = memory[payload_start : header.offset + header.length]
+    whole = crc32c(stored) == header.payload_crc
+    size = offsets[count]
+    if codec := header.flags >> CODEC_SHIFT:
+        if not whole:  # one stream holds them all, so that no single record can be saved
+            raise Corrupt("the compressed payloads' checksum does not match")
+        stored = memoryview(decompress(codec, bytes(stored), size))
+    elif size != len(stored):
+        raise Corrupt("the payloads have another length than the columns say")
+    bad: tuple[int, ...] = ()
+    if not whole:
+        bad = tuple(
+            position
+            for position, (start, stop) in enumerate(pairwise(offsets))
+            if crc32c(stored[start:stop]) != crcs[position]
+        )
+    return Block(header, offsets, found, stored, bad)
+
+
+class _Sections:
+    """Walks the columns in their order, never beyond their end."""
+
+    __slots__ = ("memory", "position")
+
+    def __init__(self, memory: memoryview) -> None:
+        self.memory = memory
+        self.position = 0
+
+    def take(self, size: int) -> memoryview:
+        start = self.position
+        if size < 0 or start + size > len(self.memory):
+            raise Corrupt("a column reaches beyond the block")
+        self.position = start + aligned(size)
+        return self.memory[start : start + size]
+
+    def numbers(self, kind: str, count: int) -> memoryview:
+        return self.take(count * _ITEM[kind]).cast(kind)  # type: ignore[call-overload, no-any-return]
+
+    def strings(self, count: int) -> tuple[memoryview, memoryview]:
+        offsets = self.numbers("i", count + 1)
+        return offsets, self.take(offsets[count])
+
+
+_ITEM = {"i": 4, "I": 4, "q": 8, "Q": 8, "B": 1}
+
+
+def _cut(data: bytes, ends: list[int]) -> list[bytes]:
+    return [data[start:stop] for start, stop in pairwise(ends)]

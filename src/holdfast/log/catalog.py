@@ -1,0 +1,72 @@
+"""Which files does a log have? Dated folders of numbered segments, and nothing else is taken for one."""
+
+import re
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.base.clock import from_ns
+from holdfast.base.files import Files
+
+__all__ = ["SegmentName", "list_segments", "next_name"]
+
+DATA = ".data"
+INDEX = ".index"
+_STEM = re.compile(r"(\d{4})(\d{2})(\d{2})-(\d{4,})\Z")
+
+
+class SegmentName(NamedTuple):
+    """A segment's day and number; their order is the order of the log."""
+
+    year: int
+    month: int
+    day: int
+    number: int
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending."""
+        return f"{self.year:04}{self.month:02}{self.day:02}-{self.number:04}"
+
+    def folder(self, log: Path) -> Path:
+        """The dated folder it lies in."""
+        return log / f"{self.year:04}" / f"{self.month:02}" / f"{self.day:02}"
+
+    def data_path(self, log: Path) -> Path:
+        """The segment itself."""
+        return self.folder(log) / (self.stem + DATA)
+
+    def index_path(self, log: Path) -> Path:
+        """Its sparse index."""
+        return self.folder(log) / (self.stem + INDEX)
+
+
+def list_segments(files: Files, log: Path) -> list[SegmentName]:
+    """Every segment there is, oldest first."""
+    return sorted(
+        name
+        for year in files.list(log)
+        if re.fullmatch(r"\d{4}", year)
+        for month in files.list(log / year)
+        if re.fullmatch(r"\d{2}", month)
+        for day in files.list(log / year / month)
+        if re.fullmatch(r"\d{2}", day)
+        for entry in files.list(log / year / month / day)
+        if entry.endswith(DATA)
+        and (name := _parse(entry.removesuffix(DATA)))
+        and name[:3] == (int(year), int(month), int(day))
+    )
+
+
+def next_name(last: SegmentName | None, now_ns: int) -> SegmentName:
+    """The name that follows; a clock that was set back to another day cannot put it before the last one."""
+    today: date = from_ns(now_ns).date()
+    day = (today.year, today.month, today.day)
+    if last is None or day > last[:3]:
+        return SegmentName(*day, 1)
+    return last._replace(number=last.number + 1)
+
+
+def _parse(stem: str) -> SegmentName | None:
+    match = _STEM.match(stem)
+    return SegmentName(*map(int, match.groups())) if match else None

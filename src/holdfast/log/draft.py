@@ -1,0 +1,163 @@
+"""How does a block come to be? Records gather in a draft; sealing turns it into columns and payloads."""
+
+from array import array
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from holdfast.base.checksum import crc32c
+from holdfast.base.errors import HoldfastError
+from holdfast.log.compression import Codec, compress
+from holdfast.log.layout import (
+    ALIGN,
+    CODEC_SHIFT,
+    COLUMNS,
+    HEADER_SIZE,
+    BlockHeader,
+    aligned,
+    pack_block_header,
+)
+from holdfast.log.record import HeaderValue
+
+__all__ = ["Draft", "Sealed", "frame", "seal"]
+
+Sections = list["bytes | array[int]"]
+Extras = dict[str, dict[int, Any]]
+"""For each optional column the values by position in the block: most blocks have none, so none are kept."""
+_PAD = [b"\0" * n for n in range(ALIGN)]
+
+
+class Draft:
+    """The open block: what was appended and is not yet written. Guarded by the log's lock."""
+
+    __slots__ = ("error", "extras", "first", "payloads", "room", "stop", "times", "written")
+
+    def __init__(self, first: int, room: int, stop: int) -> None:
+        self.first = first
+        self.room = room
+        """Bytes that may still come in; below zero sends the append the long way round."""
+        self.stop = stop
+        """No record of this sequence or above may come in."""
+        self.payloads: list[bytes] = []
+        self.times: list[int] = []
+        self.extras: Extras = {}
+        self.written = False
+        """Its records are as safe as the log's flush mode promises."""
+        self.error: HoldfastError | None = None
+        """Why its records will never be written."""
+
+    @property
+    def end(self) -> int:
+        """The sequence after the last record."""
+        return self.first + len(self.payloads)
+
+    def set_extras(self, position: int, key: bytes | None, headers: dict[str, HeaderValue] | None) -> None:
+        """Attach what a plain payload does not have."""
+        if key is not None:
+            self.extras.setdefault("key", {})[position] = key
+        if headers:
+            self.extras.setdefault("headers", {})[position] = headers
+
+
+class Sealed(NamedTuple):
+    """A block's content, ready for whichever place in a segment it gets."""
+
+    sequence: int
+    records: int
+    timestamp: int
+    last_timestamp: int
+    flags: int
+    columns: bytes
+    payload: bytes
+    columns_crc: int
+    payload_crc: int
+
+    @property
+    def length(self) -> int:
+        """Bytes in the file, without the padding behind."""
+        return HEADER_SIZE + len(self.columns) + len(self.payload)
+
+
+def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
+    """Lay the draft out in columns. `after` is the last timestamp before it: time in a log never runs backwards."""
+    payloads = draft.payloads
+    count = len(payloads)
+    times = draft.times
+    assert count and len(times) == count
+    if times[0] < after or sorted(times) != times:
+        times = list(accumulate(times, max, initial=after))[1:]
+
+    sections: Sections = []
+    _add(sections, array("i", accumulate(map(len, payloads), initial=0)))
+    _add(sections, array("I", map(crc32c, payloads)))
+    flags = 0
+    extras = draft.extras
+    for column in COLUMNS:
+        if column.name == "timestamp":
+            if times[0] == times[-1]:  # sorted, so all are the same: the header has it
+                continue
+            _add(sections, array("q", times))
+        elif column.name not in extras:
+            continue
+        elif column.kind == "bytes":
+            _add_bytes(sections, count, extras[column.name])
+        elif column.kind == "headers":
+            _add_headers(sections, count, extras[column.name])
+        else:
+            get = extras[column.name].get
+            _add(sections, array(column.kind, [get(position, 0) for position in range(count)]))
+        flags |= column.flag
+    columns = b"".join(sections)
+    payload = b"".join(payloads)
+    if codec is not None and (packed := compress(codec, payload)) is not None:
+        payload = packed
+        flags |= codec.id << CODEC_SHIFT
+    return Sealed(draft.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload))
+
+
+def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> bytes:
+    """The whole block as it stands at this offset of this segment, padded to the next block's start."""
+    length = sealed.length
+    header = BlockHeader(
+        offset,
+        length,
+        sealed.records,
+        sealed.sequence,
+        sealed.timestamp,
+        durable,
+        segment_id,
+        sealed.flags,
+        len(sealed.columns),
+        sealed.columns_crc,
+        sealed.payload_crc,
+    )
+    return b"".join((pack_block_header(header), sealed.columns, sealed.payload, _PAD[aligned(length) - length]))
+
+
+def _add(sections: Sections, section: "bytes | array[int]") -> None:
+    sections.append(section)
+    size = len(section) * (section.itemsize if isinstance(section, array) else 1)
+    if short := -size % ALIGN:
+        sections.append(_PAD[short])
+
+
+def _add_strings(sections: Sections, strings: Iterable[bytes]) -> None:
+    strings = list(strings)
+    _add(sections, array("i", accumulate(map(len, strings), initial=0)))
+    _add(sections, b"".join(strings))
+
+
+def _add_bytes(sections: Sections, count: int, values: dict[int, bytes]) -> None:
+    present = sum(1 << position for position in values)
+    _add(sections, present.to_bytes((count + 7) // 8, "little"))
+    _add_strings(sections, (values.get(position, b"") for position in range(count)))
+
+
+def _add_headers(sections: Sections, count: int, values: dict[int, dict[str, HeaderValue]]) -> None:
+    # Arrow's list<struct<name, value>>, and one byte a value that says whether it was text.
+    rows = [values.get(position, {}) for position in range(count)]
+    flat = [item for row in rows for item in row.items()]
+    _add(sections, array("i", accumulate(map(len, rows), initial=0)))
+    _add_strings(sections, (name.encode() for name, _ in flat))
+    _add_strings(sections, (value.encode() if isinstance(value, str) else value for _, value in flat))
+    _add(sections, bytes(isinstance(value, bytes) for _, value in flat))

@@ -1,0 +1,194 @@
+"""Where does each byte of a segment and of a block lie? Format version 1; docs/formats.md is its text."""
+
+import struct
+import sys
+from typing import NamedTuple
+
+from holdfast.base.checksum import crc32c
+from holdfast.base.errors import NewerFormat
+
+__all__ = [
+    "ALIGN",
+    "BLOCK_MAGIC",
+    "BLOCK_MAX",
+    "CODEC_SHIFT",
+    "COLUMNS",
+    "FORMAT_VERSION",
+    "HEADER_SIZE",
+    "BlockHeader",
+    "Column",
+    "SegmentHeader",
+    "aligned",
+    "find_block",
+    "pack_block_header",
+    "pack_segment_header",
+    "parse_block_header",
+    "parse_segment_header",
+]
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError("Holdfast's files are little-endian and read in place: this machine is big-endian")
+
+FORMAT_VERSION = 1
+HEADER_SIZE = 64
+"""The size of a segment's header and of a block's header."""
+ALIGN = 8
+BLOCK_MAX = 1 << 30
+"""The longest block; offsets inside are 32 bits wide, as Arrow's are."""
+CODEC_SHIFT = 16
+CHECKSUM_CRC32C = 1
+
+SEGMENT_MAGIC = b"HOLDFAST"
+BLOCK_MAGIC = b"HFB\x01"
+
+# magic, version, checksum kind, pad, segment id, log id, base sequence, created, pad, header checksum
+_SEGMENT = struct.Struct("<8sHB5xQ16sQq4xI")
+# magic, header checksum, length, count, first sequence, first timestamp, durable, segment id, flags,
+# length of the columns, checksum of the columns, checksum of the payloads
+_BLOCK = struct.Struct("<4sIIIQqQQIIII")
+_CRC = struct.Struct("<I")
+_OFFSET = struct.Struct("<Q")
+assert _SEGMENT.size == _BLOCK.size == HEADER_SIZE
+
+
+class Column(NamedTuple):
+    """An optional column: present in a block only where some record has a value."""
+
+    name: str
+    flag: int
+    kind: str
+    """An array type code for numbers, `bytes` for nullable byte strings, `headers` for maps."""
+
+
+COLUMNS = (
+    Column("timestamp", 1, "q"),
+    Column("key", 2, "bytes"),
+    Column("headers", 4, "headers"),
+    Column("expiry", 8, "q"),
+    Column("priority", 16, "B"),
+    Column("due", 32, "q"),
+    Column("dedup", 64, "bytes"),
+    Column("producer", 128, "Q"),
+    Column("number", 256, "Q"),
+)
+"""In this order they stand in the block; numbers are 0 where a record has none."""
+KNOWN_FLAGS = sum(column.flag for column in COLUMNS) | 0xFF << CODEC_SHIFT
+
+
+class SegmentHeader(NamedTuple):
+    """The first 64 bytes of a segment."""
+
+    segment_id: int
+    log_id: bytes
+    base: int
+    created: int
+
+
+class BlockHeader(NamedTuple):
+    """The first 64 bytes of a block, and where it was found."""
+
+    offset: int
+    length: int
+    records: int
+    sequence: int
+    timestamp: int
+    durable: int
+    """Up to this offset the segment was known to be on disk when the block was written."""
+    segment_id: int
+    flags: int
+    columns_length: int
+    columns_crc: int
+    payload_crc: int
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next block starts."""
+        return aligned(self.offset + self.length)
+
+    @property
+    def end(self) -> int:
+        """The sequence after the block's last record."""
+        return self.sequence + self.records
+
+
+def aligned(size: int) -> int:
+    """The size rounded up to the alignment of blocks and columns."""
+    return (size + ALIGN - 1) & -ALIGN
+
+
+def pack_segment_header(header: SegmentHeader) -> bytes:
+    """The 64 bytes that start a segment."""
+    raw = _SEGMENT.pack(
+        SEGMENT_MAGIC, FORMAT_VERSION, CHECKSUM_CRC32C, header.segment_id, header.log_id, header.base, header.created, 0
+    )
+    return raw[:-4] + _CRC.pack(crc32c(raw[:-4]))
+
+
+def parse_segment_header(raw: bytes, path: str) -> SegmentHeader | None:
+    """The header, None where it is damaged, or `NewerFormat`."""
+    if len(raw) < HEADER_SIZE or crc32c(raw[: HEADER_SIZE - 4]) != _CRC.unpack_from(raw, HEADER_SIZE - 4)[0]:
+        return None
+    magic, version, checksum_kind, segment_id, log_id, base, created, _ = _SEGMENT.unpack_from(raw)
+    if magic != SEGMENT_MAGIC:
+        return None
+    if version > FORMAT_VERSION or checksum_kind != CHECKSUM_CRC32C:
+        raise NewerFormat(
+            f"{path!r} has format version {version}, checksum kind {checksum_kind}; this Holdfast reads up to version "
+            f"{FORMAT_VERSION}, kind {CHECKSUM_CRC32C}: upgrade it. Nothing was changed"
+        )
+    return SegmentHeader(segment_id, log_id, base, created)
+
+
+def pack_block_header(header: BlockHeader) -> bytes:
+    """The 64 bytes that start a block. Its own offset is part of the checksum, so a copy elsewhere is no block."""
+    raw = _BLOCK.pack(
+        BLOCK_MAGIC,
+        0,
+        header.length,
+        header.records,
+        header.sequence,
+        header.timestamp,
+        header.durable,
+        header.segment_id,
+        header.flags,
+        header.columns_length,
+        header.columns_crc,
+        header.payload_crc,
+    )
+    return raw[:4] + _CRC.pack(crc32c(raw[8:] + _OFFSET.pack(header.offset))) + raw[8:]
+
+
+def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:
+    """The header at position `at` of a buffer, which is `offset` in the file; None if there is no whole block there.
+
+    A block that would reach beyond `limit` (an offset in the file) is not whole.
+    """
+    if offset + HEADER_SIZE > limit or buffer[at : at + 4] != BLOCK_MAGIC:
+        return None
+    _, crc, length, count, *rest = fields = _BLOCK.unpack_from(buffer, at)
+    if crc != crc32c(bytes(buffer[at + 8 : at + HEADER_SIZE]) + _OFFSET.pack(offset)):
+        return None
+    flags, columns_length = fields[8], fields[9]
+    if flags & ~KNOWN_FLAGS:
+        raise NewerFormat(f"a block has columns that this Holdfast does not know (flags {flags:#x}): upgrade it")
+    if count < 1 or not HEADER_SIZE + columns_length <= length <= BLOCK_MAX or offset + length > limit:
+        return None
+    return BlockHeader(offset, length, count, *rest)
+
+
+def find_block(buffer: memoryview, start: int, limit: int, segment_id: int | None) -> BlockHeader | None:
+    """The first whole block at or after `start` in a mapped segment: how a reader finds its way behind damage."""
+    window = 1 << 20
+    position = aligned(start)
+    while position + HEADER_SIZE <= limit:
+        chunk = bytes(buffer[position : min(position + window, limit)])
+        at = chunk.find(BLOCK_MAGIC)
+        while at >= 0:
+            offset = position + at
+            if offset % ALIGN == 0:
+                header = parse_block_header(buffer, offset, offset, limit)
+                if header is not None and segment_id in (None, header.segment_id):
+                    return header
+            at = chunk.find(BLOCK_MAGIC, at + 1)
+        position += window  # blocks are aligned, so no magic lies across the edge of two windows
+    return None

@@ -1,0 +1,297 @@
+"""What is a log? A named, append-only sequence of records: this is what users hold in their hands."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.base.clock import Clock, Instant, instant_ns
+from holdfast.base.errors import Closed
+from holdfast.base.files import Files, errors_as_ours
+from holdfast.log.appender import Appender
+from holdfast.log.block import Block
+from holdfast.log.inspection import Inspection, inspect_segment
+from holdfast.log.live import LiveView
+from holdfast.log.policy import Retention
+from holdfast.log.positions import Positions
+from holdfast.log.record import Damage, Record
+from holdfast.log.recovery import recover
+from holdfast.log.retention import droppable
+from holdfast.log.segment import Segment
+from holdfast.log.settings import LogSettings
+from holdfast.log.tailer import Tailer
+from holdfast.log.verification import Progress, Verification, verify_segments
+from holdfast.log.writer import SegmentWriter
+
+__all__ = ["Log", "LogStats", "TailerStats"]
+
+logger = logging.getLogger("holdfast.log")
+
+_DAMAGE_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TailerStats:
+    """A named tailer, how far it has come and how far it has to go."""
+
+    name: str
+    position: int
+    lag: int
+    committed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogStats:
+    """A log at a glance."""
+
+    name: str
+    start: int
+    end: int
+    records: int
+    bytes: int
+    segments: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    damage: int
+    """Damaged places met since the log was opened."""
+    tailers: list[TailerStats] = field(default_factory=list)
+
+
+class Log(Appender):
+    """An append-only log; made by `Store.log`.
+
+    Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark` and `tailers/`. Threads: all methods
+    may be called from any; a tailer belongs to one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        log_id: bytes,
+        settings: LogSettings,
+        *,
+        files: Files,
+        clock: Clock,
+        lock: Path,
+        read_only: bool,
+        wake: Callable[[], None],
+    ) -> None:
+        super().__init__(name, folder, settings, clock, wake)
+        self.id = log_id
+        self.positions = Positions(files, folder, log_id)
+        self.damage: list[Damage] = []
+        """Damaged places met since the log was opened, the first thousand."""
+        self._damage_seen: set[tuple[str, int, str]] = set()
+        self._arrived = threading.Condition()
+        self._followers = 0
+        with errors_as_ours("opening the log in", folder):
+            if read_only:
+                self._view = LiveView(files, folder, lock, self._report)
+            else:
+                segments, found = recover(files, folder, self._report)
+                self._start_writing(SegmentWriter(files, clock, folder, log_id, settings.writer(), segments, found))
+        if settings.verify_on_open:
+            self.verify()
+
+    @property
+    def start(self) -> int:
+        """The first kept sequence."""
+        segments = self._segments
+        return segments[0].base if segments else 0
+
+    @property
+    def end(self) -> int:
+        """The next sequence to be written; for a read-only log, the end of what may be read."""
+        return self._draft.end if self._writer is not None else self._visible_end
+
+    def tailer(self, name: str | None = None) -> Tailer:
+        """An independent reader from the start or, with a name, from where that name last committed."""
+        self._check_open()
+        self.refresh()
+        return Tailer(self, name)
+
+    def read(self, start: int | None = None, stop: int | None = None, *, reverse: bool = False) -> Iterator[Record]:
+        """The records from `start` up to, not including, `stop`; or the same backwards."""
+        self._check_open()
+        first, end = self.readable()
+        start = first if start is None else max(start, first)
+        stop = end if stop is None else min(stop, end)
+        if not reverse:
+            for block in self.blocks(start, stop):
+                yield from block.records(max(0, start - block.sequence), stop - block.sequence)
+            return
+        for segment in reversed(self._segments):
+            if segment.base < stop and start < stop:
+                for block in segment.blocks_reversed(max(start, segment.base), stop, self._report):
+                    yield from reversed(block.records(max(0, start - block.sequence), stop - block.sequence))
+
+    def blocks(self, start: int | None = None, stop: int | None = None) -> Iterator[Block]:
+        """Whole blocks that hold records from `start` up to `stop`, over mapped memory: the fast way to scan."""
+        first, end = self.readable()
+        start = first if start is None else start
+        stop = end if stop is None else min(stop, end)
+        segments = self._segments
+        for position, segment in enumerate(segments):
+            if segment.base >= stop:
+                return
+            following = segments[position + 1].base if position + 1 < len(segments) else stop
+            if following > start:
+                yield from segment.blocks(max(start, segment.base), stop, self._report)
+
+    def sequence_at(self, when: Instant) -> int:
+        """The first sequence whose record is not before `when`; the end if there is none."""
+        timestamp = instant_ns(when, "when")
+        end = self.readable()[1]
+        segments = self._segments
+        for position, segment in enumerate(segments):
+            # A segment is created before its first record: if the next one is not later, all of this one are before.
+            if position + 1 < len(segments) and segments[position + 1].created < timestamp:
+                last = segment.index.last()
+                if last is not None and last.sequence == segment.end and last.timestamp < timestamp:
+                    continue
+            found = segment.sequence_at_time(timestamp, self._report)
+            if found is not None:
+                return found
+        return end
+
+    def readable(self) -> tuple[int, int]:
+        """The first and the end of what can be read now; under `async` and `batch` that is all that was appended."""
+        self.refresh()
+        return self.start, self._visible_end
+
+    def refresh(self) -> None:
+        """Make what was appended here, or published by the process that writes, readable."""
+        if self._writer is None:
+            if not isinstance(self._refusal, Closed):
+                self._view.refresh()
+        elif not self._durable_appends and self._refusal is None and (self._draft.payloads or self._unwritten):
+            self._flush(sync=False)
+
+    def wait_for(self, sequence: int, timeout: float | None) -> bool:
+        """Wait until `sequence` can be read; False if the time is up or the log was closed."""
+        deadline = None if timeout is None else self.clock.monotonic() + timeout
+        pause = 0.001
+        while not isinstance(self._refusal, Closed):
+            if self.readable()[1] > sequence:
+                return True
+            left = pause if deadline is None else min(pause, deadline - self.clock.monotonic())
+            if left <= 0:
+                return False
+            if self._writer is None:
+                self.clock.sleep(left)
+                pause = min(pause * 2, 0.02)
+            else:
+                pause = 0.05
+                with self._arrived:
+                    self._followers += 1
+                    if self._visible_end <= sequence:
+                        self.clock.wait(self._arrived, left)
+                    self._followers -= 1
+        return False
+
+    def stats(self) -> LogStats:
+        """Sizes, ends, times and named tailers."""
+        self._check_open()
+        start, end = self.readable()
+        segments = self._segments
+        first = next(iter(self.read(start, min(start + 1, end))), None)
+        last = next(self.read(max(start, end - 1), end), None)
+        return LogStats(
+            name=self.name,
+            start=start,
+            end=end,
+            records=end - start,
+            bytes=sum(segment.limit for segment in segments),
+            segments=len(segments),
+            first_timestamp=first.timestamp if first else None,
+            last_timestamp=last.timestamp if last else None,
+            damage=len(self.damage),
+            tailers=[
+                TailerStats(kept.name, kept.position, max(0, end - kept.position), kept.committed_at)
+                for kept in self.positions.all()
+            ],
+        )
+
+    def verify(self, progress: Progress | None = None) -> Verification:
+        """Check every checksum of every kept record; `progress(done, total)` is called in bytes."""
+        self._check_open()
+        self.refresh()
+        return verify_segments(self._segments, self._report, progress)
+
+    def inspect(self, offset: int, segment: str | None = None) -> Inspection:
+        """What is at this byte of a segment (the last one, or the one of that file name)."""
+        self._check_open()
+        self.refresh()
+        return inspect_segment(self._segments, offset, segment)
+
+    def compact(self, *, retention: Retention | None = None, force: bool = False) -> int:
+        """Apply retention and return how many segments went. Never past a named tailer, unless forced."""
+        self._check_writable()
+        policy = retention or self.settings.retention
+        with self._io:
+            return self._drop_by(policy, force=force) if policy is not None else 0
+
+    def clear(self, *, force: bool = False) -> int:
+        """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
+        self._check_writable()
+        with self._io, self._errors_as_ours("clearing"):
+            self._write_out(sync=True)
+            writer = self._writer
+            assert writer is not None
+            if writer.segments and writer.end > writer.segments[-1].base:
+                writer.seal_segment()
+                writer.begin_segment(writer.end)
+            floor = None if force else self._floor()
+            count = 0
+            for following in writer.segments[1:]:
+                if floor is not None and following.base > floor:
+                    break
+                count += 1
+            writer.drop(count)
+            return count
+
+    @property
+    def _segments(self) -> tuple[Segment, ...]:
+        return self._writer.segments if self._writer is not None else self._view.segments
+
+    @property
+    def _visible_end(self) -> int:
+        segments = self._segments
+        end = segments[-1].end if segments else 0
+        return end if end is not None else 0
+
+    def _check_open(self) -> None:
+        if isinstance(self._refusal, Closed):
+            raise Closed(*self._refusal.args)
+
+    def _report(self, damage: Damage) -> None:
+        seen = (damage.path, damage.offset, damage.reason)
+        if seen not in self._damage_seen and len(self.damage) < _DAMAGE_KEPT:
+            self._damage_seen.add(seen)
+            self.damage.append(damage)
+            logger.warning(
+                "damage: %s", damage, extra={"log": self.name, "segment": damage.path, "offset": damage.offset}
+            )
+
+    def _floor(self) -> int | None:
+        return min((kept.position for kept in self.positions.all()), default=None)
+
+    def _drop_by(self, policy: Retention, *, force: bool) -> int:
+        assert self._writer is not None
+        count = droppable(self._writer.segments, policy, self.clock.time_ns(), None if force else self._floor())
+        if count:
+            with self._errors_as_ours("dropping old segments of"):
+                self._writer.drop(count)
+            logger.info("dropped %d segments of %s", count, self.name, extra={"log": self.name, "segments": count})
+        return count
+
+    def _rolled(self) -> None:
+        if self.settings.retention is not None:
+            self._drop_by(self.settings.retention, force=False)
+
+    def _notify(self) -> None:
+        if self._followers:
+            with self._arrived:
+                self._arrived.notify_all()

@@ -1,0 +1,111 @@
+"""When is a log flushed, rolled and shortened? The choices a user makes when opening it."""
+
+from dataclasses import dataclass
+
+from holdfast.base.clock import Duration, duration_ns
+from holdfast.base.errors import InvalidArgument
+
+__all__ = ["Flush", "Retention", "Roll"]
+
+BLOCK_BYTES = 64 * 1024
+"""What `async` and `sync` gather into one block at most."""
+ASYNC_INTERVAL_S = 0.02
+"""Under `async`, how long a record may wait in memory before it is handed to the operating system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """When an append reaches the disk. Make one with `sync`, `batch` or `async_`."""
+
+    mode: str
+    bytes: int
+    interval_ns: int
+
+    @staticmethod
+    def sync() -> "Flush":
+        """`append` returns after fdatasync; threads that append at the same time share one."""
+        return Flush("sync", BLOCK_BYTES, 0)
+
+    @staticmethod
+    def batch(bytes: int = BLOCK_BYTES, interval: Duration = 0.1) -> "Flush":
+        """`append` returns at once; an fdatasync comes after so many bytes or so much time, whichever is first."""
+        if not isinstance(bytes, int) or not 1 <= bytes <= 1 << 28:
+            raise InvalidArgument(f"Flush.batch(bytes=...) must be from 1 to {1 << 28}, not {bytes!r}")
+        return Flush("batch", bytes, _positive(interval, "Flush.batch(interval=...)"))
+
+    @staticmethod
+    def async_() -> "Flush":
+        """`append` returns at once; the operating system decides when to write. A killed process may lose 20 ms."""
+        return Flush("async", BLOCK_BYTES, round(ASYNC_INTERVAL_S * 1e9))
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """When a new segment is begun. Make one with `size`, `time`, `count` or `any`."""
+
+    bytes: int | None = None
+    interval_ns: int | None = None
+    records: int | None = None
+
+    @staticmethod
+    def size(bytes: int) -> "Roll":
+        """Before a segment would grow beyond so many bytes. A larger record or batch gets a segment of its own."""
+        return Roll(bytes=_at_least_one(bytes, "Roll.size"))
+
+    @staticmethod
+    def time(interval: Duration) -> "Roll":
+        """When the segment is so old."""
+        return Roll(interval_ns=_positive(interval, "Roll.time"))
+
+    @staticmethod
+    def count(records: int) -> "Roll":
+        """After exactly so many records. A batch is never divided: it begins the next segment if it does not fit."""
+        return Roll(records=_at_least_one(records, "Roll.count"))
+
+    @staticmethod
+    def any(*rolls: "Roll") -> "Roll":
+        """As soon as one of them says so."""
+
+        def least(values: "list[int | None]") -> int | None:
+            return min((value for value in values if value is not None), default=None)
+
+        return Roll(
+            least([roll.bytes for roll in rolls]),
+            least([roll.interval_ns for roll in rolls]),
+            least([roll.records for roll in rolls]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What may be dropped: whole sealed segments, oldest first, while any limit is passed.
+
+    At least `min_segments` stay, the active one among them, and everything a named tailer has yet to read.
+    """
+
+    max_age: Duration | None = None
+    max_bytes: int | None = None
+    max_segments: int | None = None
+    min_segments: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse limits that make no sense."""
+        if self.max_age is not None:
+            duration_ns(self.max_age, "Retention(max_age=...)")
+        for name in ("max_bytes", "max_segments", "min_segments"):
+            value = getattr(self, name)
+            if value is not None:
+                _at_least_one(value, f"Retention({name}=...)")
+
+
+def _at_least_one(value: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{what} must be a whole number from 1 up, not {value!r}")
+    return value
+
+
+def _positive(value: Duration, what: str) -> int:
+    nanoseconds = duration_ns(value, what)
+    if nanoseconds == 0:
+        raise InvalidArgument(f"{what} must be more than zero")
+    return nanoseconds

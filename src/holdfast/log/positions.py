@@ -1,0 +1,72 @@
+"""How far has each named reader come? One small file a reader, replaced atomically by the process it lives in."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.names import folder_of
+
+__all__ = ["Position", "Positions"]
+
+FOLDER = "tailers"
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A named reader and the next sequence it wants."""
+
+    name: str
+    position: int
+    committed_at: int
+
+
+class Positions:
+    """The kept positions of a log's named tailers, in `tailers/` of its folder."""
+
+    def __init__(self, files: Files, log: Path, log_id: bytes) -> None:
+        self._files = files
+        self._folder = log / FOLDER
+        self._log_id = log_id.hex()
+
+    def get(self, name: str) -> Position | None:
+        """The kept position, None if there is none for this very log."""
+        return self._read(self._folder / (folder_of(name, "tailer name") + _SUFFIX))
+
+    def set(self, position: Position) -> None:
+        """Keep it; durable when this returns."""
+        path = self._folder / (folder_of(position.name, "tailer name") + _SUFFIX)
+        content = {
+            "name": position.name,
+            "position": position.position,
+            "committed_at": position.committed_at,
+            "log": self._log_id,
+        }
+        with errors_as_ours("keeping a tailer's position in", path):
+            self._files.make_dirs(self._folder)
+            replace_file(self._files, path, json.dumps(content).encode() + b"\n")
+
+    def remove(self, name: str) -> bool:
+        """Forget a reader, so that it holds nothing back any more; False if there was none."""
+        path = self._folder / (folder_of(name, "tailer name") + _SUFFIX)
+        if not self._files.exists(path):
+            return False
+        with errors_as_ours("forgetting a tailer's position in", path):
+            self._files.remove(path)
+            self._files.sync_dir(self._folder)
+        return True
+
+    def all(self) -> list[Position]:
+        """Every named reader."""
+        names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
+        return [position for name in names if (position := self._read(self._folder / name))]
+
+    def _read(self, path: Path) -> Position | None:
+        try:
+            content = json.loads(read_file(self._files, path))
+            if content["log"] != self._log_id:
+                return None  # kept for a log of that name that was deleted since
+            return Position(str(content["name"]), int(content["position"]), int(content["committed_at"]))
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None

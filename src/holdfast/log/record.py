@@ -1,0 +1,114 @@
+"""What is in a log? Records as they are read back, and messages as they are handed in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import NamedTuple
+
+from holdfast.base.clock import from_ns
+from holdfast.base.errors import InvalidArgument
+
+__all__ = [
+    "NO_HEADERS",
+    "Damage",
+    "HeaderValue",
+    "Headers",
+    "Message",
+    "Record",
+    "as_bytes",
+    "check_headers",
+    "record_size",
+]
+
+HeaderValue = str | bytes
+Headers = Mapping[str, HeaderValue]
+NO_HEADERS: Headers = MappingProxyType({})
+
+
+# A NamedTuple, not a frozen dataclass: tuples are built from whole columns by C code, 0.08 us instead of 0.6 us each.
+class Record(NamedTuple):
+    """One record of a log."""
+
+    sequence: int
+    timestamp: int
+    """Nanoseconds since 1970 (UTC); never less than that of the record before."""
+    key: bytes | None
+    headers: Headers
+    payload: bytes
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as an aware datetime, to the microsecond."""
+        return from_ns(self.timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A payload together with what travels with it."""
+
+    payload: bytes
+    key: bytes | None = None
+    headers: Headers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are not what was written. They stay where they are; readers go on behind them."""
+
+    path: str
+    offset: int
+    length: int
+    reason: str
+    first_lost: int | None = None
+    """The first sequence that cannot be read, where that is known."""
+    lost: int | None = None
+    """How many records cannot be read: 0 where the hit touched none, None where it cannot be known."""
+
+    def __str__(self) -> str:
+        """One line for logs and terminals."""
+        if self.lost == 0:
+            cost = "no record lost"
+        elif self.first_lost is None or self.lost is None:
+            cost = "records lost: unknown"
+        elif self.lost == 1:
+            cost = f"record {self.first_lost} lost"
+        else:
+            cost = f"records {self.first_lost} to {self.first_lost + self.lost - 1} lost"
+        return f"{self.path} at byte {self.offset} ({self.length} bytes): {self.reason}; {cost}"
+
+
+def as_bytes(value: object, what: str) -> bytes:
+    """The value as immutable bytes, so that a caller's later change of a buffer cannot reach the log."""
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    hint = ": encode it first, for example with .encode()" if isinstance(value, str) else ""
+    raise InvalidArgument(f"{what} must be bytes, not {type(value).__name__}{hint}")
+
+
+def check_headers(headers: Headers) -> dict[str, HeaderValue]:
+    """A copy of the headers that is known to be storable."""
+    if not isinstance(headers, Mapping):
+        raise InvalidArgument(f"headers must be a mapping of str to str or bytes, not {type(headers).__name__}")
+    checked: dict[str, HeaderValue] = {}
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise InvalidArgument(f"a header's name must be a str, not {type(name).__name__}")
+        if not isinstance(value, str):
+            value = as_bytes(value, f"header {name!r} (where it is not a str)")
+        checked[name] = value
+    return checked
+
+
+def record_size(payload: bytes, key: bytes | None, headers: dict[str, HeaderValue] | None) -> int:
+    """The bytes that count against the message limit: payload, key and headers together."""
+    size = len(payload) + (len(key) if key else 0)
+    if headers:
+        try:
+            for name, value in headers.items():
+                size += len(name.encode()) + len(value if isinstance(value, bytes) else value.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"header {name!r} holds characters that UTF-8 cannot: {error.reason}") from error
+    return size

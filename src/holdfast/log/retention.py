@@ -1,0 +1,33 @@
+"""Which segments may go? Whole sealed ones, oldest first, never what a named reader has yet to read."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from holdfast.base.clock import duration_ns
+from holdfast.log.policy import Retention
+from holdfast.log.segment import Segment
+
+__all__ = ["droppable"]
+
+
+def droppable(segments: Sequence[Segment], policy: Retention, now: int, floor: int | None) -> int:
+    """How many of the oldest segments the policy lets go.
+
+    The last segment always stays, and so does any with a record at or above `floor`, the lowest position of the
+    named readers (None: nobody holds anything back).
+    """
+    max_age = None if policy.max_age is None else duration_ns(policy.max_age, "max_age")
+    kept_bytes = sum(segment.limit for segment in segments)
+    kept = len(segments)
+    for segment, following in pairwise(segments):
+        if kept <= policy.min_segments or (floor is not None and following.base > floor):
+            break
+        # The next segment was created after the last record of this one.
+        too_old = max_age is not None and now - following.created > max_age
+        too_big = policy.max_bytes is not None and kept_bytes > policy.max_bytes
+        too_many = policy.max_segments is not None and kept > policy.max_segments
+        if not (too_old or too_big or too_many):
+            break
+        kept_bytes -= segment.limit
+        kept -= 1
+    return len(segments) - kept

@@ -1,0 +1,229 @@
+"""What can be read from one segment file? Its blocks in order, by sequence or by time, past any damage."""
+
+import contextlib
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from holdfast.base.errors import Corrupt
+from holdfast.base.files import Files
+from holdfast.log.block import Block, open_block
+from holdfast.log.catalog import SegmentName
+from holdfast.log.index import Checkpoint, SparseIndex
+from holdfast.log.layout import (
+    HEADER_SIZE,
+    BlockHeader,
+    SegmentHeader,
+    find_block,
+    parse_block_header,
+    parse_segment_header,
+)
+from holdfast.log.record import Damage
+
+__all__ = ["Report", "Segment", "open_segment", "walk"]
+
+Report = Callable[[Damage], None]
+"""Who is told of damage; reading goes on behind it."""
+
+
+class Segment:
+    """One segment as readers see it.
+
+    On disk: `YYYY/MM/DD/YYYYMMDD-NNNN.data` and its `.index`. Threads: any may read; only the log's writer (or a
+    reader's refresh) moves the extent.
+    """
+
+    def __init__(self, files: Files, log: Path, name: SegmentName, header: SegmentHeader, limit: int) -> None:
+        self.files = files
+        self.log = log
+        self.name = name
+        self.path = name.data_path(log)
+        self.segment_id = header.segment_id
+        self.log_id = header.log_id
+        self.base = header.base
+        self.created = header.created
+        self.extent: tuple[int, int | None] = (limit, None)
+        """Bytes that may be read, and the sequence after the last readable record where it is known: one attribute,
+        so that no thread ever sees one without the other."""
+        self.header_damaged = False
+        self._index: SparseIndex | None = None
+        self._memory: Callable[[], memoryview | None] = lambda: None
+
+    @property
+    def limit(self) -> int:
+        """Bytes that may be read."""
+        return self.extent[0]
+
+    @property
+    def end(self) -> int | None:
+        """The sequence after the last readable record, where it is known."""
+        return self.extent[1]
+
+    @property
+    def index(self) -> SparseIndex:
+        """The sparse index, loaded when first asked for."""
+        if self._index is None:
+            index = SparseIndex.load(self.files, self.name.index_path(self.log))
+            self._index = index if index.segment_id == self.segment_id else SparseIndex()
+        return self._index
+
+    @index.setter
+    def index(self, index: SparseIndex) -> None:
+        self._index = index
+
+    def memory(self, limit: int) -> memoryview:
+        """The first `limit` bytes, mapped. Readers share one mapping for as long as one of them holds it."""
+        memory = self._memory()
+        if memory is None or len(memory) < limit:
+            with contextlib.closing(self.files.open(self.path, "r")) as file:
+                memory = file.map(max(limit, min(self.limit, file.size())))
+            self._memory = weakref.ref(memory)
+        return memory
+
+    def start_at(self, sequence: int) -> Checkpoint:
+        """The nearest known place from which `sequence` can be reached."""
+        return self._trusted(self.index.at_or_before(sequence))
+
+    def start_before_time(self, timestamp: int) -> Checkpoint:
+        """The nearest known place from which the first record at or after `timestamp` can be reached."""
+        return self._trusted(self.index.before_time(timestamp))
+
+    def _trusted(self, entry: Checkpoint | None) -> Checkpoint:
+        return entry if entry and entry.offset <= self.limit else Checkpoint(self.base, HEADER_SIZE, 0)
+
+    def headers(self, place: Checkpoint, report: Report) -> Iterator[tuple[memoryview, BlockHeader]]:
+        """The headers of whole blocks from a place on."""
+        limit, end = self.extent
+        with contextlib.suppress(FileNotFoundError):  # retention took it: there is nothing left to read
+            memory = self.memory(limit)
+            for item in walk(memory, str(self.path), place, limit, self.segment_id, end):
+                if isinstance(item, Damage):
+                    report(item)
+                else:
+                    yield memory, item
+
+    def blocks(self, start: int, stop: int, report: Report) -> Iterator[Block]:
+        """The blocks that hold records from `start` up to, not including, `stop`."""
+        for memory, header in self.headers(self.start_at(start), report):
+            if header.sequence >= stop:
+                return
+            if header.end > start and (block := self._open(memory, header, report)):
+                yield block
+
+    def all_blocks(self, report: Report) -> Iterator[Block]:
+        """Every block from the first byte on, without the index."""
+        for memory, header in self.headers(Checkpoint(self.base, HEADER_SIZE, 0), report):
+            if block := self._open(memory, header, report):
+                yield block
+
+    def blocks_reversed(self, start: int, stop: int, report: Report) -> Iterator[Block]:
+        """The same, last block first: forward by checkpoints, each stretch of headers then taken backwards."""
+        upper = stop
+        while upper > start:
+            place = self.start_at(upper - 1)
+            stretch = []
+            for memory, header in self.headers(place, report):
+                if header.sequence >= upper:
+                    break
+                if header.end > start:
+                    stretch.append((memory, header))
+            for memory, header in reversed(stretch):
+                if block := self._open(memory, header, report):
+                    yield block
+            upper = place.sequence
+
+    def sequence_at_time(self, timestamp: int, report: Report) -> int | None:
+        """The first sequence whose record is not before `timestamp`, None if all are."""
+        last: tuple[memoryview, BlockHeader] | None = None
+        for memory, header in self.headers(self.start_before_time(timestamp), report):
+            if header.timestamp >= timestamp:
+                within = self._within(last, timestamp, report)
+                return header.sequence if within is None else within
+            last = memory, header
+        return self._within(last, timestamp, report)
+
+    def _within(self, found: tuple[memoryview, BlockHeader] | None, timestamp: int, report: Report) -> int | None:
+        block = self._open(*found, report) if found else None
+        if block is None:
+            return None
+        position = bisect_left(block.timestamps(), timestamp)
+        return block.sequence + position if position < block.count else None
+
+    def _open(self, memory: memoryview, header: BlockHeader, report: Report) -> Block | None:
+        path = str(self.path)
+        try:
+            block = open_block(memory, header)
+        except Corrupt as error:
+            report(Damage(path, header.offset, header.length, str(error), header.sequence, header.records))
+            return None
+        payload_start = header.offset + HEADER_SIZE + header.columns_length
+        for position in block.bad:
+            start, stop = block.offsets[position], block.offsets[position + 1]
+            sequence = header.sequence + position
+            report(
+                Damage(path, payload_start + start, stop - start, "the payload's checksum does not match", sequence, 1)
+            )
+        return block
+
+
+def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> Segment | None:
+    """Read what identifies a segment; where its header is damaged, the index or the first whole block tells.
+
+    None where nothing tells: a file that a crash left half-made, or one that is damaged from end to end.
+    """
+    path = name.data_path(log)
+    with contextlib.closing(files.open(path, "r")) as file:
+        size = file.size()
+        header = parse_segment_header(file.read(HEADER_SIZE, 0), str(path))
+        if header is not None:
+            return Segment(files, log, name, header, size)
+        index = SparseIndex.load(files, name.index_path(log))
+        segment_id, base = index.segment_id, index.base
+        if segment_id is None or base is None:
+            block = find_block(file.map(size), HEADER_SIZE, size, None)
+            if block is None:
+                return None
+            segment_id, base = block.segment_id, block.sequence
+    segment = Segment(files, log, name, SegmentHeader(segment_id, bytes(16), base, 0), size)
+    segment.header_damaged = True
+    report(Damage(str(path), 0, min(size, HEADER_SIZE), "the segment's header is damaged", None, 0))
+    return segment
+
+
+def walk(
+    memory: memoryview, path: str, place: Checkpoint, limit: int, segment_id: int, end: int | None
+) -> Iterator[BlockHeader | Damage]:
+    """Hop from block to block by their headers alone; what is not a block becomes a `Damage`, and the walk goes on.
+
+    A block belongs here only if it carries this segment's id and its sequences follow: leftovers of anything else,
+    even in a payload that holds a copy of a segment, are never taken for one.
+    """
+    offset, expected = place.offset, place.sequence
+    while offset < limit:
+        header = parse_block_header(memory, offset, offset, limit)
+        if header is None or not _belongs(header, segment_id, expected, end):
+            found = find_block(memory, offset + 8, limit, segment_id)
+            while found and not _belongs(found, segment_id, expected, end):
+                found = find_block(memory, found.offset + 8, limit, segment_id)
+            stop = found.offset if found else limit
+            behind = found.sequence if found else end
+            lost = behind - expected if behind is not None else None
+            yield Damage(path, offset, stop - offset, "no whole block is here", expected, lost)
+            if found is None:
+                return
+            header = found
+        elif header.sequence > expected:
+            yield Damage(path, offset, 0, "records are missing before this block", expected, header.sequence - expected)
+        yield header
+        tail = header.offset + header.length
+        offset = header.next_offset
+        if any(memory[tail : min(offset, limit)]) or offset > limit:
+            yield Damage(path, tail, offset - tail, "the padding behind a block is not what was written", None, 0)
+        expected = header.end
+    if end is not None and expected < end:
+        yield Damage(path, offset, 0, "the segment ends too early", expected, end - expected)
+
+
+def _belongs(header: BlockHeader, segment_id: int, expected: int, end: int | None) -> bool:
+    return header.segment_id == segment_id and header.sequence >= expected and (end is None or header.end <= end)

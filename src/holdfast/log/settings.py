@@ -1,0 +1,61 @@
+"""What may be chosen when a log is opened? Checked here once, with its defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.log.compression import codec_by_name
+from holdfast.log.policy import Flush, Retention, Roll
+from holdfast.log.writer import WriterSettings
+
+__all__ = ["MESSAGE_MAX", "LogSettings"]
+
+MESSAGE_MAX = 10 << 20
+_MESSAGE_CEILING = 400 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How a log behaves; nothing of it is stored, so it may differ from one opening to the next."""
+
+    flush: Flush = field(default_factory=Flush.async_)
+    roll: Roll = field(default_factory=lambda: Roll.size(256 << 20))
+    index_interval: int = 1024
+    """Records between two entries of the sparse index."""
+    compression: str | None = None
+    retention: Retention | None = None
+    """Applied at each roll and by `compact`; None keeps everything."""
+    verify_on_open: bool = False
+    max_message: int = MESSAGE_MAX
+    """Bytes of payload, key and headers together."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for name, kind in (("flush", Flush), ("roll", Roll), ("index_interval", int), ("max_message", int)):
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidArgument(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
+        if self.retention is not None and not isinstance(self.retention, Retention):
+            raise InvalidArgument(f"retention must be a Retention, not {self.retention!r}")
+        if self.index_interval < 1:
+            raise InvalidArgument(f"index_interval must be from 1 up, not {self.index_interval}")
+        if not 1 <= self.max_message <= _MESSAGE_CEILING:
+            raise InvalidArgument(f"max_message must be from 1 to {_MESSAGE_CEILING}, not {self.max_message}")
+        codec_by_name(self.compression)
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "LogSettings":
+        """From keyword arguments, with an error that names a wrong one."""
+        unknown = given.keys() - cls.__dataclass_fields__.keys()
+        if unknown:
+            known = ", ".join(cls.__dataclass_fields__)
+            raise InvalidArgument(f"a log has no setting {min(unknown)!r}; there are: {known}")
+        return cls(**given)
+
+    def writer(self) -> WriterSettings:
+        """The part that the segment writer needs."""
+        return WriterSettings(
+            roll=self.roll,
+            index_interval=self.index_interval,
+            codec=codec_by_name(self.compression),
+            durable_only=self.flush.mode == "sync",
+        )

@@ -1,0 +1,165 @@
+"""How is a log read along? A tailer keeps its place, skips damage, and follows as records arrive."""
+
+import logging
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.base.clock import Duration, Instant, duration_ns, instant_ns
+from holdfast.base.errors import InvalidArgument
+from holdfast.log.block import Block
+from holdfast.log.positions import Position
+from holdfast.log.record import Record
+
+if TYPE_CHECKING:
+    from holdfast.log.log import Log
+
+__all__ = ["Tailer"]
+
+logger = logging.getLogger("holdfast.log")
+_SLICE = 4096
+"""Records made at a time: a block may hold a million, and a reader should not have to hold them all."""
+
+
+class Tailer:
+    """An independent reader of a log, for one thread. With a name, its place is kept by `commit`.
+
+    A record that was hit by damage is left out (its sequence is missing) and reported by `Log.damage`.
+    """
+
+    def __init__(self, log: "Log", name: str | None = None) -> None:
+        self.log = log
+        self.name = name
+        self._records: list[Record] = []
+        self._at = 0
+        self._block: Block | None = None
+        self._cursor = 0
+        self._blocks: Iterator[Block] = iter(())
+        self._stop = 0
+        kept = log.positions.get(name) if name is not None else None
+        self._position = log.start if kept is None else min(kept.position, log.end)
+
+    @property
+    def position(self) -> int:
+        """The next sequence this tailer will read."""
+        return self._records[self._at].sequence if self._at < len(self._records) else self._position
+
+    @property
+    def lag(self) -> int:
+        """How many records lie ahead."""
+        self.log.refresh()
+        return max(0, self.log.end - self.position)
+
+    def read(self) -> Record | None:
+        """The next record, or None at the present end."""
+        if self._at >= len(self._records) and not self._fill():
+            return None
+        record = self._records[self._at]
+        self._at += 1
+        return record
+
+    def read_many(self, count: int) -> list[Record]:
+        """Up to `count` records; fewer only at the present end."""
+        if count < 1:
+            raise InvalidArgument(f"read_many needs a count from 1 up, not {count!r}")
+        found: list[Record] = []
+        while (missing := count - len(found)) > 0:
+            if self._at >= len(self._records) and not self._fill():
+                break
+            part = self._records[self._at : self._at + missing]
+            self._at += len(part)
+            found = found + part if found else part
+        return found
+
+    def __iter__(self) -> Iterator[Record]:
+        """To the present end."""
+        while (record := self.read()) is not None:
+            yield record
+
+    def follow(self, wait: Duration | None = None) -> Iterator[Record]:
+        """To the end and on, as records arrive, also from another process; stops after `wait` seconds without one."""
+        patience = None if wait is None else duration_ns(wait, "wait") / 1e9
+        while True:
+            record = self.read()
+            if record is None:
+                if not self.log.wait_for(self._position, patience):
+                    return
+            else:
+                yield record
+
+    def seek(self, sequence: int) -> None:
+        """Go to a sequence; to the first kept one if that is later."""
+        self.log.refresh()
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= self.log.end:
+            raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {self.log.end}")
+        self._let_go()
+        self._position = max(sequence, self.log.start)
+
+    def seek_time(self, when: Instant) -> None:
+        """Go to the first record that is not before `when`; to the end if there is none."""
+        self.seek(self.log.sequence_at(instant_ns(when, "when")))
+
+    def to_start(self) -> None:
+        """Go to the first kept record."""
+        self.seek(self.log.start)
+
+    def to_end(self) -> None:
+        """Go behind the last record."""
+        self.seek(self.log.end)
+
+    def commit(self) -> None:
+        """Keep the place: what was read so far is not read again by the next tailer of this name. Durable."""
+        if self.name is None:
+            raise InvalidArgument("only a named tailer can commit: use log.tailer('some-name')")
+        self.log.positions.set(Position(self.name, self.position, self.log.clock.time_ns()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the mapped memory."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._position = self.position
+        self._records, self._at, self._block, self._blocks, self._stop = [], 0, None, iter(()), 0
+
+    def _fill(self) -> bool:
+        """Make the next slice of records; False at the end."""
+        while True:
+            block = self._block
+            if block is None or self._cursor >= block.count:
+                block = self._block = self._next_block()
+                if block is None:
+                    return False
+                self._cursor = max(0, self._position - block.sequence)
+            stop = min(self._cursor + _SLICE, block.count)
+            self._records, self._at = block.records(self._cursor, stop), 0
+            self._cursor = stop
+            self._position = block.sequence + stop
+            if self._records:
+                return True
+
+    def _next_block(self) -> Block | None:
+        block = next(self._blocks, None)
+        if block is not None:
+            return block
+        # The stretch is read to its end: what is still missing before `_stop` was damaged, and was reported.
+        self._position = max(self._position, self._stop)
+        start, stop = self.log.readable()
+        if self._position < start:
+            logger.warning(
+                "retention dropped records %d to %d of %s before they were read",
+                self._position,
+                start - 1,
+                self.log.name,
+                extra={"log": self.log.name, "tailer": self.name},
+            )
+            self._position = start
+        if self._position >= stop:
+            return None
+        self._stop = stop
+        self._blocks = self.log.blocks(self._position, stop)
+        return self._next_block()

@@ -1,0 +1,43 @@
+"""Who flushes when nobody calls? One thread for all logs of a store; it sleeps while nothing waits."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from holdfast.log.log import Log
+
+__all__ = ["Ticker"]
+
+
+class Ticker:
+    """Calls `tick` of each log when it is due."""
+
+    def __init__(self, logs: Callable[[], Iterable[Log]]) -> None:
+        self._logs = logs
+        self._wanted = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def wake(self) -> None:
+        """A log has something to flush. The thread is made when first needed: a store under `sync` has none."""
+        self._wanted.set()
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._stopping:
+                    self._thread = threading.Thread(target=self._run, name="holdfast-ticker", daemon=True)
+                    self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        with self._starting:
+            self._stopping = True
+        self._wanted.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wanted.clear()
+            # Cleared before the logs are asked: a wake during the round is not missed.
+            due = min((delay for log in self._logs() if (delay := log.tick()) is not None), default=None)
+            self._wanted.wait(due)

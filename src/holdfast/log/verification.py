@@ -1,0 +1,63 @@
+"""Is every byte what was written? Checks all checksums, all sequences and the index, and changes nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.log.index import Checkpoint
+from holdfast.log.layout import HEADER_SIZE, parse_segment_header
+from holdfast.log.record import Damage
+from holdfast.log.segment import Report, Segment
+
+__all__ = ["Progress", "Verification", "verify_segments"]
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all."""
+
+
+@dataclass(slots=True)
+class Verification:
+    """What a verification found."""
+
+    segments: int = 0
+    blocks: int = 0
+    records: int = 0
+    bytes: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.damage
+
+
+def verify_segments(segments: Sequence[Segment], report: Report, progress: Progress | None = None) -> Verification:
+    """Read everything through."""
+    result = Verification()
+    total = sum(segment.limit for segment in segments)
+
+    def note(damage: Damage) -> None:
+        result.damage.append(damage)
+        report(damage)
+
+    for segment in segments:
+        limit = segment.limit
+        memory = segment.memory(limit)
+        if parse_segment_header(bytes(memory[:HEADER_SIZE]), str(segment.path)) is None:
+            note(Damage(str(segment.path), 0, min(limit, HEADER_SIZE), "the segment's header is damaged", None, 0))
+        boundaries = {Checkpoint(segment.base, HEADER_SIZE, 0)[:2]}
+        for block in segment.all_blocks(note):
+            boundaries.add((block.end, block.header.next_offset))
+            result.blocks += 1
+            result.records += block.count - len(block.bad)
+            if progress is not None:
+                progress(result.bytes + block.header.next_offset, total)
+        if not result.damage:
+            for entry in (segment.index[position] for position in range(len(segment.index))):
+                if entry[:2] not in boundaries and entry.offset <= limit:
+                    path = str(segment.name.index_path(segment.log))
+                    note(Damage(path, entry.offset, 0, "an index entry points between blocks", None, 0))
+        result.segments += 1
+        result.bytes += limit
+        if progress is not None:
+            progress(result.bytes, total)
+    return result

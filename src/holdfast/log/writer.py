@@ -1,0 +1,291 @@
+"""How does a block get into a segment? Rolls, writes, syncs, indexes and tells others how far they may read."""
+
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import WriterStopped
+from holdfast.base.files import File, Files, write_all
+from holdfast.log.catalog import next_name
+from holdfast.log.compression import Codec
+from holdfast.log.draft import Draft, Sealed, frame, seal
+from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
+from holdfast.log.layout import HEADER_SIZE, SegmentHeader, aligned, pack_segment_header
+from holdfast.log.policy import Roll
+from holdfast.log.recovery import Survey
+from holdfast.log.segment import Segment
+from holdfast.log.watermark import Watermark, WatermarkFile
+
+__all__ = ["SegmentWriter", "WriterSettings"]
+
+logger = logging.getLogger("holdfast.log")
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """What decides how blocks are put into segments."""
+
+    roll: Roll
+    index_interval: int
+    codec: Codec | None
+    durable_only: bool
+    """Readers see only what is synced; otherwise what is written."""
+
+
+class SegmentWriter:
+    """The writing end of a log.
+
+    Files: the last segment and its index, and the log's `watermark`. Threads: one at a time, under the log's I/O lock.
+    Invariant: `durable_offset <= offset <= file size`, and an index entry in the file is never beyond `durable_offset`.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        log: Path,
+        log_id: bytes,
+        settings: WriterSettings,
+        segments: list[Segment],
+        found: Survey | None,
+    ) -> None:
+        self.files = files
+        self.clock = clock
+        self.log = log
+        self.log_id = log_id
+        self.settings = settings
+        self.segments: tuple[Segment, ...] = tuple(segments)
+        """Replaced whole when a segment comes or goes, so that readers may keep the tuple they have."""
+        self.stopped: WriterStopped | None = None
+        self._file: File | None = None
+        self._index_file: File | None = None
+        self._index_offset = 0
+        self._entries: list[Checkpoint] = []
+        self._entry_sequence = 0
+        self.end = found.end.sequence if found else 0
+        self.offset = segments[-1].limit if found else 0
+        self.last_timestamp = found.end.timestamp if found else 0
+        self.durable_offset = self.offset
+        self.durable_end = self.end
+        self._watermark = WatermarkFile(files, log)
+        if found is not None:
+            self._resume(segments[-1], found)
+            self._publish()
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment being written; None before the first record and just after a roll."""
+        return self.segments[-1] if self._file is not None else None
+
+    def write(self, draft: Draft) -> None:
+        """Put the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again."""
+        assert draft.first == self.end, f"a block of {draft.first} cannot follow {self.end}"
+        sealed = seal(draft, self.last_timestamp, self.settings.codec)
+        if self._is_full(sealed):
+            self.seal_segment()
+        if self._file is None:
+            self.begin_segment(sealed.sequence)
+        assert self._file is not None
+        data = frame(sealed, self.offset, self.durable_offset, self.segments[-1].segment_id)
+        try:
+            write_all(self._file, data, self.offset)
+        except OSError:
+            self._undo_write()
+            raise
+        self.offset += len(data)
+        self.end += sealed.records
+        self.last_timestamp = sealed.last_timestamp
+        if self.end - self._entry_sequence >= self.settings.index_interval:
+            self._add_entry()
+        if not self.settings.durable_only:
+            self._publish()
+
+    def sync(self) -> None:
+        """Make all that was written durable. A failure is final: the pages may be lost and must not be retried."""
+        if self._file is None or self.durable_offset == self.offset:
+            return
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise self._stop(f"fdatasync failed: {error.strerror or error}") from error
+        self.durable_offset = self.offset
+        self.durable_end = self.end
+        self._write_entries()
+        self._publish()
+
+    def seal_segment(self) -> None:
+        """Finish the active segment; from here on it never changes."""
+        if self._file is None:
+            return
+        self.sync()
+        if self._entry_sequence < self.end:
+            self._add_entry()
+        self._write_entries()
+        segment = self.segments[-1]
+        if self._index_file is not None:
+            try:
+                self._index_file.sync()
+            except OSError as error:  # derived: without it the segment is only slower to open
+                logger.warning(
+                    "the index of %s was not synced: %s", segment.path, error, extra={"segment": str(segment.path)}
+                )
+        self._publish()
+        self._close_files()
+
+    def close(self) -> None:
+        """Make everything durable and let the files go."""
+        if self.stopped is None:
+            self.seal_segment()
+        self._close_files()
+        self._watermark.close()
+
+    def drop(self, count: int) -> None:
+        """Forget and delete the oldest `count` segments, which must be sealed ones."""
+        dropped, self.segments = self.segments[:count], self.segments[count:]
+        for segment in dropped:
+            assert segment is not self.active
+            folder = segment.path.parent
+            for name in self.files.list(folder):
+                if name.startswith(segment.name.stem + "."):
+                    self.files.remove(folder / name)
+            self.files.sync_dir(folder)
+            while folder != self.log and not self.files.list(folder):
+                self.files.remove_dir(folder)
+                folder = folder.parent
+                self.files.sync_dir(folder)
+
+    def _resume(self, segment: Segment, found: Survey) -> None:
+        if segment.header_damaged or not found.whole:
+            # Evidence is never written upon: the next record begins a new segment.
+            return
+        index = segment.index
+        if index.segment_id is None:
+            index = SparseIndex(segment.segment_id, segment.base)
+        path = segment.name.index_path(self.log)
+        self._file = self.files.open(segment.path, "w")
+        self._index_file = self.files.open(path, "w" if self.files.exists(path) else "x")
+        self._index_offset = HEADER_SIZE + len(index) * ENTRY_SIZE
+        if len(index) == 0:
+            header = SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created)
+            write_all(self._index_file, pack_index_header(header), 0)
+        if self._index_file.size() > self._index_offset:
+            self._index_file.truncate(self._index_offset)
+        segment.index = index
+        last = index.last()
+        self._entry_sequence = last.sequence if last else segment.base
+        for entry in found.checkpoints:
+            if entry.sequence - self._entry_sequence >= self.settings.index_interval or entry == found.end:
+                self._add_entry(entry)
+        self._write_entries()
+
+    def _is_full(self, sealed: Sealed) -> bool:
+        if self._file is None or self.offset <= HEADER_SIZE:
+            return False
+        roll = self.settings.roll
+        segment = self.segments[-1]
+        return (
+            (roll.bytes is not None and self.offset + aligned(sealed.length) > roll.bytes)
+            or (roll.records is not None and sealed.sequence + sealed.records - segment.base > roll.records)
+            or (roll.interval_ns is not None and sealed.timestamp - segment.created >= roll.interval_ns)
+        )
+
+    def begin_segment(self, base: int) -> None:
+        """Make the next segment and its index.
+
+        The header is durable and the name is in its folder before any record in the file can be confirmed.
+        """
+        now = self.clock.time_ns()
+        last = self.segments[-1].name if self.segments else None
+        name = next_name(last, now)
+        header = SegmentHeader(secrets.randbits(64), self.log_id, base, now)
+        path = name.data_path(self.log)
+        self.files.make_dirs(path.parent)
+        file = self._create(path, pack_segment_header(header))
+        try:
+            self._index_file = self._create(name.index_path(self.log), pack_index_header(header), sync=False)
+            self.files.sync_dir(path.parent)
+        except OSError:
+            file.close()
+            self._close_files()
+            self.files.remove(path)
+            raise
+        self._file = file
+        self._index_offset = HEADER_SIZE
+        self._entry_sequence = base
+        segment = Segment(self.files, self.log, name, header, HEADER_SIZE)
+        segment.index = SparseIndex(header.segment_id, base)
+        segment.extent = (HEADER_SIZE, base)
+        self.offset = self.durable_offset = HEADER_SIZE
+        self.segments = (*self.segments, segment)
+        self._publish()
+
+    def _create(self, path: Path, content: bytes, *, sync: bool = True) -> File:
+        if self.files.exists(path):  # left by an attempt that ran out of space
+            self.files.remove(path)
+        file = self.files.open(path, "x")
+        try:
+            write_all(file, content, 0)
+            if sync:
+                file.sync()
+        except OSError:
+            file.close()
+            self.files.remove(path)
+            raise
+        return file
+
+    def _undo_write(self) -> None:
+        assert self._file is not None
+        try:
+            self._file.truncate(self.offset)
+        except OSError as error:
+            raise self._stop(f"a failed write could not be undone: {error.strerror or error}") from error
+
+    def _stop(self, reason: str) -> WriterStopped:
+        path = self.segments[-1].path if self.segments else self.log
+        self.stopped = WriterStopped(
+            f"{reason}, so {str(path)!r} takes no more writes. Check the disk, then close the store and open it again: "
+            "all that was confirmed is safe"
+        )
+        logger.error("the writer stopped: %s", reason, extra={"segment": str(path)})
+        return self.stopped
+
+    def _add_entry(self, entry: Checkpoint | None = None) -> None:
+        entry = entry or Checkpoint(self.end, self.offset, self.last_timestamp)
+        self.segments[-1].index.add(entry)
+        self._entries.append(entry)
+        self._entry_sequence = entry.sequence
+
+    def _write_entries(self) -> None:
+        entries = [entry for entry in self._entries if entry.offset <= self.durable_offset]
+        if not entries or self._index_file is None:
+            return
+        data = b"".join(map(pack_entry, entries))
+        try:
+            write_all(self._index_file, data, self._index_offset)
+        except OSError as error:  # derived: tried again at the next sync, at the same offset
+            logger.warning("an index entry was not written: %s", error, extra={"segment": str(self.segments[-1].path)})
+            return
+        self._index_offset += len(data)
+        del self._entries[: len(entries)]
+
+    def _publish(self) -> None:
+        if not self.segments:
+            return
+        segment = self.segments[-1]
+        limit, end = segment.extent = (
+            (self.durable_offset, self.durable_end) if self.settings.durable_only else (self.offset, self.end)
+        )
+        mark = Watermark(segment.segment_id, end, limit, self.durable_end, self.durable_offset, self.last_timestamp)
+        try:
+            self._watermark.write(mark)
+        except OSError as error:  # other processes see the new records later, at the next one
+            logger.warning("the watermark was not written: %s", error, extra={"log": str(self.log)})
+
+    def _close_files(self) -> None:
+        for file in (self._file, self._index_file):
+            if file is not None:
+                file.close()
+        self._file = self._index_file = None
+        self._entries.clear()
