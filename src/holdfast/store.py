@@ -2,7 +2,6 @@
 
 import json
 import logging
-import secrets
 import threading
 from collections.abc import Callable
 from os import PathLike
@@ -176,7 +175,7 @@ class Store:
         if self.read_only and not segments:
             known = ", ".join(map(repr, self.logs()[:10])) or "none"
             raise NotFound(f"there is no log {name!r} in {str(self.path)!r}; there are: {known}")
-        log_id = secrets.token_bytes(16)
+        log_id = self._files.random_bytes(16)
         for segment_name in segments:  # log.json was lost: the segments know
             segment = open_segment(self._files, folder, segment_name, lambda damage: None)
             if segment is not None and any(segment.log_id):

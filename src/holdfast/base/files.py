@@ -5,7 +5,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import sys
 import time
 import weakref
@@ -104,8 +103,8 @@ class Files(Protocol):
         """Whether some process holds the lock now."""
         ...
 
-    def free_bytes(self, path: Path) -> int:
-        """The room that is left where `path` lies."""
+    def random_bytes(self, size: int) -> bytes:
+        """Bytes that nobody else has, for ids; injected so that a test can replay them."""
         ...
 
 
@@ -308,5 +307,5 @@ class SystemFiles:
             os.close(fd)
         return False
 
-    def free_bytes(self, path: Path) -> int:
-        return shutil.disk_usage(path).free
+    def random_bytes(self, size: int) -> bytes:
+        return os.urandom(size)

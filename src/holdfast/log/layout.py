@@ -161,7 +161,7 @@ def pack_block_header(header: BlockHeader) -> bytes:
 def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:
     """The header at position `at` of a buffer, which is `offset` in the file; None if there is no whole block there.
 
-    A block that would reach beyond `limit` (an offset in the file) is not whole.
+    A block that with its padding would reach beyond `limit` (an offset in the file) is not whole.
     """
     if offset + HEADER_SIZE > limit or buffer[at : at + 4] != BLOCK_MAGIC:
         return None
@@ -171,7 +171,7 @@ def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: 
     flags, columns_length = fields[8], fields[9]
     if flags & ~KNOWN_FLAGS:
         raise NewerFormat(f"a block has columns that this Holdfast does not know (flags {flags:#x}): upgrade it")
-    if count < 1 or not HEADER_SIZE + columns_length <= length <= BLOCK_MAX or offset + length > limit:
+    if count < 1 or not HEADER_SIZE + columns_length <= length <= BLOCK_MAX or aligned(offset + length) > limit:
         return None
     return BlockHeader(offset, length, count, *rest)
 

@@ -1,9 +1,9 @@
 """What survived? Finds the true end of a log after any stop, and cuts what a crash left half-written.
 
 Only what may be torn is read: the last segment, from the last point that is known to be on disk. Telling a torn tail
-from damage needs no guess: every block says up to where its segment was durable when it was written, so a bad place with
-a later block that vouches for it was hit afterwards and is kept; one that nothing vouches for was never confirmed and is
-cut.
+from damage needs no guess: every block says up to where its segment was durable when it was written, so a bad place
+with a later block that vouches for it was hit afterwards and is kept; one that nothing vouches for was never confirmed
+and is cut.
 """
 
 import contextlib

@@ -218,7 +218,7 @@ def walk(
         yield header
         tail = header.offset + header.length
         offset = header.next_offset
-        if any(memory[tail : min(offset, limit)]) or offset > limit:
+        if any(memory[tail:offset]):
             yield Damage(path, tail, offset - tail, "the padding behind a block is not what was written", None, 0)
         expected = header.end
     if end is not None and expected < end:

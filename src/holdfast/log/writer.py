@@ -1,7 +1,6 @@
 """How does a block get into a segment? Rolls, writes, syncs, indexes and tells others how far they may read."""
 
 import logging
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -199,7 +198,7 @@ class SegmentWriter:
         now = self.clock.time_ns()
         last = self.segments[-1].name if self.segments else None
         name = next_name(last, now)
-        header = SegmentHeader(secrets.randbits(64), self.log_id, base, now)
+        header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
         path = name.data_path(self.log)
         self.files.make_dirs(path.parent)
         file = self._create(path, pack_segment_header(header))

@@ -1,0 +1,47 @@
+"""What time is it in a test? The time that the test says."""
+
+import threading
+
+from holdfast.base.clock import NS, Duration, duration_ns
+
+__all__ = ["SimClock"]
+
+START_NS = 1_767_225_600 * NS  # 2026-01-01T00:00:00Z
+_TICK_NS = 1_000
+
+
+class SimClock:
+    """A clock that moves by a microsecond each time it is read, and by as much as it is told."""
+
+    def __init__(self, start_ns: int = START_NS) -> None:
+        self._now_ns = start_ns
+        self._elapsed_ns = 0
+
+    def time_ns(self) -> int:
+        """The simulated time; each reading takes a microsecond, so that no two are the same."""
+        self._pass(_TICK_NS)
+        return self._now_ns
+
+    def monotonic(self) -> float:
+        """Simulated seconds since the clock was made; not moved by `set_back`."""
+        return self._elapsed_ns / NS
+
+    def sleep(self, seconds: float) -> None:
+        """Let simulated time pass at once."""
+        self.advance(seconds)
+
+    def wait(self, condition: threading.Condition, seconds: float) -> None:
+        """Let simulated time pass at once: nobody else runs meanwhile."""
+        self.advance(seconds)
+
+    def advance(self, duration: Duration) -> None:
+        """Let so much time pass."""
+        self._pass(duration_ns(duration, "duration"))
+
+    def set_back(self, duration: Duration) -> None:
+        """What a wrong time server does to a wall clock."""
+        self._now_ns -= duration_ns(duration, "duration")
+
+    def _pass(self, nanoseconds: int) -> None:
+        self._now_ns += nanoseconds
+        self._elapsed_ns += nanoseconds

@@ -1,0 +1,56 @@
+"""What if the machine stopped right here? Runs a scenario once for every operation, in every way a disk can lose it."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, get_args
+
+from holdfast.testing.files import Crash, CrashMode, SimFiles
+
+__all__ = ["CRASH_MODES", "Scenario", "crash_points"]
+
+CRASH_MODES: tuple[CrashMode, ...] = get_args(CrashMode)
+
+
+class Scenario(Protocol):
+    """Work that may be cut off at any moment, and what must be true afterwards."""
+
+    def run(self, files: SimFiles) -> None:
+        """Do the work; note what was confirmed, so that `check` can ask for it."""
+        ...
+
+    def check(self, files: SimFiles) -> None:
+        """Open what survived and assert; called with the disk after the crash."""
+        ...
+
+
+def crash_points(
+    scenario: Callable[[], Scenario],
+    *,
+    files: Callable[[int], SimFiles] = SimFiles,
+    modes: Iterable[CrashMode] = CRASH_MODES,
+    seeds: Iterable[int] = (0, 1),
+) -> int:
+    """Stop a fresh scenario at each operation and check it in each mode; returns how many cases there were.
+
+    An AssertionError gets the operation, mode and seed added: with them the case can be replayed.
+    """
+    cases = 0
+    operation = 0
+    while True:
+        operation += 1
+        disk = files(operation)
+        disk.crash_at(operation)
+        work = scenario()
+        try:
+            work.run(disk)
+        except Crash:
+            pass
+        else:
+            return cases
+        for mode in modes:
+            for seed in (0,) if mode == "dropped" else seeds:
+                cases += 1
+                try:
+                    work.check(disk.after_crash(mode, seed))
+                except Exception as error:
+                    error.add_note(f"crash at operation {operation} ({disk.trace[-1]}), mode {mode!r}, seed {seed}")
+                    raise

@@ -1,0 +1,372 @@
+"""What does a disk do in a test? Loses what was not synced, tears and reorders writes, fails, fills up and stops."""
+
+import errno
+import os
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from holdfast.base.errors import Locked
+from holdfast.base.files import Buffer, File, Lock, Mode
+
+__all__ = ["Crash", "CrashMode", "SimFiles"]
+
+CrashMode = Literal["dropped", "prefix", "torn", "reordered"]
+_PAGE = 4096
+_SECTOR = 512
+
+
+class Crash(BaseException):
+    """The simulated machine stopped. Not an Exception, so that no code under test can swallow it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    content: bytearray = field(default_factory=bytearray)
+    """What the page cache holds."""
+    durable: bytearray = field(default_factory=bytearray)
+    """What the disk holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Something that was done and is not on the disk yet."""
+
+    kind: str
+    path: Path
+    inode: _Inode | None = None
+    offset: int = 0
+    data: bytes = b""
+    source: Path | None = None
+
+
+@dataclass(slots=True)
+class _Fault:
+    kind: str
+    pattern: str
+    errno: int
+    skip: int
+    times: int
+
+
+class SimFiles:
+    """A file system in memory with a disk below it.
+
+    Every change counts as one operation (`operations`, `trace`). What was not synced may be lost: `after_crash` gives
+    the file system that a machine would find after a power cut. Not for several threads at once.
+    """
+
+    def __init__(self, seed: int = 0, *, short_writes: float = 0.0, lose_syncs: bool = False) -> None:
+        self.operations = 0
+        self.trace: list[str] = []
+        self.capacity: int | None = None
+        """Bytes that fit on the disk; None for no limit."""
+        self._random = Random(seed)
+        self._short_writes = short_writes
+        self._lose_syncs = lose_syncs
+        self._names: dict[Path, _Inode] = {}
+        self._dirs: set[Path] = {Path(), Path("/")}
+        self._durable_names: dict[Path, _Inode] = {}
+        self._durable_dirs: set[Path] = set(self._dirs)
+        self._pending: list[_Change] = []
+        self._locks: set[Path] = set()
+        self._faults: list[_Fault] = []
+        self._crash_at: int | None = None
+        self._crashed = False
+
+    # ------------------------------------------------------------ what the test says
+
+    def crash_at(self, operation: int) -> None:
+        """Stop the machine in the middle of this operation (the first is 1); `Crash` is raised from there on."""
+        self._crash_at = operation
+
+    def fail(self, kind: str, error: int, *, pattern: str = "*", skip: int = 0, times: int = 1) -> None:
+        """Let operations of a kind (`write`, `sync`, `open`, `read`, `truncate`, ... or `*`) fail with an errno.
+
+        `pattern` is matched against the path; the first `skip` matches pass.
+        """
+        self._faults.append(_Fault(kind, pattern, error, skip, times))
+
+    def after_crash(self, mode: CrashMode, seed: int = 0) -> "SimFiles":
+        """The disk after a power cut, with a choice of what became of everything that was not synced.
+
+        `dropped`: nothing of it arrived. `prefix`: the first so many changes did. `torn`: the same, and the last of
+        them only to a sector's edge. `reordered`: any of its pages and names, in no order.
+        """
+        random = Random(f"{mode}-{seed}")
+        copies: dict[_Inode, _Inode] = {}
+
+        def copy(inode: _Inode) -> _Inode:
+            if inode not in copies:
+                copies[inode] = _Inode(bytearray(inode.durable))
+            return copies[inode]
+
+        after = SimFiles(seed, short_writes=self._short_writes, lose_syncs=self._lose_syncs)
+        after._dirs = set(self._durable_dirs)
+        after._names = {path: copy(inode) for path, inode in self._durable_names.items()}
+        for change in _surviving(self._pending, mode, random):
+            survivor = copy(change.inode) if change.inode is not None else None
+            if change.kind in ("write", "truncate"):
+                assert survivor is not None
+                _apply(survivor.content, change)
+            else:
+                _rename(after._names, after._dirs, change, survivor)
+        # A name whose folder did not arrive is out of reach.
+        after._dirs = {path for path in after._dirs if all(above in after._dirs for above in path.parents)}
+        after._names = {path: inode for path, inode in after._names.items() if path.parent in after._dirs}
+        for inode in copies.values():
+            inode.durable = bytearray(inode.content)
+        after._durable_dirs = set(after._dirs)
+        after._durable_names = dict(after._names)
+        return after
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Every file and what it holds."""
+        return {str(path): bytes(inode.content) for path, inode in sorted(self._names.items())}
+
+    def content(self, path: str | Path) -> bytearray:
+        """A file's bytes on disk and in memory, to be damaged in place by a test."""
+        inode = self._names[Path(path)]
+        inode.durable = inode.content
+        return inode.content
+
+    # ------------------------------------------------------------ what the code under test does
+
+    def open(self, path: Path, mode: Mode) -> File:
+        """As `Files.open`."""
+        self._check("open", path)
+        if mode == "x":
+            if path in self._names:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            if path.parent not in self._dirs:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            inode = _Inode()
+            self._change(_Change("create", path, inode))
+            return _SimFile(self, path, inode)
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return _SimFile(self, path, self._names[path])
+
+    def list(self, path: Path) -> list[str]:
+        """As `Files.list`."""
+        self._check("list", path)
+        return sorted(entry.name for entry in (*self._names, *self._dirs) if entry.parent == path and entry != path)
+
+    def exists(self, path: Path) -> bool:
+        """As `Files.exists`."""
+        return path in self._names or path in self._dirs
+
+    def make_dirs(self, path: Path) -> None:
+        """As `Files.make_dirs`."""
+        if path in self._dirs:
+            return
+        if path in self._names:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        self.make_dirs(path.parent)
+        self._check("mkdir", path)
+        self._change(_Change("mkdir", path))
+        self.sync_dir(path.parent)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """As `Files.replace`."""
+        self._check("replace", target)
+        self._change(_Change("replace", target, self._names[source], source=source))
+
+    def remove(self, path: Path) -> None:
+        """As `Files.remove`."""
+        self._check("remove", path)
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        self._change(_Change("remove", path))
+
+    def remove_dir(self, path: Path) -> None:
+        """As `Files.remove_dir`."""
+        self._check("rmdir", path)
+        if self.list(path):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+        self._change(_Change("rmdir", path))
+
+    def sync_dir(self, path: Path) -> None:
+        """As `Files.sync_dir`."""
+        self._check("sync_dir", path)
+        self._count("sync_dir", path)
+        if self._lose_syncs:
+            return
+        for change in [change for change in self._pending if change.path.parent == path and change.kind not in _DATA]:
+            self._pending.remove(change)
+            _rename(self._durable_names, self._durable_dirs, change, change.inode)
+
+    def lock(self, path: Path) -> Lock:
+        """As `Files.lock`."""
+        if path in self._locks:
+            raise Locked(f"{str(path.parent)!r} is being written by this process", os.getpid())
+        if path not in self._names:
+            self.open(path, "x")
+        self._locks.add(path)
+        return _SimLock(self, path)
+
+    def is_locked(self, path: Path) -> bool:
+        """As `Files.is_locked`."""
+        return path in self._locks
+
+    def random_bytes(self, size: int) -> bytes:
+        """As `Files.random_bytes`, from the seed."""
+        return self._random.randbytes(size)
+
+    # ------------------------------------------------------------ inside
+
+    def _check(self, kind: str, path: Path) -> None:
+        """Raise what the test planned for this operation."""
+        if self._crashed:
+            raise Crash
+        for fault in self._faults:
+            if fault.kind in (kind, "*") and fault.times and fnmatch(str(path), fault.pattern):
+                if fault.skip:
+                    fault.skip -= 1
+                    continue
+                fault.times -= 1
+                raise OSError(fault.errno, os.strerror(fault.errno), str(path))
+
+    def _count(self, kind: str, path: Path) -> None:
+        self.operations += 1
+        self.trace.append(f"{kind} {path}")
+        if self.operations == self._crash_at:
+            self._crashed = True
+            raise Crash
+
+    def _change(self, change: _Change) -> None:
+        # The change is under way before the machine stops: whether it arrives is for `after_crash` to choose.
+        self._pending.append(change)
+        if change.kind in _DATA:
+            assert change.inode is not None
+            _apply(change.inode.content, change)
+        else:
+            _rename(self._names, self._dirs, change, change.inode)
+        self._count(change.kind, change.path)
+
+    def _write(self, path: Path, inode: _Inode, data: Buffer, offset: int) -> int:
+        self._check("write", path)
+        raw = bytes(data)
+        if self.capacity is not None:
+            used = sum(len(file.content) for file in self._names.values())
+            growth = max(0, offset + len(raw) - len(inode.content))
+            missing = growth - max(0, self.capacity - used)
+            if missing > 0:
+                raw = raw[: max(0, len(raw) - missing)]
+                if not raw:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if len(raw) > 1 and self._random.random() < self._short_writes:
+            raw = raw[: self._random.randrange(1, len(raw))]
+        self._change(_Change("write", path, inode, offset, raw))
+        return len(raw)
+
+    def _sync(self, path: Path, inode: _Inode) -> None:
+        mine = [change for change in self._pending if change.inode is inode and change.kind in _DATA]
+        try:
+            self._check("sync", path)
+        except OSError:
+            # What Linux does: the pages are marked clean, are still read back, and never reach the disk.
+            for change in mine:
+                self._pending.remove(change)
+            raise
+        self._count("sync", path)
+        if not self._lose_syncs:
+            for change in mine:
+                self._pending.remove(change)
+                _apply(inode.durable, change)
+
+
+_DATA = ("write", "truncate")
+
+
+class _SimFile:
+    def __init__(self, files: SimFiles, path: Path, inode: _Inode) -> None:
+        self._files = files
+        self._path = path
+        self._inode = inode
+
+    def read(self, size: int, offset: int) -> bytes:
+        self._files._check("read", self._path)
+        return bytes(self._inode.content[offset : offset + size])
+
+    def write(self, data: Buffer, offset: int) -> int:
+        return self._files._write(self._path, self._inode, data, offset)
+
+    def sync(self) -> None:
+        self._files._sync(self._path, self._inode)
+
+    def truncate(self, size: int) -> None:
+        self._files._check("truncate", self._path)
+        self._files._change(_Change("truncate", self._path, self._inode, size))
+
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def map(self, size: int) -> memoryview:
+        self._files._check("read", self._path)
+        return memoryview(bytes(self._inode.content[:size]))
+
+    def close(self) -> None:
+        pass
+
+
+class _SimLock:
+    def __init__(self, files: SimFiles, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def release(self) -> None:
+        self._files._locks.discard(self._path)
+
+
+def _apply(content: bytearray, change: _Change) -> None:
+    if change.kind == "truncate":
+        del content[change.offset :]
+        content.extend(bytes(change.offset - len(content)))
+        return
+    if len(content) < change.offset:
+        content.extend(bytes(change.offset - len(content)))
+    content[change.offset : change.offset + len(change.data)] = change.data
+
+
+def _rename(names: dict[Path, _Inode], dirs: set[Path], change: _Change, inode: _Inode | None) -> None:
+    if change.kind == "mkdir":
+        dirs.add(change.path)
+    elif change.kind == "rmdir":
+        dirs.discard(change.path)
+    elif change.kind == "remove":
+        names.pop(change.path, None)
+    else:
+        assert inode is not None
+        if change.source is not None:
+            names.pop(change.source, None)
+        names[change.path] = inode
+
+
+def _surviving(pending: list[_Change], mode: CrashMode, random: Random) -> list[_Change]:
+    if mode == "dropped" or not pending:
+        return []
+    if mode == "reordered":
+        pieces = [piece for change in pending for piece in _pages(change)]
+        return [piece for piece in pieces if random.random() < 0.5]
+    kept = pending[: random.randint(1, len(pending))]
+    if mode == "torn" and kept[-1].kind == "write":
+        last = kept[-1]
+        edges = [edge for edge in range(-last.offset % _SECTOR, len(last.data), _SECTOR) if edge]
+        cut = random.choice(edges) if edges else 0
+        kept[-1] = _Change("write", last.path, last.inode, last.offset, last.data[:cut])
+    return kept
+
+
+def _pages(change: _Change) -> list[_Change]:
+    if change.kind != "write":
+        return [change]
+    cuts = [0, *range(_PAGE - change.offset % _PAGE, len(change.data), _PAGE), len(change.data)]
+    return [
+        _Change("write", change.path, change.inode, change.offset + start, change.data[start:stop])
+        for start, stop in pairwise(cuts)
+        if stop > start
+    ]
