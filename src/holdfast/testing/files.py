@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -122,6 +123,16 @@ class SimFiles:
         after._durable_dirs = set(after._dirs)
         after._durable_names = dict(after._names)
         return after
+
+    @classmethod
+    def holding(cls, contents: Mapping[str, bytes], seed: int = 0) -> "SimFiles":
+        """A disk that already holds these files: the other way round than `snapshot`."""
+        files = cls(seed)
+        for path, content in contents.items():
+            files._names[Path(path)] = _Inode(bytearray(content), bytearray(content))
+            files._dirs.update(Path(path).parents)
+        files._durable_names, files._durable_dirs = dict(files._names), set(files._dirs)
+        return files
 
     def snapshot(self) -> dict[str, bytes]:
         """Every file and what it holds."""

@@ -1,0 +1,108 @@
+"""What happens between a command and its exit code? One line for each error, none for Ctrl-C or a closed pipe."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from typer.main import get_command
+
+import holdfast
+from holdfast.base.errors import HoldfastError
+from holdfast.cli.demo import demo
+from holdfast.cli.log import log_commands
+from holdfast.cli.notices import Notices, one_line
+from holdfast.cli.options import help_if_alone
+from holdfast.cli.output import error_console
+
+__all__ = ["app", "main"]
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+"""As the shell reports a program that SIGPIPE ended."""
+
+# The class of all usage errors. typer exports only its subclass, and where it lives has changed between versions.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+app = typer.Typer(
+    name="holdfast",
+    add_completion=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Holdfast: a durable message queue that you embed like SQLite, serve like RabbitMQ and query with Spark.",
+)
+app.add_typer(log_commands, name="log")
+app.command("demo")(demo)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"holdfast {holdfast.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    help_if_alone(context)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 for an error or damage, 2 for a usage error, 130 for Ctrl-C."""
+    with Notices() as notices:
+        try:
+            code = _run(list(sys.argv[1:] if args is None else args))
+            notices.show()
+            sys.stdout.flush()
+            return code
+        except _UsageError as error:
+            return _complain(_usage_text(error), USAGE)
+        except HoldfastError as error:
+            return _complain(str(error), FAILED)
+        except (KeyboardInterrupt, typer.Abort):
+            return INTERRUPTED
+        except BrokenPipeError:
+            _forget_output()
+            return PIPE_CLOSED
+        except OSError as error:
+            return _complain(f"{error.strerror or error}" + (f": {error.filename!r}" if error.filename else ""), FAILED)
+
+
+def _run(args: list[str]) -> int:
+    # Not through typer's own main: it prints errors in a box of several lines and ends the process.
+    command = get_command(app)
+    try:
+        with command.make_context("holdfast", args) as context:
+            code = command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _usage_text(error: Exception) -> str:
+    text = getattr(error, "format_message", error.__str__)()
+    context = getattr(error, "ctx", None)
+    hint = f" (see {context.command_path} --help)" if context is not None else ""
+    return text.rstrip(".") + hint
+
+
+def _complain(message: str, code: int) -> int:
+    # An error behind a closed pipe has nobody left to tell.
+    with contextlib.suppress(BrokenPipeError):
+        error_console().print(Text.assemble(("holdfast: ", "bold red"), one_line(message)), soft_wrap=True)
+    return code
+
+
+def _forget_output() -> None:
+    # Python flushes standard output once more on its way out, and would complain about the closed pipe there.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,25 @@
+"""What can be done with logs from a terminal? `holdfast log`, one module a question."""
+
+import typer
+
+from holdfast.cli.log.append import append
+from holdfast.cli.log.checking import inspect, verify
+from holdfast.cli.log.compaction import compact
+from holdfast.cli.log.overview import list_logs, list_tailers, stats
+from holdfast.cli.log.reading import cat, tail
+from holdfast.cli.options import help_if_alone
+
+__all__ = ["log_commands"]
+
+log_commands = typer.Typer(
+    invoke_without_command=True, callback=help_if_alone, help="Append to logs, read them, look after them."
+)
+log_commands.command("append")(append)
+log_commands.command("cat")(cat)
+log_commands.command("tail")(tail)
+log_commands.command("list")(list_logs)
+log_commands.command("stats")(stats)
+log_commands.command("tailers")(list_tailers)
+log_commands.command("compact")(compact)
+log_commands.command("verify")(verify)
+log_commands.command("inspect")(inspect)

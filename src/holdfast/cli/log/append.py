@@ -1,0 +1,148 @@
+"""How do records get in from a terminal? One from the command line or a file, or one a line from standard input."""
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+import holdfast
+from holdfast.base.errors import storage_error
+from holdfast.cli.options import CompressionChoice, DataOption, FlushChoice, JsonOption, NameArgument, size_option
+from holdfast.cli.output import byte_progress, show, write_json
+from holdfast.cli.units import plural
+from holdfast.log import Flush, Headers, Log, Message
+from holdfast.log.settings import MESSAGE_MAX
+
+__all__ = ["append"]
+
+_CHUNK = 1 << 20
+_FLUSH = {FlushChoice.SYNC: Flush.sync, FlushChoice.BATCH: Flush.batch, FlushChoice.ASYNC: Flush.async_}
+
+
+def append(
+    name: NameArgument,
+    payload: Annotated[
+        str | None, typer.Argument(metavar="PAYLOAD", help="The record; - takes one a line from standard input.")
+    ] = None,
+    data: DataOption = Path("data"),
+    key: Annotated[str | None, typer.Option("--key", help="The key of each record.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="K=V", help="A header of each record; may be repeated.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="Append the content of this file as one record.")
+    ] = None,
+    flush: Annotated[
+        FlushChoice,
+        typer.Option("--flush", help="sync: each batch of lines is on disk before the next. All are at the end."),
+    ] = FlushChoice.SYNC,
+    compression: Annotated[CompressionChoice | None, typer.Option("--compression", help="Compress payloads.")] = None,
+    max_message: Annotated[
+        int | None,
+        typer.Option("--max-message", parser=size_option, metavar="SIZE", show_default="10MiB", help="The largest record."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Append records and print their sequences.
+
+    The log is made if there is none. Lines from standard input are taken as they come, many in one write.
+    """
+    headers = _parse_headers(header or [])
+    key_bytes = None if key is None else os.fsencode(key)
+    given = _single_payload(payload, file)
+    first: int | None = None
+    count = 0
+    with holdfast.open(data) as store:
+        log = store.log(
+            name,
+            flush=_FLUSH[flush](),
+            compression=None if compression is None else compression.value,
+            max_message=MESSAGE_MAX if max_message is None else max_message,
+        )
+        try:
+            if given is not None:
+                first, count = log.append(given, key_bytes, headers), 1
+            else:
+                for sequences in _append_lines(log, key_bytes, headers, shown=not as_json):
+                    first = sequences.start if first is None else first
+                    count += len(sequences)
+        finally:  # after an error in the midst of many lines, the user still learns which are in
+            if first is not None or sys.exc_info()[0] is None:
+                _show_result(name, first, count, as_json=as_json)
+
+
+def _show_result(name: str, first: int | None, count: int, *, as_json: bool) -> None:
+    last = None if first is None else first + count - 1
+    if as_json:
+        write_json({"log": name, "count": count, "first": first, "last": last})
+    elif first is None:
+        show("0 records")
+    else:
+        show(str(first) if count == 1 else f"{first}-{last} ({plural(count, 'record')})")
+
+
+def _parse_headers(given: list[str]) -> Headers:
+    headers: dict[str, str] = {}
+    for item in given:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{item!r} is not of the form K=V", param_hint="--header")
+        if name in headers:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--header")
+        headers[name] = value
+    return headers
+
+
+def _single_payload(payload: str | None, file: Path | None) -> bytes | None:
+    """The one payload that was given, None where lines are to be read."""
+    if file is not None:
+        if payload is not None:
+            raise typer.BadParameter("give a PAYLOAD or a file, not both", param_hint="--file")
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise storage_error(error, "reading", file) from error
+    if payload is None:
+        raise typer.BadParameter("give one, --file PATH, or - for lines from standard input", param_hint="PAYLOAD")
+    return None if payload == "-" else os.fsencode(payload)
+
+
+def _append_lines(log: Log, key: bytes | None, headers: Headers, *, shown: bool) -> Iterator[range]:
+    source = sys.stdin.buffer
+    with byte_progress(shown=shown) as progress:
+        bar = progress.add_task(f"appending to {log.name}", total=_size_of(source))
+        for lines, size in _batches(source, log.settings.max_message):
+            yield log.append_many(lines if key is None and not headers else [Message(line, key, headers) for line in lines])
+            progress.update(bar, advance=size)
+
+
+def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]]:
+    """Lines as they arrive and the bytes they took: a slow source is not waited for, a fast one comes in large parts."""
+    rest = bytearray()
+    while chunk := source.read1(_CHUNK):  # type: ignore[attr-defined]
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            rest += chunk[:cut]
+            lines = bytes(rest).split(b"\n")
+            yield lines[:-1], len(rest)
+            rest = bytearray(chunk[cut:])
+        else:
+            rest += chunk
+            if len(rest) > longest:  # the log refuses it, and says why, before it fills the memory
+                break
+    if rest:
+        yield [bytes(rest)], len(rest)
+
+
+def _size_of(source: BinaryIO) -> int | None:
+    """How many bytes will come, where that is known."""
+    with contextlib.suppress(OSError, ValueError):
+        status = os.fstat(source.fileno())
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size
+    return None

@@ -1,0 +1,146 @@
+"""Is every byte what was written, and what is at this one? `verify` reads a log through, `inspect` looks at one place."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+import holdfast
+from holdfast.base.errors import Corrupt, InvalidArgument
+from holdfast.cli.log.opening import log_to_read
+from holdfast.cli.log.printing import record_json, safe_text
+from holdfast.cli.log.segments import segment_holding
+from holdfast.cli.options import DataOption, JsonOption, NameArgument
+from holdfast.cli.output import byte_progress, details, make_table, show, write_json
+from holdfast.cli.units import format_count, format_duration, format_size, format_time, plural
+from holdfast.log import Inspection, Log, Verification
+from holdfast.log.layout import HEADER_SIZE
+
+__all__ = ["inspect", "verify"]
+
+_PAYLOAD_SHOWN = 400
+
+
+def verify(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The log; all of them if omitted.")] = None,
+    data: DataOption = Path("data"),
+    as_json: JsonOption = False,
+) -> int:
+    """Check every checksum of one log or of all.
+
+    Changes nothing, and works while another process writes. The exit code is 1 if anything is damaged.
+    """
+    results: dict[str, Verification] = {}
+    with holdfast.open(data, read_only=True) as store:
+        logs = [store.log(each) for each in ([name] if name is not None else store.logs())]
+        began = time.perf_counter()
+        with byte_progress(shown=not as_json) as progress:
+            for log in logs:
+                bar = progress.add_task(f"verifying {log.name}", total=None)
+                results[log.name] = log.verify(
+                    lambda done, total, bar=bar: progress.update(bar, completed=done, total=total)  # type: ignore[misc]
+                )
+                progress.remove_task(bar)
+        seconds = time.perf_counter() - began
+    whole = all(result.ok for result in results.values())
+    if as_json:
+        logs_json = [{"log": each, "ok": result.ok} | asdict(result) for each, result in results.items()]
+        write_json({"ok": whole, "seconds": round(seconds, 6), "logs": logs_json})
+    elif not results:
+        show(f"no logs in {str(data)!r} yet")
+    else:
+        _show_results(results, seconds)
+    return 0 if whole else 1
+
+
+def _show_results(results: dict[str, Verification], seconds: float) -> None:
+    table = make_table(
+        "log", "segments", "blocks", "records", "size", "result", numbers=("segments", "blocks", "records", "size")
+    )
+    for name, result in results.items():
+        verdict = Text("whole", "green") if result.ok else Text(plural(len(result.damage), "damaged place"), "bold red")
+        table.add_row(
+            name,
+            format_count(result.segments),
+            format_count(result.blocks),
+            format_count(result.records),
+            format_size(result.bytes),
+            verdict,
+        )
+    show(table)
+    damaged = [(name, damage) for name, result in results.items() for damage in result.damage]
+    if damaged:
+        places = make_table("log", "file", "byte", "length", "lost", "what", numbers=("byte", "length"))
+        for name, damage in damaged:
+            lost = "unknown" if damage.lost is None else "none" if damage.lost == 0 else plural(damage.lost, "record")
+            if damage.lost and damage.first_lost is not None:
+                lost += f" from {damage.first_lost}"
+            file = Path(damage.path).name
+            places.add_row(name, file, str(damage.offset), str(damage.length), lost, damage.reason)
+        show("", places)
+    size = sum(result.bytes for result in results.values())
+    show("", f"{format_size(size)} checked in {format_duration(seconds)} ({format_size(size / max(seconds, 1e-9))}/s)")
+
+
+def inspect(
+    name: NameArgument,
+    data: DataOption = Path("data"),
+    offset: Annotated[int | None, typer.Option("--offset", min=0, metavar="BYTE", help="The byte to look at.")] = None,
+    segment: Annotated[
+        str | None, typer.Option("--segment", metavar="S", help="In this segment (20261115-0001) instead of the last.")
+    ] = None,
+    sequence: Annotated[int | None, typer.Option("--sequence", min=0, metavar="N", help="Look where this record lies.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is at a byte of a segment, or where a record lies."""
+    if (offset is None) == (sequence is None):
+        raise typer.BadParameter("give one of the two", param_hint="--offset / --sequence")
+    if sequence is not None and segment is not None:
+        raise typer.BadParameter("goes with --offset: a sequence is found by itself", param_hint="--segment")
+    with log_to_read(data, name) as log:
+        found = _locate(log, sequence) if sequence is not None else log.inspect(offset or 0, segment)
+    if as_json:
+        record = None if found.record is None else record_json(found.record)
+        write_json({**asdict(found), "record": record})
+    else:
+        _show_inspection(found)
+
+
+def _locate(log: Log, sequence: int) -> Inspection:
+    first, end = log.readable()
+    if not first <= sequence < end:
+        kept = f"holds {first} to {end - 1}" if end > first else "is empty"
+        raise InvalidArgument(f"there is no record {sequence}: the log {log.name!r} {kept}")
+    block = next(log.blocks(sequence, sequence + 1), None)
+    record = next(log.read(sequence, sequence + 1), None)
+    if block is None or record is None:
+        where = f": {log.damage[-1]}" if log.damage else ""
+        raise Corrupt(f"the record {sequence} cannot be read{where}")
+    start = block.header.offset + HEADER_SIZE + block.header.columns_length
+    found = log.inspect(start, segment_holding(log, sequence))
+    compressed = bool(found.details.get("compression"))
+    # Compressed payloads have no byte of their own in the file, only their block has.
+    at = start if compressed else start + block.offsets[sequence - block.sequence]
+    return Inspection(found.path, at, "payload", found.details | {"sequence": sequence}, record)
+
+
+def _show_inspection(found: Inspection) -> None:
+    rows: dict[str, Any] = {"file": found.path, "byte": str(found.offset), "what": Text(found.what, "bold")}
+    for name, value in found.details.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        rows[name.replace("_", " ")] = "none" if shown is None or shown == "" else str(shown)
+    record = found.record
+    if record is not None:
+        rows["time"] = format_time(record.timestamp)
+        if record.key is not None:
+            rows["key"] = Text(safe_text(record.key))
+        for header, value in record.headers.items():
+            content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+            rows[f"header {safe_text(header.encode())}"] = Text(safe_text(content))
+        text = safe_text(record.payload[:_PAYLOAD_SHOWN])
+        rows["payload"] = Text(text + (" ..." if len(record.payload) > _PAYLOAD_SHOWN else ""))
+        rows["payload size"] = plural(len(record.payload), "byte")
+    show(details(rows))

@@ -1,0 +1,82 @@
+"""What may go? Drops the oldest segments by age, size or number, and says which and why others stayed."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.log.opening import log_to_change
+from holdfast.cli.log.segments import due_segments, list_rows
+from holdfast.cli.notices import DamageNotices
+from holdfast.cli.options import DataOption, JsonOption, NameArgument, duration_option, size_option
+from holdfast.cli.output import make_table, show, write_json
+from holdfast.cli.units import format_count, format_size, format_time, plural
+from holdfast.log import LogStats, Retention
+
+__all__ = ["compact"]
+
+
+def compact(
+    name: NameArgument,
+    data: DataOption = Path("data"),
+    max_age: Annotated[
+        timedelta | None,
+        typer.Option("--max-age", parser=duration_option, metavar="AGE", help="Drop what is older, such as 7d or 12h."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", parser=size_option, metavar="SIZE", help="Drop until the log is so small: 10GiB."),
+    ] = None,
+    max_segments: Annotated[
+        int | None, typer.Option("--max-segments", min=1, metavar="N", help="Drop until there are so few segments.")
+    ] = None,
+    min_segments: Annotated[int, typer.Option("--min-segments", min=1, metavar="N", help="Keep at least so many segments.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Also drop what named tailers have yet to read.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop old segments, the oldest first, while any of the limits is passed.
+
+    Only whole segments go, never the one being written nor, without --force, one that a named tailer has yet to read.
+    """
+    if max_age is None and max_bytes is None and max_segments is None:
+        raise typer.BadParameter("say what may go: --max-age, --max-bytes or --max-segments", param_hint="limits")
+    policy = Retention(max_age=max_age, max_bytes=max_bytes, max_segments=max_segments, min_segments=min_segments)
+    with log_to_change(data, name) as log:
+        damage = DamageNotices(log)
+        before = list_rows(log, log.stats())
+        log.compact(retention=policy, force=force)
+        after = log.stats()
+        held = 0 if force else due_segments(log, policy)
+    kept = {row.name for row in list_rows(log, after)}
+    gone = [row for row in before if row.name not in kept]
+    records, size = sum(row.records for row in gone), sum(row.bytes for row in gone)
+    if as_json:
+        left = {"start": after.start, "end": after.end, "bytes": after.bytes, "segments": after.segments}
+        totals = {"records": records, "bytes": size, "segments": [asdict(row) for row in gone]}
+        write_json({"log": name, "dropped": totals, "left": left, "held_back": held})
+        damage.show()
+        return
+    if gone:
+        table = make_table("dropped", "first", "records", "size", "created", numbers=("first", "records", "size"))
+        for row in gone:
+            table.add_row(
+                row.name, str(row.first), format_count(row.records), format_size(row.bytes), format_time(row.created)
+            )
+        show(table, "")
+        show(f"dropped {plural(len(gone), 'segment')}: {plural(records, 'record')}, {format_size(size)}")
+    else:
+        show("nothing to drop")
+    show(f"left: {plural(after.records, 'record')}, {format_size(after.bytes)} in {plural(after.segments, 'segment')}")
+    if held:
+        show(_held_back(after, held))
+    damage.show()
+
+
+def _held_back(after: LogStats, held: int) -> str:
+    slowest = min(after.tailers, key=lambda tailer: tailer.position)
+    return (
+        f"{plural(held, 'segment')} more would go, but the tailer {slowest.name!r} has yet to read from record "
+        f"{slowest.position} (see --force, and tailers --forget)"
+    )

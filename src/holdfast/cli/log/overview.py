@@ -1,0 +1,149 @@
+"""What is in a store? All its logs, one log with its segments, and the named tailers with how far they have come."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import holdfast
+from holdfast.base.errors import NotFound
+from holdfast.cli.log.opening import log_to_read
+from holdfast.cli.log.segments import list_rows
+from holdfast.cli.notices import DamageNotices
+from holdfast.cli.options import DataOption, JsonOption, NameArgument
+from holdfast.cli.output import details, make_table, show, write_json
+from holdfast.cli.units import format_count, format_size, format_time, iso_time
+from holdfast.log import LogStats, TailerStats
+
+__all__ = ["list_logs", "list_tailers", "stats"]
+
+_SEGMENTS_SHOWN = 20
+
+
+def list_logs(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
+    """Show all logs of a store.
+
+    Times are in UTC.
+    """
+    with holdfast.open(data, read_only=True) as store:
+        found = [store.log(name).stats() for name in store.logs()]
+    if as_json:
+        write_json({"logs": [_json(stats) for stats in found]})
+        return
+    if not found:
+        show(f"no logs in {str(data)!r} yet")
+        return
+    table = make_table(
+        "log",
+        "records",
+        "size",
+        "segments",
+        "first record",
+        "last record",
+        "tailers",
+        numbers=("records", "size", "segments", "tailers"),
+    )
+    for stats in found:
+        table.add_row(
+            stats.name,
+            format_count(stats.records),
+            format_size(stats.bytes),
+            format_count(stats.segments),
+            format_time(stats.first_timestamp),
+            format_time(stats.last_timestamp),
+            format_count(len(stats.tailers)),
+        )
+    show(table)
+
+
+def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
+    """Show one log with its segments and named tailers.
+
+    Times are in UTC; a tailer's lag is how many records lie ahead of it.
+    """
+    with log_to_read(data, name) as log:
+        figures = log.stats()
+        rows = list_rows(log, figures)
+        damage = DamageNotices(log)
+    if as_json:
+        segments = [asdict(row) | {"created_time": iso_time(row.created)} for row in rows]
+        write_json(_json(figures) | {"segments": segments})
+        damage.show()
+        return
+    last = figures.end - 1
+    show(
+        details(
+            {
+                "log": figures.name,
+                "records": format_count(figures.records) + (f" ({figures.start} to {last})" if figures.records else ""),
+                "size": format_size(figures.bytes),
+                "first record": format_time(figures.first_timestamp),
+                "last record": format_time(figures.last_timestamp),
+            }
+        )
+    )
+    if rows:
+        table = make_table("segment", "first", "records", "size", "created", numbers=("first", "records", "size"))
+        hidden = max(0, len(rows) - _SEGMENTS_SHOWN)
+        if hidden:
+            table.add_row(f"({hidden} earlier)", "", "", "", "")
+        for row in rows[hidden:]:
+            table.add_row(
+                row.name, str(row.first), format_count(row.records), format_size(row.bytes), format_time(row.created)
+            )
+        show("", table)
+    if figures.tailers:
+        show("", _tailer_table(figures.tailers))
+    damage.show()
+
+
+def list_tailers(
+    name: NameArgument,
+    data: DataOption = Path("data"),
+    forget: Annotated[
+        str | None,
+        typer.Option("--forget", metavar="TAILER", help="Forget its place, so that it keeps no segment from going."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the named tailers of a log, or forget one.
+
+    Works while another process writes.
+    """
+    with log_to_read(data, name) as log:
+        if forget is not None:
+            if not log.positions.remove(forget):
+                known = ", ".join(repr(position.name) for position in log.positions.all()) or "none"
+                raise NotFound(f"the log {name!r} has no tailer {forget!r}; there are: {known}")
+            if as_json:
+                write_json({"log": name, "forgotten": forget})
+            else:
+                show(f"forgot the tailer {forget!r} of {name!r}")
+            return
+        tailers = log.stats().tailers
+    if as_json:
+        write_json({"log": name, "tailers": [_tailer_json(tailer) for tailer in tailers]})
+    elif tailers:
+        show(_tailer_table(tailers))
+    else:
+        show(f"the log {name!r} has no named tailers")
+
+
+def _tailer_table(tailers: list[TailerStats]) -> Any:
+    table = make_table("tailer", "position", "lag", "committed", numbers=("position", "lag"))
+    for tailer in tailers:
+        table.add_row(tailer.name, str(tailer.position), format_count(tailer.lag), format_time(tailer.committed_at))
+    return table
+
+
+def _tailer_json(tailer: TailerStats) -> dict[str, Any]:
+    return asdict(tailer) | {"committed_time": iso_time(tailer.committed_at)}
+
+
+def _json(figures: LogStats) -> dict[str, Any]:
+    return asdict(figures) | {
+        "first_time": iso_time(figures.first_timestamp),
+        "last_time": iso_time(figures.last_timestamp),
+        "tailers": [_tailer_json(tailer) for tailer in figures.tailers],
+    }

@@ -1,0 +1,104 @@
+"""Which options do commands share? Each is spelled, parsed and explained once, here."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.cli.units import parse_duration, parse_size, parse_time
+
+__all__ = [
+    "CompressionChoice",
+    "DataOption",
+    "FlushChoice",
+    "FormatChoice",
+    "JsonOption",
+    "NameArgument",
+    "duration_option",
+    "help_if_alone",
+    "pattern_option",
+    "size_option",
+    "time_option",
+]
+
+T = TypeVar("T")
+
+
+class FlushChoice(StrEnum):
+    """When records reach the disk."""
+
+    SYNC = "sync"
+    BATCH = "batch"
+    ASYNC = "async"
+
+
+class CompressionChoice(StrEnum):
+    """What blocks of payloads are compressed with."""
+
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+    GZIP = "gzip"
+
+
+class FormatChoice(StrEnum):
+    """How a record is printed."""
+
+    TEXT = "text"
+    HEX = "hex"
+    RAW = "raw"
+
+
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="DIR", envvar="HOLDFAST_DATA", help="The folder of the store.")
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one JSON object, or one line of JSON a record. Bytes are text where they are valid UTF-8, "
+        'else {"base64": "..."}; times are ISO 8601 in UTC, timestamps nanoseconds since 1970.',
+    ),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The log.")]
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """Show the help of a group that was called without a command."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def size_option(text: str) -> int:
+    """Parse a size that was typed as an option."""
+    return _as_usage(parse_size, text)
+
+
+def duration_option(text: str) -> timedelta:
+    """Parse a duration that was typed as an option."""
+    return _as_usage(parse_duration, text)
+
+
+def time_option(text: str) -> datetime:
+    """Parse a point in time that was typed as an option."""
+    return _as_usage(parse_time, text)
+
+
+def pattern_option(text: str) -> "re.Pattern[str]":
+    """Compile a regular expression that was typed as an option."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(f"{text!r} is not a regular expression: {error}") from error
+
+
+def _as_usage(parse: Callable[[str], T], text: str) -> T:
+    # typer shows a plain ValueError, which InvalidArgument is, without its text.
+    try:
+        return parse(text)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,146 @@
+"""How does a command show what it found? As a table for people, or as JSON for machines."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.units import format_count, format_size
+
+__all__ = [
+    "byte_progress",
+    "details",
+    "error_console",
+    "json_bytes",
+    "json_line",
+    "make_table",
+    "output_console",
+    "record_progress",
+    "show",
+    "standard_output",
+    "write_json",
+]
+
+_PIPE_WIDTH = 10_000
+"""A pipe has no width: nothing is wrapped or cut there."""
+
+
+def output_console() -> Console:
+    """The console of standard output; made anew each time, because tests replace the stream."""
+    return _console(stderr=False)
+
+
+def error_console() -> Console:
+    """The console of standard error."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=_PIPE_WIDTH)
+
+
+def standard_output() -> BinaryIO:
+    """Standard output as bytes: records are printed as they are, whatever the locale."""
+    sys.stdout.flush()  # what was printed as text comes first
+    return sys.stdout.buffer
+
+
+def show(*things: RenderableType) -> None:
+    """Print for people."""
+    console = output_console()
+    for thing in things:
+        console.print(thing, soft_wrap=isinstance(thing, str | Text))
+
+
+def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
+    """Bytes in JSON: text where they are valid UTF-8, else `{"base64": ...}`."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode("ascii")}
+
+
+def json_line(content: Mapping[str, Any]) -> bytes:
+    """One object on one line, in UTF-8."""
+    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
+
+
+def write_json(content: Mapping[str, Any]) -> None:
+    """Print one object."""
+    stream = standard_output()
+    stream.write(json_line(content))
+    stream.flush()
+
+
+def make_table(*columns: str, numbers: Iterable[str] = (), title: str | None = None) -> Table:
+    """A table that is as wide as it needs to be; `numbers` are the columns that are aligned to the right."""
+    plain = not output_console().is_terminal
+    table = Table(
+        box=None if plain else box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="" if plain else "bold",
+        header_style="" if plain else "bold cyan",
+        pad_edge=False,
+        padding=(0, 2, 0, 0) if plain else (0, 1),
+    )
+    right = set(numbers)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
+    return table
+
+
+def details(rows: Mapping[str, RenderableType]) -> Table:
+    """Names and what they stand for, one a line."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+class _Amount(ProgressColumn):
+    """How much is done, of how much, and how fast."""
+
+    def __init__(self, *, in_bytes: bool) -> None:
+        self._form = format_size if in_bytes else format_count
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        """One cell."""
+        whole = f" of {self._form(task.total)}" if task.total else ""
+        pace = f"  {self._form(task.speed)}/s" if task.speed else ""
+        return Text(f"{self._form(task.completed)}{whole}{pace}", style="cyan")
+
+
+def byte_progress(*, shown: bool) -> Progress:
+    """A bar that counts bytes on standard error; only on a terminal, and gone when done."""
+    return _progress(error_console(), shown=shown, in_bytes=True)
+
+
+def record_progress(*, shown: bool) -> Progress:
+    """A bar that counts records."""
+    return _progress(error_console(), shown=shown, in_bytes=False)
+
+
+def _progress(console: Console, *, shown: bool, in_bytes: bool) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        _Amount(in_bytes=in_bytes),
+        console=console,
+        transient=True,
+        disable=not (shown and console.is_terminal),
+    )

@@ -1,0 +1,108 @@
+"""How do people write sizes, durations and times? Parses what they type and formats what they read."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from holdfast.base.clock import NS, from_ns
+from holdfast.base.errors import InvalidArgument
+
+__all__ = [
+    "format_count",
+    "format_duration",
+    "format_size",
+    "format_time",
+    "iso_time",
+    "parse_duration",
+    "parse_size",
+    "parse_time",
+    "plural",
+]
+
+_BINARY = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?b?)", re.IGNORECASE)
+_SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `1048576`, `64KiB`, `10 GiB` or `5GB`; a bare `K`, `M`, `G` is binary, as in other tools."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[3].lower() == "i" and not match[2]):
+        raise InvalidArgument(f"{text!r} is not a size: write 1048576, 64KiB, 10GiB or 5GB")
+    step = 1000 if match[2] and match[3].lower() == "b" else 1024
+    return round(float(match[1]) * step ** _BINARY[match[2].lower()]) if match[2] else int(float(match[1]))
+
+
+def parse_duration(text: str) -> timedelta:
+    """A length of time from `7d`, `1h30m`, `15m`, `30s` or `500ms`."""
+    compact = text.strip().replace(" ", "").lower()
+    parts = _DURATION.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise InvalidArgument(f"{text!r} is not a duration: write 7d, 1h30m, 15m or 30s")
+    try:
+        return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    except OverflowError as error:
+        raise InvalidArgument(f"{text!r} is longer than time itself") from error
+
+
+def parse_time(text: str, now: datetime | None = None) -> datetime:
+    """A point in time: ISO 8601 with a time zone, or `15m` for that long ago."""
+    if _DURATION.match(text.strip().lower()):
+        try:
+            return (now or datetime.now(UTC)) - parse_duration(text)
+        except OverflowError as error:
+            raise InvalidArgument(f"{text!r} ago is before all dates") from error
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InvalidArgument(f"{text!r} is not a time: write 2026-11-15T12:00:00Z, or 15m for that long ago") from error
+    if when.tzinfo is None:
+        raise InvalidArgument(f"{text!r} has no time zone: add Z for UTC, or an offset as in +02:00")
+    return when
+
+
+def format_size(size: float) -> str:
+    """Bytes for people: `812 B`, `32.1 MiB`."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size /= 1024
+        if size < 1023.95:  # what would be rounded up to 1024.0 is one of the next unit
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} PiB"
+
+
+def format_count(count: float) -> str:
+    """A whole number with thousands set apart."""
+    return f"{count:,.0f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 record`, `2,000 records`."""
+    return f"{format_count(count)} {noun}" + ("" if count == 1 else "s")
+
+
+def format_duration(seconds: float) -> str:
+    """A length of time for people: `0.4 ms`, `12 ms`, `3.2 s`, `5 min 7 s`."""
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+
+
+def format_time(timestamp_ns: int | None) -> str:
+    """A timestamp for people, in UTC to the millisecond; a dash where there is none."""
+    if timestamp_ns is None:
+        return "-"
+    return from_ns(timestamp_ns).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def iso_time(timestamp_ns: int | None) -> str | None:
+    """A timestamp for machines: ISO 8601 in UTC with all nine digits of its nanoseconds."""
+    if timestamp_ns is None:
+        return None
+    whole = from_ns(timestamp_ns).replace(microsecond=0, tzinfo=None).isoformat()
+    return f"{whole}.{timestamp_ns % NS:09d}Z"
