@@ -24,11 +24,11 @@ def make(folder: Path) -> None:
     with holdfast.open("store", files=files, clock=clock, background=False) as store:
         log = store.log("plain", flush=Flush.sync(), index_interval=16)
         number = 0
-        while log.stats().bytes < GOLDEN_BYTES - 700:
+        while log.stats().bytes < GOLDEN_BYTES - 1100:
             clock.advance(1)
             number += 1
-            log.append(b"record %d " % number * (number % 5))
-            batch = [Message(b"%d" % n * n, key=b"k%d" % n if n % 2 else None) for n in range(1, 6)]
+            log.append(b"record %d " % number * (number % 5) * 9)
+            batch = [Message(b"%d" % n * n * 20, key=b"k%d" % n if n % 2 else None) for n in range(1, 6)]
             log.append_many([*batch, Message(b"", headers={"n": str(number), "raw": bytes([number % 256])}), b""])
         log.append(b"x" * (GOLDEN_BYTES - log.stats().bytes - HEADER_SIZE - 16))
         assert log.stats().bytes == GOLDEN_BYTES
