@@ -2,9 +2,10 @@
 
 import json
 import logging
+import os
 import threading
+import weakref
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -29,6 +30,17 @@ LOGS = "logs"
 META = "log.json"
 
 
+_open_stores: weakref.WeakSet["Store"] = weakref.WeakSet()
+
+
+def _disown_in_child() -> None:
+    for store in list(_open_stores):
+        store.disown()
+
+
+os.register_at_fork(after_in_child=_disown_in_child)
+
+
 class LogOptions(TypedDict, total=False):
     """The settings that `Store.log` takes."""
 
@@ -42,7 +54,7 @@ class LogOptions(TypedDict, total=False):
 
 
 def open(
-    path: str | PathLike[str],
+    path: str | os.PathLike[str],
     *,
     read_only: bool = False,
     files: Files | None = None,
@@ -76,6 +88,7 @@ class Store:
         self._lock: Lock | None = None
         self._ticker = Ticker(self._snapshot)
         self._wake: Callable[[], None] = self._ticker.wake if background else lambda: None
+        _open_stores.add(self)
         with errors_as_ours("opening the store", path):
             if read_only:
                 if not self._files.exists(path):
@@ -156,6 +169,14 @@ class Store:
     ) -> None:
         """Close the store."""
         self.close()
+
+    def disown(self) -> None:
+        """Called in a forked child: this opening, its lock and its thread are the parent's."""
+        self._guard = threading.RLock()
+        for log in self._snapshot():
+            log.disown()
+        self._open_logs.clear()
+        self._closed = True
 
     def _snapshot(self) -> list[Log]:
         return list(self._open_logs.values())

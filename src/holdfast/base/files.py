@@ -14,7 +14,18 @@ from typing import Literal, Protocol
 
 from holdfast.base.errors import Locked, storage_error
 
-__all__ = ["Buffer", "File", "Files", "Lock", "SystemFiles", "errors_as_ours", "read_file", "replace_file", "write_all"]
+__all__ = [
+    "Buffer",
+    "File",
+    "Files",
+    "Lock",
+    "SystemFiles",
+    "errors_as_ours",
+    "forget",
+    "read_file",
+    "replace_file",
+    "write_all",
+]
 
 Buffer = bytes | bytearray | memoryview
 Mode = Literal["r", "w", "x"]
@@ -115,6 +126,15 @@ def write_all(file: File, data: Buffer, offset: int) -> None:
         taken = file.write(view, offset)
         offset += taken
         view = view[taken:]
+
+
+def forget(memory: memoryview, start: int, stop: int) -> None:
+    """Let go of the pages of a mapping that were read: they stay in the page cache, but no longer count as ours."""
+    mapped = memory.obj
+    if isinstance(mapped, mmap.mmap):
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        if stop > start:
+            mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
 
 def read_file(files: Files, path: Path) -> bytes:

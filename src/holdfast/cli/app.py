@@ -1,6 +1,7 @@
 """What happens between a command and its exit code? One line for each error, none for Ctrl-C or a closed pipe."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.cli.demo import demo
 from holdfast.cli.log import log_commands
 from holdfast.cli.notices import Notices, one_line
-from holdfast.cli.options import help_if_alone
+from holdfast.cli.options import UsageError, help_if_alone
 from holdfast.cli.output import error_console
 
 __all__ = ["app", "main"]
@@ -25,9 +26,6 @@ USAGE = 2
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 """As the shell reports a program that SIGPIPE ended."""
-
-# The class of all usage errors. typer exports only its subclass, and where it lives has changed between versions.
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     name="holdfast",
@@ -58,13 +56,17 @@ def _options(
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 for an error or damage, 2 for a usage error, 130 for Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the locale cannot show is escaped, not an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     with Notices() as notices:
         try:
             code = _run(list(sys.argv[1:] if args is None else args))
             notices.show()
             sys.stdout.flush()
             return code
-        except _UsageError as error:
+        except UsageError as error:
             return _complain(_usage_text(error), USAGE)
         except HoldfastError as error:
             return _complain(str(error), FAILED)

@@ -1,4 +1,4 @@
-"""What else should the user know? Warnings of the library and damage that was met, as yellow lines on standard error."""
+"""What else should the user know? Warnings of the library and damage that was met, in yellow on standard error."""
 
 import logging
 from types import TracebackType

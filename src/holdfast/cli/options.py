@@ -19,6 +19,7 @@ __all__ = [
     "FormatChoice",
     "JsonOption",
     "NameArgument",
+    "UsageError",
     "duration_option",
     "help_if_alone",
     "pattern_option",
@@ -27,6 +28,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+# The class of all usage errors. typer exports only its subclass, and where it lives has changed between versions.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""The command line makes no sense; the exit code is 2."""
 
 
 class FlushChoice(StrEnum):

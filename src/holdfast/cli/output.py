@@ -22,12 +22,19 @@ __all__ = [
     "json_line",
     "make_table",
     "output_console",
-    "record_progress",
+    "progress_on",
+    "safe_text",
     "show",
     "standard_output",
     "write_json",
 ]
 
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_ESCAPES |= {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+# What changes the direction of text or cannot be seen can fool a reader as well as a control code can.
+_ESCAPES |= {
+    code: f"\\u{code:04x}" for code in (*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+}
 _PIPE_WIDTH = 10_000
 """A pipe has no width: nothing is wrapped or cut there."""
 
@@ -56,8 +63,20 @@ def standard_output() -> BinaryIO:
 def show(*things: RenderableType) -> None:
     """Print for people."""
     console = output_console()
-    for thing in things:
-        console.print(thing, soft_wrap=isinstance(thing, str | Text))
+    if console.is_terminal:
+        for thing in things:
+            console.print(thing, soft_wrap=isinstance(thing, str | Text))
+        return
+    with console.capture() as captured:
+        console.print(*things, sep="\n")
+    # rich pads the last column of a table, which is invisible on a screen and a nuisance in a file.
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def safe_text(value: str | bytes) -> str:
+    """One line that cannot steer a terminal: control codes and what is not UTF-8 are escaped."""
+    text = value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+    return text.translate(_ESCAPES)
 
 
 def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
@@ -82,21 +101,23 @@ def write_json(content: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-def make_table(*columns: str, numbers: Iterable[str] = (), title: str | None = None) -> Table:
+def make_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
     """A table that is as wide as it needs to be; `numbers` are the columns that are aligned to the right."""
     plain = not output_console().is_terminal
     table = Table(
         box=None if plain else box.SIMPLE_HEAD,
-        title=title,
-        title_justify="left",
-        title_style="" if plain else "bold",
         header_style="" if plain else "bold cyan",
+        show_edge=False,
         pad_edge=False,
         padding=(0, 2, 0, 0) if plain else (0, 1),
     )
     right = set(numbers)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
+        # Where the terminal is narrow, names and reasons are folded and figures are not.
+        if column in right:
+            table.add_column(column, justify="right", no_wrap=True)
+        else:
+            table.add_column(column, overflow="fold", min_width=min(10, len(column) + 4))
     return table
 
 
@@ -126,15 +147,11 @@ class _Amount(ProgressColumn):
 
 def byte_progress(*, shown: bool) -> Progress:
     """A bar that counts bytes on standard error; only on a terminal, and gone when done."""
-    return _progress(error_console(), shown=shown, in_bytes=True)
+    return progress_on(error_console(), shown=shown, in_bytes=True)
 
 
-def record_progress(*, shown: bool) -> Progress:
-    """A bar that counts records."""
-    return _progress(error_console(), shown=shown, in_bytes=False)
-
-
-def _progress(console: Console, *, shown: bool, in_bytes: bool) -> Progress:
+def progress_on(console: Console, *, shown: bool, in_bytes: bool) -> Progress:
+    """A bar that counts bytes or things."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

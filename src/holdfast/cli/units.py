@@ -9,6 +9,7 @@ from holdfast.base.errors import InvalidArgument
 __all__ = [
     "format_count",
     "format_duration",
+    "format_instant",
     "format_size",
     "format_time",
     "iso_time",
@@ -18,8 +19,8 @@ __all__ = [
     "plural",
 ]
 
-_BINARY = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?b?)", re.IGNORECASE)
+_POWER = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i?b?)|b)?", re.IGNORECASE)
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
@@ -27,10 +28,13 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 def parse_size(text: str) -> int:
     """Bytes from `1048576`, `64KiB`, `10 GiB` or `5GB`; a bare `K`, `M`, `G` is binary, as in other tools."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or (match[3].lower() == "i" and not match[2]):
+    if match is None:
         raise InvalidArgument(f"{text!r} is not a size: write 1048576, 64KiB, 10GiB or 5GB")
-    step = 1000 if match[2] and match[3].lower() == "b" else 1024
-    return round(float(match[1]) * step ** _BINARY[match[2].lower()]) if match[2] else int(float(match[1]))
+    number, prefix, rest = match.groups()
+    if prefix is None:
+        return round(float(number))
+    scale: int = (1000 if rest.lower() == "b" else 1024) ** _POWER[prefix.lower()]
+    return round(float(number) * scale)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -55,7 +59,9 @@ def parse_time(text: str, now: datetime | None = None) -> datetime:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise InvalidArgument(f"{text!r} is not a time: write 2026-11-15T12:00:00Z, or 15m for that long ago") from error
+        raise InvalidArgument(
+            f"{text!r} is not a time: write 2026-11-15T12:00:00Z, or 15m for that long ago"
+        ) from error
     if when.tzinfo is None:
         raise InvalidArgument(f"{text!r} has no time zone: add Z for UTC, or an offset as in +02:00")
     return when
@@ -94,9 +100,12 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(timestamp_ns: int | None) -> str:
-    """A timestamp for people, in UTC to the millisecond; a dash where there is none."""
-    if timestamp_ns is None:
-        return "-"
+    """A timestamp for tables, in UTC to the second; a dash where there is none."""
+    return "-" if timestamp_ns is None else from_ns(timestamp_ns).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def format_instant(timestamp_ns: int) -> str:
+    """A timestamp for people who look at one record: in UTC to the millisecond."""
     return from_ns(timestamp_ns).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import (
@@ -32,9 +33,11 @@ _COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and heade
 class Appender:
     """The writing half of a log: a base class, because one call more would cost the common append a tenth.
 
-    Locks: `_io` (who writes to files) is always taken before `_lock` (who touches the draft); the common append takes
-    only `_lock`. Invariant: records are in the draft, in `_unwritten` or in the writer's segment, in this order of
-    sequences without a gap, and at most two drafts are in memory.
+    Locks: a draft's gate is taken before `_io` (who writes to files), and that before `_lock` (who touches the draft);
+    the common append takes only `_lock`. Invariant: records are in the draft, in `_unwritten` or in the writer's
+    segment, in this order of sequences without a gap, and at most two drafts are in memory. Signals: an exception from
+    a handler (Ctrl-C) may come up at any call; state is changed by plain assignments after the last one, so that every
+    step can be done again.
     """
 
     def __init__(self, name: str, folder: Path, settings: LogSettings, clock: Clock, wake: Callable[[], None]) -> None:
@@ -46,9 +49,8 @@ class Appender:
         self._now = clock.time_ns
         self._max_message = settings.max_message
         self._durable_appends = settings.flush.mode == "sync"
-        self._lock = threading.Lock()
-        self._acquire = self._lock.acquire  # `with` costs 80 ns more than a bound acquire and release
-        self._release = self._lock.release
+        self._lock = threading.RLock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._io = threading.Lock()
         self._writer: SegmentWriter | None = None
         self._refusal: HoldfastError | None = ReadOnly(
@@ -64,8 +66,8 @@ class Appender:
 
         Under `Flush.sync()` it is on disk when this returns.
         """
-        # The common path, measured: no `with`, no keyword-only arguments, and one look at the draft's room for every
-        # reason not to go on (full, closed, read-only, stopped, ticker asleep).
+        # The common path, measured: no keyword-only arguments (40 ns), no `with` (45 ns), and one look at the draft's
+        # room for every reason not to go on (full, closed, read-only, stopped, ticker asleep).
         if type(payload) is not bytes:
             payload = as_bytes(payload, "payload")
         if key is not None or headers:
@@ -73,22 +75,26 @@ class Appender:
         size = len(payload)
         if size > self._max_message:
             raise self._too_large(size)
-        self._acquire()
-        try:
-            draft = self._draft
-            payloads = draft.payloads
-            sequence = draft.first + len(payloads)
-            room = draft.room - size
-            if room < 0 or sequence >= draft.stop:
-                draft = self._make_room(size, 1)
+        while True:
+            try:
+                self._acquire()
+                draft = self._draft
                 payloads = draft.payloads
                 sequence = draft.first + len(payloads)
                 room = draft.room - size
-            draft.room = room
-            payloads.append(payload)
-            draft.times.append(self._now())
-        finally:
-            self._release()
+                if room >= 0 and sequence < draft.stop:
+                    draft.room = room
+                    draft.times.append(self._now())
+                    payloads.append(payload)  # last: a signal between the two leaves a time too many, and no record
+                    self._release()
+                    break
+                self._release()
+            except BaseException:
+                # A signal's handler raised, perhaps before the lock was taken or after it was let go: an RLock knows.
+                with contextlib.suppress(RuntimeError):
+                    self._release()
+                raise
+            self._make_room(size, 1)
         if self._durable_appends:
             self._commit(draft)
         return sequence
@@ -97,19 +103,23 @@ class Appender:
         """Add records in one write and return their sequences. All of them or, after any error or crash, none."""
         payloads, extras, total = self._check_batch(messages)
         count = len(payloads)
-        self._acquire()
-        try:
-            draft = self._draft
-            if draft.room < total or draft.end + count > draft.stop:
-                draft = self._make_room(total, count)
-            first = draft.end
-            for position, key, headers in extras:
-                draft.set_extras(first - draft.first + position, key, headers)
-            draft.room -= total
-            draft.payloads += payloads
-            draft.times += [self._now()] * count
-        finally:
-            self._release()
+        while True:
+            with self._lock:
+                draft = self._draft
+                before = len(draft.payloads)
+                first = draft.first + before
+                if draft.room >= total and first + count <= draft.stop:
+                    try:
+                        for position, key, headers in extras:
+                            draft.set_extras(before + position, key, headers)
+                        draft.times += [self._now()] * count
+                        draft.payloads += payloads
+                        draft.room -= total
+                    except BaseException:  # a signal's handler raised: all or nothing
+                        draft.forget_after(before)
+                        raise
+                    break
+            self._make_room(total, count)
         if self._durable_appends and count:
             self._commit(draft)
         return range(first, first + count)
@@ -165,6 +175,15 @@ class Appender:
         if stopped is not None and not self._durable_appends:
             raise _again(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
 
+    def disown(self) -> None:
+        """Called in a forked child: the files belong to the parent, whose threads and locks do not exist here."""
+        self._lock = threading.RLock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._io = threading.Lock()
+        self._refuse(
+            Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
+        )
+
     def _start_writing(self, writer: SegmentWriter) -> None:
         self._writer = writer
         self._refusal = None
@@ -176,10 +195,12 @@ class Appender:
         self, messages: Iterable[bytes | Message]
     ) -> tuple[list[bytes], list[tuple[int, bytes | None, dict[str, HeaderValue] | None]], int]:
         """The payloads, what else the messages carry by position, and their size in all."""
-        payloads: list[bytes] = []
+        messages = list(messages)
         extras: list[tuple[int, bytes | None, dict[str, HeaderValue] | None]] = []
-        total = 0
-        largest = 0
+        total = largest = 0
+        payloads: list[bytes] = []
+        if set(map(type, messages)) <= {bytes}:  # the common case, checked without a loop
+            payloads, messages = cast("list[bytes]", messages), []
         for message in messages:
             if type(message) is bytes:
                 payloads.append(message)
@@ -210,35 +231,31 @@ class Appender:
         return payloads, extras, total
 
     def _commit(self, draft: Draft) -> None:
-        # Group commit: while one thread syncs, the others gather in the next draft and queue for `_io`. Whoever gets it
-        # first writes for all of them; the rest find their draft written.
-        with self._io:
+        # Group commit: the first thread through the gate waits for its turn to write, and meanwhile the draft gathers
+        # all who come. The others wait at the gate, not for `_io`: there they would queue behind the next draft's sync
+        # only to learn that theirs is done (measured: 1.7 appends a sync that way, 10 this way, with 16 threads).
+        with draft.gate:
             if not draft.written and draft.error is None:
-                self._write_out(sync=True)
+                self._flush(sync=True, only=draft)
         if draft.error is not None:
             raise _again(draft.error)
 
-    def _make_room(self, size: int, count: int) -> Draft:
-        """A draft that takes so much. Called with `_lock` held; it is let go while an earlier draft is written."""
-        while True:
+    def _make_room(self, size: int, count: int) -> None:
+        """Do what must be done before the draft can take so much; raise if it never will."""
+        with self._lock:
             draft = self._draft
             if self._refusal is not None:
                 raise _again(self._refusal)
             if self._asleep:
-                self._asleep = False
-                draft.room = self.settings.flush.bytes
                 self._wake()
-            if draft.room >= size and draft.end + count <= draft.stop:
-                return draft
-            if not draft.payloads:  # larger than a block: it gets one of its own
+                draft.room = self.settings.flush.bytes
+                self._asleep = False
+            if not draft.payloads:  # what is larger than a block gets one of its own
                 draft.room = max(draft.room, size)
                 draft.stop = max(draft.stop, draft.first + count)
-                return draft
-            self._release()
-            try:
-                self._flush(sync=self.settings.flush.mode != "async")
-            finally:
-                self._acquire()
+                return
+        if draft.room < size or draft.end + count > draft.stop:
+            self._flush(sync=self.settings.flush.mode != "async")
 
     def _new_draft(self, first: int, taken: Draft | None) -> Draft:
         stop = first + BLOCK_RECORDS
@@ -252,9 +269,10 @@ class Appender:
             stop = min(stop, base + records if base + records > first else first + records)
         return Draft(first, self.settings.flush.bytes, stop)
 
-    def _flush(self, *, sync: bool) -> None:
+    def _flush(self, *, sync: bool, only: Draft | None = None) -> None:
         with self._io:
-            self._write_out(sync=sync)
+            if only is None or not (only.written or only.error):
+                self._write_out(sync=sync)
 
     def _write_out(self, *, sync: bool) -> None:
         """Write what is gathered, and sync it if asked to. Called with `_io` held."""
@@ -268,8 +286,8 @@ class Appender:
                 self._write_unwritten(writer, done)
             with self._lock:
                 if self._draft.payloads:
-                    self._unwritten = self._draft
-                    self._draft = self._new_draft(self._draft.end, self._draft)
+                    fresh = self._new_draft(self._draft.end, self._draft)
+                    self._unwritten, self._draft = self._draft, fresh
             if self._unwritten is not None:
                 self._write_unwritten(writer, done)
             if sync:
@@ -290,7 +308,8 @@ class Appender:
 
     def _write_unwritten(self, writer: SegmentWriter, done: list[Draft]) -> None:
         assert self._unwritten is not None
-        writer.write(self._unwritten)
+        if self._unwritten.end > writer.end:  # else an interrupt came just after it was written
+            writer.write(self._unwritten)
         done.append(self._unwritten)
         self._unwritten = None
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Block", "open_block"]
 
 _FLAG = {column.name: column.flag for column in COLUMNS}
+_ONLY_TIMES = COLUMNS[:1]
+_TIMES_ONLY = _FLAG["timestamp"] | 0xFF << CODEC_SHIFT
 # tuple.__new__ with the class bound runs wholly in C over zipped columns; Record(...) would cost 0.2 us each.
 _make_record = partial(cast("Any", tuple.__new__), Record)
 
@@ -178,7 +180,7 @@ def open_block(memory: memoryview, header: BlockHeader) -> Block:
     offsets = cursor.numbers("i", count + 1)
     crcs = cursor.numbers("I", count)
     found: dict[str, tuple[memoryview, ...]] = {}
-    for column in COLUMNS:
+    for column in COLUMNS if header.flags & ~_TIMES_ONLY else _ONLY_TIMES:
         if header.flags & column.flag:
             if column.kind == "bytes":
                 found[column.name] = (cursor.take((count + 7) // 8), *cursor.strings(count))

@@ -6,8 +6,8 @@ recovery may start. The file is derived from the data: losing it costs time, nev
 """
 
 import struct
-from array import array
 from bisect import bisect_left, bisect_right
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,65 +47,75 @@ def pack_entry(entry: Checkpoint) -> bytes:
 
 
 class SparseIndex:
-    """The checkpoints of one segment, ascending. Only the log's writer adds to it."""
+    """The checkpoints of one segment, ascending, as they stand in the file. Only the log's writer adds to it.
 
-    __slots__ = ("base", "offsets", "segment_id", "sequences", "times")
+    Nothing is parsed when it is loaded: a log of a terabyte opens as fast as an empty one, and an entry's checksum is
+    checked when the entry is used. A damaged entry can only make a search start too early.
+    """
 
-    def __init__(self, segment_id: int | None = None, base: int | None = None) -> None:
-        self.segment_id = segment_id
-        self.base = base
-        self.sequences = array("Q")
-        self.offsets = array("Q")
-        self.times = array("q")
+    __slots__ = ("_raw", "header")
 
-    def add(self, entry: Checkpoint) -> None:
-        """Append one; entries that do not move forward are dropped."""
-        if self.sequences and (entry.sequence <= self.sequences[-1] or entry.offset <= self.offsets[-1]):
-            return
-        # The sequence goes last: a reader in another thread that finds it finds the rest too.
-        self.offsets.append(entry.offset)
-        self.times.append(entry.timestamp)
-        self.sequences.append(entry.sequence)
-
-    def last(self) -> Checkpoint | None:
-        """The newest checkpoint."""
-        return self[len(self.sequences) - 1] if self.sequences else None
-
-    def __len__(self) -> int:
-        return len(self.sequences)
-
-    def __getitem__(self, position: int) -> Checkpoint:
-        return Checkpoint(self.sequences[position], self.offsets[position], self.times[position])
-
-    def at_or_before(self, sequence: int) -> Checkpoint | None:
-        """The nearest place from which `sequence` can be reached."""
-        position = bisect_right(self.sequences, sequence) - 1
-        return self[position] if position >= 0 else None
-
-    def before_time(self, timestamp: int) -> Checkpoint | None:
-        """The nearest place from which the first record at or after `timestamp` can be reached."""
-        position = bisect_left(self.times, timestamp, hi=len(self.sequences)) - 1
-        return self[position] if position >= 0 else None
+    def __init__(self, header: SegmentHeader | None = None, raw: bytes = b"") -> None:
+        self.header = header
+        """What the index knows of its segment; None where there was no legible index."""
+        self._raw = bytearray(raw)
 
     @classmethod
     def load(cls, files: Files, path: Path) -> "SparseIndex":
-        """What can be trusted of the file: it ends at the first entry that is torn, damaged or out of order."""
+        """What can be trusted of the file; a torn end is left out."""
         try:
             raw = read_file(files, path)
         except FileNotFoundError:
             return cls()
         if len(raw) < HEADER_SIZE or crc32c(raw[: HEADER_SIZE - 4]) != _CRC.unpack_from(raw, HEADER_SIZE - 4)[0]:
             return cls()
-        magic, version, segment_id, base, _created, _ = _HEADER.unpack_from(raw)
+        magic, version, segment_id, base, created, _ = _HEADER.unpack_from(raw)
         if magic != INDEX_MAGIC or version != FORMAT_VERSION:
             return cls()
-        index = cls(segment_id, base)
-        for start in range(HEADER_SIZE, len(raw) - ENTRY_SIZE + 1, ENTRY_SIZE):
-            *fields, crc = _ENTRY.unpack_from(raw, start)
-            if crc != crc32c(raw[start : start + ENTRY_SIZE - 4]):
-                break
-            known = len(index)
-            index.add(Checkpoint(*fields))
-            if len(index) == known:
-                break
+        index = cls(SegmentHeader(segment_id, bytes(16), base, created), raw[HEADER_SIZE:])
+        count = len(index)
+        while count and index[count - 1] is None:
+            count -= 1
+        del index._raw[count * ENTRY_SIZE :]
         return index
+
+    def add(self, entry: Checkpoint) -> None:
+        """Append one; an entry that does not move forward is dropped."""
+        last = self.last()
+        if last is None or (entry.sequence > last.sequence and entry.offset > last.offset):
+            self._raw += pack_entry(entry)
+
+    def __len__(self) -> int:
+        return len(self._raw) // ENTRY_SIZE
+
+    def __getitem__(self, position: int) -> Checkpoint | None:
+        """The entry, None where it is damaged."""
+        start = position * ENTRY_SIZE
+        *fields, crc = _ENTRY.unpack_from(self._raw, start)
+        return Checkpoint(*fields) if crc == crc32c(bytes(self._raw[start : start + ENTRY_SIZE - 4])) else None
+
+    def last(self) -> Checkpoint | None:
+        """The newest checkpoint."""
+        return self[len(self) - 1] if self._raw else None
+
+    def at_or_before(self, sequence: int) -> Checkpoint | None:
+        """The nearest place from which `sequence` can be reached."""
+        entry = self._nearest(bisect_right(range(len(self)), sequence, key=partial(self._field, 0)))
+        return entry if entry is not None and entry.sequence <= sequence else None
+
+    def at_or_before_offset(self, offset: int) -> Checkpoint | None:
+        """The nearest block boundary that is known before a byte."""
+        entry = self._nearest(bisect_right(range(len(self)), offset, key=partial(self._field, 1)))
+        return entry if entry is not None and entry.offset <= offset else None
+
+    def before_time(self, timestamp: int) -> Checkpoint | None:
+        """The nearest place from which the first record at or after `timestamp` can be reached."""
+        entry = self._nearest(bisect_left(range(len(self)), timestamp, key=partial(self._field, 2)))
+        return entry if entry is not None and entry.timestamp < timestamp else None
+
+    def _field(self, field: int, position: int) -> int:
+        value: int = _ENTRY.unpack_from(self._raw, position * ENTRY_SIZE)[field]
+        return value
+
+    def _nearest(self, position: int) -> Checkpoint | None:
+        return self[position - 1] if position else None

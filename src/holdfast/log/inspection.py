@@ -54,8 +54,7 @@ def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None =
         return Inspection(path, offset, "segment header", details)
     memory = segment.memory(limit)
     # From the nearest checkpoint; the walk gives blocks and damaged stretches in the order of their offsets.
-    position = bisect_right(segment.index.offsets, offset) - 1
-    place = segment.index[position] if position >= 0 else Checkpoint(segment.base, HEADER_SIZE, 0)
+    place = segment.index.at_or_before_offset(offset) or Checkpoint(segment.base, HEADER_SIZE, 0)
     for item in walk(memory, path, place, limit, segment.segment_id, end):
         if isinstance(item, Damage):
             if item.offset <= offset < item.offset + item.length:

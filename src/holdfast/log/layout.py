@@ -2,7 +2,8 @@
 
 import struct
 import sys
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import NewerFormat
@@ -111,6 +112,9 @@ class BlockHeader(NamedTuple):
         return self.sequence + self.records
 
 
+_make_header = partial(cast("Any", tuple.__new__), BlockHeader)
+
+
 def aligned(size: int) -> int:
     """The size rounded up to the alignment of blocks and columns."""
     return (size + ALIGN - 1) & -ALIGN
@@ -165,15 +169,17 @@ def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: 
     """
     if offset + HEADER_SIZE > limit or buffer[at : at + 4] != BLOCK_MAGIC:
         return None
-    _, crc, length, count, *rest = fields = _BLOCK.unpack_from(buffer, at)
-    if crc != crc32c(bytes(buffer[at + 8 : at + HEADER_SIZE]) + _OFFSET.pack(offset)):
+    raw = bytes(buffer[at : at + HEADER_SIZE])
+    fields = _BLOCK.unpack(raw)
+    _, crc, length, count, _, _, _, _, flags, columns_length, _, _ = fields
+    if crc != crc32c(raw[8:] + _OFFSET.pack(offset)):
         return None
-    flags, columns_length = fields[8], fields[9]
     if flags & ~KNOWN_FLAGS:
         raise NewerFormat(f"a block has columns that this Holdfast does not know (flags {flags:#x}): upgrade it")
     if count < 1 or not HEADER_SIZE + columns_length <= length <= BLOCK_MAX or aligned(offset + length) > limit:
         return None
-    return BlockHeader(offset, length, count, *rest)
+    header: BlockHeader = _make_header((offset, *fields[2:]))
+    return header
 
 
 def find_block(buffer: memoryview, start: int, limit: int, segment_id: int | None) -> BlockHeader | None:

@@ -146,11 +146,9 @@ class Log(Appender):
         end = self.readable()[1]
         segments = self._segments
         for position, segment in enumerate(segments):
-            # A segment is created before its first record: if the next one is not later, all of this one are before.
+            # A segment is created after the last record of the one before, by the log's own time.
             if position + 1 < len(segments) and segments[position + 1].created < timestamp:
-                last = segment.index.last()
-                if last is not None and last.sequence == segment.end and last.timestamp < timestamp:
-                    continue
+                continue
             found = segment.sequence_at_time(timestamp, self._report)
             if found is not None:
                 return found

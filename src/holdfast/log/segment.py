@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.base.errors import Corrupt
-from holdfast.base.files import Files
+from holdfast.base.files import Files, forget
 from holdfast.log.block import Block, open_block
 from holdfast.log.catalog import SegmentName
 from holdfast.log.index import Checkpoint, SparseIndex
@@ -23,6 +23,7 @@ from holdfast.log.record import Damage
 
 __all__ = ["Report", "Segment", "open_segment", "walk"]
 
+_FORGET_EVERY = 16 << 20
 Report = Callable[[Damage], None]
 """Who is told of damage; reading goes on behind it."""
 
@@ -65,7 +66,7 @@ class Segment:
         """The sparse index, loaded when first asked for."""
         if self._index is None:
             index = SparseIndex.load(self.files, self.name.index_path(self.log))
-            self._index = index if index.segment_id == self.segment_id else SparseIndex()
+            self._index = index if index.header and index.header.segment_id == self.segment_id else SparseIndex()
         return self._index
 
     @index.setter
@@ -73,11 +74,11 @@ class Segment:
         self._index = index
 
     def memory(self, limit: int) -> memoryview:
-        """The first `limit` bytes, mapped. Readers share one mapping for as long as one of them holds it."""
+        """The first `limit` bytes, mapped; fewer if someone cut the file. Readers share it while they hold it."""
         memory = self._memory()
         if memory is None or len(memory) < limit:
             with contextlib.closing(self.files.open(self.path, "r")) as file:
-                memory = file.map(max(limit, min(self.limit, file.size())))
+                memory = file.map(min(max(limit, self.limit), file.size()))
             self._memory = weakref.ref(memory)
         return memory
 
@@ -97,6 +98,7 @@ class Segment:
         limit, end = self.extent
         with contextlib.suppress(FileNotFoundError):  # retention took it: there is nothing left to read
             memory = self.memory(limit)
+            limit = min(limit, len(memory))
             for item in walk(memory, str(self.path), place, limit, self.segment_id, end):
                 if isinstance(item, Damage):
                     report(item)
@@ -105,9 +107,13 @@ class Segment:
 
     def blocks(self, start: int, stop: int, report: Report) -> Iterator[Block]:
         """The blocks that hold records from `start` up to, not including, `stop`."""
+        passed = 0
         for memory, header in self.headers(self.start_at(start), report):
             if header.sequence >= stop:
                 return
+            if header.offset - passed > _FORGET_EVERY:
+                forget(memory, passed, header.offset)
+                passed = header.offset
             if header.end > start and (block := self._open(memory, header, report)):
                 yield block
 
@@ -178,14 +184,13 @@ def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> 
         header = parse_segment_header(file.read(HEADER_SIZE, 0), str(path))
         if header is not None:
             return Segment(files, log, name, header, size)
-        index = SparseIndex.load(files, name.index_path(log))
-        segment_id, base = index.segment_id, index.base
-        if segment_id is None or base is None:
+        header = SparseIndex.load(files, name.index_path(log)).header
+        if header is None:
             block = find_block(file.map(size), HEADER_SIZE, size, None)
             if block is None:
                 return None
-            segment_id, base = block.segment_id, block.sequence
-    segment = Segment(files, log, name, SegmentHeader(segment_id, bytes(16), base, 0), size)
+            header = SegmentHeader(block.segment_id, bytes(16), block.sequence, block.timestamp)
+    segment = Segment(files, log, name, header, size)
     segment.header_damaged = True
     report(Damage(str(path), 0, min(size, HEADER_SIZE), "the segment's header is damaged", None, 0))
     return segment

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.log.index import Checkpoint
+from holdfast.log.index import ENTRY_SIZE
 from holdfast.log.layout import HEADER_SIZE, parse_segment_header
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
@@ -44,18 +44,21 @@ def verify_segments(segments: Sequence[Segment], report: Report, progress: Progr
         memory = segment.memory(limit)
         if parse_segment_header(bytes(memory[:HEADER_SIZE]), str(segment.path)) is None:
             note(Damage(str(segment.path), 0, min(limit, HEADER_SIZE), "the segment's header is damaged", None, 0))
-        boundaries = {Checkpoint(segment.base, HEADER_SIZE, 0)[:2]}
+        boundaries = {(segment.base, HEADER_SIZE)}
+        known = len(result.damage)
         for block in segment.all_blocks(note):
             boundaries.add((block.end, block.header.next_offset))
             result.blocks += 1
             result.records += block.count - len(block.bad)
             if progress is not None:
                 progress(result.bytes + block.header.next_offset, total)
-        if not result.damage:
-            for entry in (segment.index[position] for position in range(len(segment.index))):
-                if entry[:2] not in boundaries and entry.offset <= limit:
-                    path = str(segment.name.index_path(segment.log))
-                    note(Damage(path, entry.offset, 0, "an index entry points between blocks", None, 0))
+        if len(result.damage) == known:
+            index_path = str(segment.name.index_path(segment.log))
+            for position in range(len(segment.index)):
+                entry = segment.index[position]
+                if entry is None or (entry[:2] not in boundaries and entry.offset <= limit):
+                    at = HEADER_SIZE + position * ENTRY_SIZE
+                    note(Damage(index_path, at, ENTRY_SIZE, "an index entry is damaged", None, 0))
         result.segments += 1
         result.bytes += limit
         if progress is not None:

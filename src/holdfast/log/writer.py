@@ -93,9 +93,9 @@ class SegmentWriter:
         except OSError:
             self._undo_write()
             raise
-        self.offset += len(data)
-        self.end += sealed.records
-        self.last_timestamp = sealed.last_timestamp
+        # Assignments only, so that an interrupt finds the block either wholly counted or to be written again in place.
+        end, offset = self.end + sealed.records, self.offset + len(data)
+        self.end, self.offset, self.last_timestamp = end, offset, sealed.last_timestamp
         if self.end - self._entry_sequence >= self.settings.index_interval:
             self._add_entry()
         if not self.settings.durable_only:
@@ -160,14 +160,14 @@ class SegmentWriter:
             # Evidence is never written upon: the next record begins a new segment.
             return
         index = segment.index
-        if index.segment_id is None:
-            index = SparseIndex(segment.segment_id, segment.base)
+        header = SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created)
+        if index.header is None:
+            index = SparseIndex(header)
         path = segment.name.index_path(self.log)
         self._file = self.files.open(segment.path, "w")
         self._index_file = self.files.open(path, "w" if self.files.exists(path) else "x")
         self._index_offset = HEADER_SIZE + len(index) * ENTRY_SIZE
         if len(index) == 0:
-            header = SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created)
             write_all(self._index_file, pack_index_header(header), 0)
         if self._index_file.size() > self._index_offset:
             self._index_file.truncate(self._index_offset)
@@ -195,7 +195,8 @@ class SegmentWriter:
 
         The header is durable and the name is in its folder before any record in the file can be confirmed.
         """
-        now = self.clock.time_ns()
+        # Never before the last record: readers skip segments by the time at which the next one was created.
+        now = max(self.clock.time_ns(), self.last_timestamp)
         last = self.segments[-1].name if self.segments else None
         name = next_name(last, now)
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
@@ -203,21 +204,19 @@ class SegmentWriter:
         self.files.make_dirs(path.parent)
         file = self._create(path, pack_segment_header(header))
         try:
-            self._index_file = self._create(name.index_path(self.log), pack_index_header(header), sync=False)
+            index_file = self._create(name.index_path(self.log), pack_index_header(header), sync=False)
             self.files.sync_dir(path.parent)
         except OSError:
             file.close()
-            self._close_files()
             self.files.remove(path)
             raise
-        self._file = file
-        self._index_offset = HEADER_SIZE
-        self._entry_sequence = base
         segment = Segment(self.files, self.log, name, header, HEADER_SIZE)
-        segment.index = SparseIndex(header.segment_id, base)
+        segment.index = SparseIndex(header)
         segment.extent = (HEADER_SIZE, base)
-        self.offset = self.durable_offset = HEADER_SIZE
-        self.segments = (*self.segments, segment)
+        segments = (*self.segments, segment)
+        self._index_offset = self.offset = self.durable_offset = HEADER_SIZE
+        self._entry_sequence = base
+        self._file, self._index_file, self.segments = file, index_file, segments
         self._publish()
 
     def _create(self, path: Path, content: bytes, *, sync: bool = True) -> File:
@@ -283,8 +282,7 @@ class SegmentWriter:
             logger.warning("the watermark was not written: %s", error, extra={"log": str(self.log)})
 
     def _close_files(self) -> None:
-        for file in (self._file, self._index_file):
+        files, self._file, self._index_file, self._entries = (self._file, self._index_file), None, None, []
+        for file in files:
             if file is not None:
                 file.close()
-        self._file = self._index_file = None
-        self._entries.clear()

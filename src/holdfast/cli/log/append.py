@@ -10,9 +10,18 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-import holdfast
 from holdfast.base.errors import storage_error
-from holdfast.cli.options import CompressionChoice, DataOption, FlushChoice, JsonOption, NameArgument, size_option
+from holdfast.cli.notices import DamageNotices
+from holdfast.cli.opening import store_to_write
+from holdfast.cli.options import (
+    CompressionChoice,
+    DataOption,
+    FlushChoice,
+    JsonOption,
+    NameArgument,
+    UsageError,
+    size_option,
+)
 from holdfast.cli.output import byte_progress, show, write_json
 from holdfast.cli.units import plural
 from holdfast.log import Flush, Headers, Log, Message
@@ -44,7 +53,9 @@ def append(
     compression: Annotated[CompressionChoice | None, typer.Option("--compression", help="Compress payloads.")] = None,
     max_message: Annotated[
         int | None,
-        typer.Option("--max-message", parser=size_option, metavar="SIZE", show_default="10MiB", help="The largest record."),
+        typer.Option(
+            "--max-message", parser=size_option, metavar="SIZE", show_default="10MiB", help="The largest record."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,7 +68,7 @@ def append(
     given = _single_payload(payload, file)
     first: int | None = None
     count = 0
-    with holdfast.open(data) as store:
+    with store_to_write(data) as store:
         log = store.log(
             name,
             flush=_FLUSH[flush](),
@@ -71,9 +82,11 @@ def append(
                 for sequences in _append_lines(log, key_bytes, headers, shown=not as_json):
                     first = sequences.start if first is None else first
                     count += len(sequences)
-        finally:  # after an error in the midst of many lines, the user still learns which are in
+        finally:  # after an error in the midst of many lines, the user still learns which are in, and safe
+            log.sync()
             if first is not None or sys.exc_info()[0] is None:
                 _show_result(name, first, count, as_json=as_json)
+        DamageNotices(log).show()
 
 
 def _show_result(name: str, first: int | None, count: int, *, as_json: bool) -> None:
@@ -91,9 +104,9 @@ def _parse_headers(given: list[str]) -> Headers:
     for item in given:
         name, separator, value = item.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"{item!r} is not of the form K=V", param_hint="--header")
+            raise UsageError(f"--header {item!r} is not of the form K=V")
         if name in headers:
-            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--header")
+            raise UsageError(f"the header {name!r} is given twice")
         headers[name] = value
     return headers
 
@@ -102,13 +115,13 @@ def _single_payload(payload: str | None, file: Path | None) -> bytes | None:
     """The one payload that was given, None where lines are to be read."""
     if file is not None:
         if payload is not None:
-            raise typer.BadParameter("give a PAYLOAD or a file, not both", param_hint="--file")
+            raise UsageError("give a PAYLOAD or --file PATH, not both")
         try:
             return file.read_bytes()
         except OSError as error:
             raise storage_error(error, "reading", file) from error
     if payload is None:
-        raise typer.BadParameter("give one, --file PATH, or - for lines from standard input", param_hint="PAYLOAD")
+        raise UsageError("nothing to append: give a PAYLOAD, --file PATH, or - for lines from standard input")
     return None if payload == "-" else os.fsencode(payload)
 
 
@@ -117,12 +130,14 @@ def _append_lines(log: Log, key: bytes | None, headers: Headers, *, shown: bool)
     with byte_progress(shown=shown) as progress:
         bar = progress.add_task(f"appending to {log.name}", total=_size_of(source))
         for lines, size in _batches(source, log.settings.max_message):
-            yield log.append_many(lines if key is None and not headers else [Message(line, key, headers) for line in lines])
+            yield log.append_many(
+                lines if key is None and not headers else [Message(line, key, headers) for line in lines]
+            )
             progress.update(bar, advance=size)
 
 
 def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]]:
-    """Lines as they arrive and the bytes they took: a slow source is not waited for, a fast one comes in large parts."""
+    """Lines as they arrive, and their bytes: a slow source is not waited for, a fast one comes in large parts."""
     rest = bytearray()
     while chunk := source.read1(_CHUNK):  # type: ignore[attr-defined]
         cut = chunk.rfind(b"\n") + 1

@@ -1,4 +1,4 @@
-"""Is every byte what was written, and what is at this one? `verify` reads a log through, `inspect` looks at one place."""
+"""Is every byte what was written, and what is at this one? `verify` reads all through, `inspect` looks at one place."""
 
 import time
 from dataclasses import asdict
@@ -8,20 +8,20 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-import holdfast
 from holdfast.base.errors import Corrupt, InvalidArgument
-from holdfast.cli.log.opening import log_to_read
-from holdfast.cli.log.printing import record_json, safe_text
+from holdfast.cli.log.printing import record_json
 from holdfast.cli.log.segments import segment_holding
-from holdfast.cli.options import DataOption, JsonOption, NameArgument
-from holdfast.cli.output import byte_progress, details, make_table, show, write_json
-from holdfast.cli.units import format_count, format_duration, format_size, format_time, plural
+from holdfast.cli.opening import log_to_read, store_to_read
+from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
+from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
+from holdfast.cli.units import format_count, format_duration, format_instant, format_size, plural
 from holdfast.log import Inspection, Log, Verification
 from holdfast.log.layout import HEADER_SIZE
 
 __all__ = ["inspect", "verify"]
 
 _PAYLOAD_SHOWN = 400
+_PACE_MIN_S = 0.05  # below this, starting up is most of the time and a pace would mislead
 
 
 def verify(
@@ -34,7 +34,7 @@ def verify(
     Changes nothing, and works while another process writes. The exit code is 1 if anything is damaged.
     """
     results: dict[str, Verification] = {}
-    with holdfast.open(data, read_only=True) as store:
+    with store_to_read(data) as store:
         logs = [store.log(each) for each in ([name] if name is not None else store.logs())]
         began = time.perf_counter()
         with byte_progress(shown=not as_json) as progress:
@@ -63,7 +63,7 @@ def _show_results(results: dict[str, Verification], seconds: float) -> None:
     for name, result in results.items():
         verdict = Text("whole", "green") if result.ok else Text(plural(len(result.damage), "damaged place"), "bold red")
         table.add_row(
-            name,
+            safe_text(name),
             format_count(result.segments),
             format_count(result.blocks),
             format_count(result.records),
@@ -79,10 +79,11 @@ def _show_results(results: dict[str, Verification], seconds: float) -> None:
             if damage.lost and damage.first_lost is not None:
                 lost += f" from {damage.first_lost}"
             file = Path(damage.path).name
-            places.add_row(name, file, str(damage.offset), str(damage.length), lost, damage.reason)
+            places.add_row(safe_text(name), file, str(damage.offset), str(damage.length), lost, damage.reason)
         show("", places)
     size = sum(result.bytes for result in results.values())
-    show("", f"{format_size(size)} checked in {format_duration(seconds)} ({format_size(size / max(seconds, 1e-9))}/s)")
+    pace = f" ({format_size(size / seconds)}/s)" if seconds >= _PACE_MIN_S else ""
+    show("", f"{format_size(size)} checked in {format_duration(seconds)}{pace}")
 
 
 def inspect(
@@ -92,19 +93,29 @@ def inspect(
     segment: Annotated[
         str | None, typer.Option("--segment", metavar="S", help="In this segment (20261115-0001) instead of the last.")
     ] = None,
-    sequence: Annotated[int | None, typer.Option("--sequence", min=0, metavar="N", help="Look where this record lies.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option("--sequence", min=0, metavar="N", help="Look where this record lies.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what is at a byte of a segment, or where a record lies."""
     if (offset is None) == (sequence is None):
-        raise typer.BadParameter("give one of the two", param_hint="--offset / --sequence")
+        raise UsageError("say where to look: --offset BYTE or --sequence N")
     if sequence is not None and segment is not None:
-        raise typer.BadParameter("goes with --offset: a sequence is found by itself", param_hint="--segment")
+        raise UsageError("--segment goes with --offset: a sequence is found without it")
     with log_to_read(data, name) as log:
         found = _locate(log, sequence) if sequence is not None else log.inspect(offset or 0, segment)
     if as_json:
         record = None if found.record is None else record_json(found.record)
-        write_json({**asdict(found), "record": record})
+        write_json(
+            {
+                "path": found.path,
+                "offset": found.offset,
+                "what": found.what,
+                "details": found.details,
+                "record": record,
+            }
+        )
     else:
         _show_inspection(found)
 
@@ -134,12 +145,11 @@ def _show_inspection(found: Inspection) -> None:
         rows[name.replace("_", " ")] = "none" if shown is None or shown == "" else str(shown)
     record = found.record
     if record is not None:
-        rows["time"] = format_time(record.timestamp)
+        rows["time"] = format_instant(record.timestamp)
         if record.key is not None:
             rows["key"] = Text(safe_text(record.key))
         for header, value in record.headers.items():
-            content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-            rows[f"header {safe_text(header.encode())}"] = Text(safe_text(content))
+            rows[f"header {safe_text(header)}"] = Text(safe_text(value))
         text = safe_text(record.payload[:_PAYLOAD_SHOWN])
         rows["payload"] = Text(text + (" ..." if len(record.payload) > _PAYLOAD_SHOWN else ""))
         rows["payload size"] = plural(len(record.payload), "byte")

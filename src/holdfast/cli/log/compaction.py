@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.log.opening import log_to_change
 from holdfast.cli.log.segments import due_segments, list_rows
 from holdfast.cli.notices import DamageNotices
-from holdfast.cli.options import DataOption, JsonOption, NameArgument, duration_option, size_option
+from holdfast.cli.opening import log_to_change
+from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError, duration_option, size_option
 from holdfast.cli.output import make_table, show, write_json
 from holdfast.cli.units import format_count, format_size, format_time, plural
 from holdfast.log import LogStats, Retention
@@ -32,7 +32,9 @@ def compact(
     max_segments: Annotated[
         int | None, typer.Option("--max-segments", min=1, metavar="N", help="Drop until there are so few segments.")
     ] = None,
-    min_segments: Annotated[int, typer.Option("--min-segments", min=1, metavar="N", help="Keep at least so many segments.")] = 1,
+    min_segments: Annotated[
+        int, typer.Option("--min-segments", min=1, metavar="N", help="Keep at least so many segments.")
+    ] = 1,
     force: Annotated[bool, typer.Option("--force", help="Also drop what named tailers have yet to read.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +43,7 @@ def compact(
     Only whole segments go, never the one being written nor, without --force, one that a named tailer has yet to read.
     """
     if max_age is None and max_bytes is None and max_segments is None:
-        raise typer.BadParameter("say what may go: --max-age, --max-bytes or --max-segments", param_hint="limits")
+        raise UsageError("say what may go: --max-age, --max-bytes or --max-segments")
     policy = Retention(max_age=max_age, max_bytes=max_bytes, max_segments=max_segments, min_segments=min_segments)
     with log_to_change(data, name) as log:
         damage = DamageNotices(log)
@@ -54,7 +56,12 @@ def compact(
     records, size = sum(row.records for row in gone), sum(row.bytes for row in gone)
     if as_json:
         left = {"start": after.start, "end": after.end, "bytes": after.bytes, "segments": after.segments}
-        totals = {"records": records, "bytes": size, "segments": [asdict(row) for row in gone]}
+        totals = {
+            "segments": len(gone),
+            "records": records,
+            "bytes": size,
+            "segment_files": [asdict(row) for row in gone],
+        }
         write_json({"log": name, "dropped": totals, "left": left, "held_back": held})
         damage.show()
         return

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-import holdfast
 from holdfast.base.errors import NotFound
-from holdfast.cli.log.opening import log_to_read
 from holdfast.cli.log.segments import list_rows
 from holdfast.cli.notices import DamageNotices
+from holdfast.cli.opening import log_to_read, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument
-from holdfast.cli.output import details, make_table, show, write_json
+from holdfast.cli.output import details, make_table, safe_text, show, write_json
 from holdfast.cli.units import format_count, format_size, format_time, iso_time
 from holdfast.log import LogStats, TailerStats
 
@@ -26,35 +26,17 @@ def list_logs(data: DataOption = Path("data"), as_json: JsonOption = False) -> N
 
     Times are in UTC.
     """
-    with holdfast.open(data, read_only=True) as store:
-        found = [store.log(name).stats() for name in store.logs()]
+    with store_to_read(data) as store:
+        logs = [store.log(name) for name in store.logs()]
+        found = [log.stats() for log in logs]
     if as_json:
         write_json({"logs": [_json(stats) for stats in found]})
-        return
-    if not found:
+    elif found:
+        show(_log_table(found))
+    else:
         show(f"no logs in {str(data)!r} yet")
-        return
-    table = make_table(
-        "log",
-        "records",
-        "size",
-        "segments",
-        "first record",
-        "last record",
-        "tailers",
-        numbers=("records", "size", "segments", "tailers"),
-    )
-    for stats in found:
-        table.add_row(
-            stats.name,
-            format_count(stats.records),
-            format_size(stats.bytes),
-            format_count(stats.segments),
-            format_time(stats.first_timestamp),
-            format_time(stats.last_timestamp),
-            format_count(len(stats.tailers)),
-        )
-    show(table)
+    for log in logs:
+        DamageNotices(log).show()
 
 
 def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
@@ -68,14 +50,14 @@ def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOpti
         damage = DamageNotices(log)
     if as_json:
         segments = [asdict(row) | {"created_time": iso_time(row.created)} for row in rows]
-        write_json(_json(figures) | {"segments": segments})
+        write_json(_json(figures) | {"segment_files": segments})
         damage.show()
         return
     last = figures.end - 1
     show(
         details(
             {
-                "log": figures.name,
+                "log": safe_text(figures.name),
                 "records": format_count(figures.records) + (f" ({figures.start} to {last})" if figures.records else ""),
                 "size": format_size(figures.bytes),
                 "first record": format_time(figures.first_timestamp),
@@ -130,10 +112,36 @@ def list_tailers(
         show(f"the log {name!r} has no named tailers")
 
 
-def _tailer_table(tailers: list[TailerStats]) -> Any:
+def _log_table(found: list[LogStats]) -> Table:
+    table = make_table(
+        "log",
+        "records",
+        "size",
+        "segments",
+        "first record",
+        "last record",
+        "tailers",
+        numbers=("records", "size", "segments", "tailers"),
+    )
+    for stats in found:
+        table.add_row(
+            safe_text(stats.name),
+            format_count(stats.records),
+            format_size(stats.bytes),
+            format_count(stats.segments),
+            format_time(stats.first_timestamp),
+            format_time(stats.last_timestamp),
+            format_count(len(stats.tailers)),
+        )
+    return table
+
+
+def _tailer_table(tailers: list[TailerStats]) -> Table:
     table = make_table("tailer", "position", "lag", "committed", numbers=("position", "lag"))
     for tailer in tailers:
-        table.add_row(tailer.name, str(tailer.position), format_count(tailer.lag), format_time(tailer.committed_at))
+        table.add_row(
+            safe_text(tailer.name), str(tailer.position), format_count(tailer.lag), format_time(tailer.committed_at)
+        )
     return table
 
 

@@ -4,22 +4,13 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from holdfast.cli.options import FormatChoice
-from holdfast.cli.output import json_bytes, json_line, output_console, standard_output
-from holdfast.cli.units import format_time, iso_time
+from holdfast.cli.output import json_bytes, json_line, output_console, safe_text, standard_output
+from holdfast.cli.units import format_instant, iso_time
 from holdfast.log import Record
 
-__all__ = ["RecordPrinter", "record_json", "safe_text"]
+__all__ = ["RecordPrinter", "record_json"]
 
 _CYAN, _DIM, _GREEN, _RESET = "\x1b[36m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_ESCAPES |= {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
-# What changes the direction of text or cannot be seen can fool a reader as well as a control code can.
-_ESCAPES |= {code: f"\\u{code:04x}" for code in (*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
-
-
-def safe_text(value: bytes) -> str:
-    """The bytes as one line that cannot steer a terminal: control codes and what is not UTF-8 are escaped."""
-    return value.decode("utf-8", "backslashreplace").translate(_ESCAPES)
 
 
 def record_json(record: Record) -> dict[str, object]:
@@ -83,9 +74,8 @@ class RecordPrinter:
     def _heading(self, record: Record) -> str:
         extras = [] if record.key is None else [f"key={safe_text(record.key)}"]
         for name, value in record.headers.items():
-            content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-            extras.append(f"{safe_text(name.encode('utf-8', 'surrogatepass'))}={safe_text(content)}")
-        sequence, time, extra = str(record.sequence), format_time(record.timestamp), " ".join(extras)
+            extras.append(f"{safe_text(name)}={safe_text(value)}")
+        sequence, time, extra = str(record.sequence), format_instant(record.timestamp), " ".join(extras)
         if self._colored:
             sequence, time = f"{_CYAN}{sequence}{_RESET}", f"{_DIM}{time}{_RESET}"
             extra = f"{_GREEN}{extra}{_RESET}" if extra else ""

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.log.opening import log_to_read
 from holdfast.cli.log.printing import RecordPrinter
 from holdfast.cli.notices import DamageNotices
+from holdfast.cli.opening import log_to_read
 from holdfast.cli.options import DataOption, FormatChoice, JsonOption, NameArgument, pattern_option, time_option
 from holdfast.log import Log, Record, Tailer
 
@@ -25,7 +25,9 @@ def cat(
     name: NameArgument,
     data: DataOption = Path("data"),
     start: Annotated[int | None, typer.Option("--start", min=0, metavar="N", help="The first sequence.")] = None,
-    stop: Annotated[int | None, typer.Option("--stop", min=0, metavar="N", help="Up to, not including, this sequence.")] = None,
+    stop: Annotated[
+        int | None, typer.Option("--stop", min=0, metavar="N", help="Up to, not including, this sequence.")
+    ] = None,
     since: Annotated[
         datetime | None,
         typer.Option("--since", parser=time_option, metavar="TIME", help="From 2026-11-15T12:00:00Z, or from 15m ago."),
@@ -42,7 +44,9 @@ def cat(
     ] = None,
     form: Annotated[
         FormatChoice,
-        typer.Option("--format", help="text escapes what is not printable; raw is the bytes, a newline between records."),
+        typer.Option(
+            "--format", help="text escapes what is not printable; raw is the bytes, a newline between records."
+        ),
     ] = FormatChoice.TEXT,
     as_json: JsonOption = False,
 ) -> int:
@@ -90,7 +94,9 @@ def tail(
 ) -> int:
     """Print the last records, and with -f those that arrive.
 
-    Works while another process writes. With --name nothing is skipped: a record counts as read when it was printed. A new tailer starts at the beginning.
+    Works while another process writes.
+
+    With --name nothing is skipped: a record counts as read when it was printed. A new tailer starts at the beginning.
     """
     with log_to_read(data, name) as log, log.tailer(tailer_name) as tailer:
         printer = RecordPrinter(form, json=as_json)

@@ -24,7 +24,7 @@ class SegmentRow:
 
 def list_rows(log: Log, stats: LogStats) -> list[SegmentRow]:
     """The segments that make up what `stats` counted, oldest first."""
-    segments = [segment for segment in load_segments(SystemFiles(), log.folder, lambda damage: None)]
+    segments = load_segments(SystemFiles(), log.folder, lambda damage: None)
     # Another process may have rolled or dropped segments since the figures were taken.
     segments = [segment for segment in segments if stats.start <= segment.base][: stats.segments]
     if not segments:

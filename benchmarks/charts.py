@@ -1,0 +1,144 @@
+"""How do the figures look? Draws charts from a benchmark's JSON, without measuring: `python -m benchmarks.charts`."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from benchmarks.report import rate, times
+
+__all__ = ["main", "rate_chart", "ratio_chart"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+# A card of its own: GitHub's light and dark pages both show it, and no text depends on the page's colour.
+_CARD, _EDGE, _INK, _MUTED, _GRID = "#ffffff", "#d0d7de", "#1f2328", "#656d76", "#e7ebef"
+_OURS, _THEIRS, _MET, _MISSED = "#0f766e", "#a8b3bf", "#0f766e", "#c2410c"
+
+
+def main() -> None:
+    """Draw both charts as SVG, and as PNG too where asked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.charts")
+    parser.add_argument("results", type=Path, nargs="?", default=_ROOT / "benchmarks" / "results" / "log.json")
+    parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "img")
+    parser.add_argument("--png", action="store_true", help="PNG files as well, to look at")
+    options = parser.parse_args()
+    results = json.loads(options.results.read_text())
+    options.out.mkdir(parents=True, exist_ok=True)
+    mpl.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10, "svg.hashsalt": "holdfast", "svg.fonttype": "path"}
+    for name, figure in (("log-rates", rate_chart(results)), ("log-ratios", ratio_chart(results))):
+        figure.savefig(options.out / f"{name}.svg", transparent=True, metadata={"Date": None})
+        if options.png:
+            figure.savefig(options.out / f"{name}.png", transparent=True, dpi=130)
+
+
+def rate_chart(results: dict[str, Any]) -> Figure:
+    """Records a second in and out, Holdfast beside its peers, on a logarithmic scale."""
+    lines = {line["id"]: line for line in results["lines"]}
+
+    def best(line: str) -> float:
+        return float(min(measured["subject"] for measured in lines[line]["rounds"]))
+
+    put = [("Holdfast append_many(100)", best("append_many"), True), ("Holdfast append", best("append"), True)]
+    get = [
+        ("Holdfast blocks()", best("blocks"), True),
+        ("Holdfast read_many(1000)", best("read_many"), True),
+        ("Holdfast, one by one", best("read"), True),
+    ]
+    put += [(peer["name"], peer["put_s"], False) for peer in results["peers"]]
+    # A peer's settings differ in how it writes: it is read back once for each library.
+    fastest: dict[str, float] = {}
+    for peer in results["peers"]:
+        fastest[peer["library"]] = min(peer["get_s"], fastest.get(peer["library"], peer["get_s"]))
+    get += [(library, seconds, False) for library, seconds in fastest.items()]
+    figure, axes = _card(2, (8.6, 6.4), [len(put), len(get)])
+    for axis, title, bars in zip(axes, ("Writing, 100 B a record", "Reading it back"), (put, get), strict=True):
+        bars = sorted(bars, key=lambda bar: bar[1], reverse=True)
+        axis.barh(
+            [name for name, _, _ in bars],
+            [1 / seconds for _, seconds, _ in bars],
+            color=[_OURS if ours else _THEIRS for _, _, ours in bars],
+            height=0.68,
+        )
+        axis.set_xscale("log")
+        axis.set_xlim(200, 4e8)
+        axis.minorticks_off()
+        for position, (_, seconds, ours) in enumerate(bars):
+            weight = "bold" if ours else "normal"
+            axis.text(
+                1.12 / seconds, position, f"{rate(seconds)}/s", va="center", color=_INK, fontweight=weight, fontsize=9
+            )
+        axis.set_title(title, loc="left", color=_INK, fontsize=11, fontweight="bold")
+    axes[-1].set_xlabel("records a second (logarithmic), best of all rounds", color=_MUTED)
+    return _signed(figure, results)
+
+
+def ratio_chart(results: dict[str, Any]) -> Figure:
+    """Each line with a target: where it is, and where it should be at most or at least."""
+    lines = [line for line in results["lines"] if line["target"] is not None and line["unit"] == "x"]
+    costs = [line for line in lines if line["sense"] == "at most"]
+    gains = [line for line in lines if line["sense"] == "at least"]
+    figure, axes = _card(2, (8.6, 5.2), [len(costs), len(gains)])
+    titles = ("Times the floor, or the small log: less is better", "Times faster: more is better")
+    for axis, title, group in zip(axes, titles, (costs, gains), strict=True):
+        group = group[::-1]
+        values = [line["median"] for line in group]
+        colors = [_MET if line["met"] else _MISSED for line in group]
+        axis.barh([line["title"] for line in group], values, color=colors, height=0.56)
+        widest = max(values + [line["target"] for line in group])
+        axis.set_xlim(0, widest * 1.22)
+        for position, line in enumerate(group):
+            target = line["target"]
+            axis.plot([target, target], [position - 0.4, position + 0.4], color=_INK, linewidth=2)
+            label = f"{times(line['median'], 'x')}  ({'≤' if line['sense'] == 'at most' else '≥'} {target:g})"
+            axis.text(
+                max(line["median"], target) + widest * 0.015, position, label, va="center", color=_INK, fontsize=9
+            )
+        axis.set_title(title, loc="left", color=_INK, fontsize=11, fontweight="bold")
+        axis.set_xlabel("ratio, median of paired rounds; the black mark is the target", color=_MUTED)
+    return _signed(figure, results)
+
+
+def _card(count: int, size: tuple[float, float], heights: list[int]) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=size, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.2, h_pad=0.16, rect=(0.01, 0.045, 0.98, 0.945))  # type: ignore[union-attr, call-arg]
+    corner = FancyBboxPatch(
+        (0.004, 0.005),
+        0.992,
+        0.99,
+        boxstyle="round,pad=0,rounding_size=0.018",
+        transform=figure.transFigure,
+        facecolor=_CARD,
+        edgecolor=_EDGE,
+        zorder=-10,
+        mutation_aspect=size[0] / size[1],
+    )
+    figure.add_artist(corner)
+    axes = list(figure.subplots(count, 1, height_ratios=heights))
+    for axis in axes:
+        axis.set_facecolor("none")
+        axis.set_axisbelow(True)
+        axis.grid(axis="x", color=_GRID, linewidth=0.8)
+        axis.tick_params(colors=_MUTED, length=0)
+        axis.tick_params(axis="y", labelcolor=_INK)
+        for side in ("top", "right", "bottom"):
+            axis.spines[side].set_visible(False)
+        axis.spines["left"].set_color(_EDGE)
+    return figure, axes
+
+
+def _signed(figure: Figure, results: dict[str, Any]) -> Figure:
+    found = results["environment"]
+    text = (
+        f"Python {found['python']}, {found['cpu']}, {found['cores']} cores, {found['filesystem']}, {found['date'][:10]}"
+    )
+    figure.text(0.985, 0.02, text, ha="right", color=_MUTED, fontsize=8)
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What runs in the demo's other processes? One that writes until it is killed, and one that follows along.
+
+Each is a new Python that calls `run`, and reports to its parent by lines of JSON through a pipe.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import holdfast
+from holdfast.cli.demo.orders import LOG, order, orders
+from holdfast.log import Flush
+
+__all__ = ["follow", "next_report", "run", "running", "write"]
+
+_SAMPLE = 97
+"""Every so many records the follower notes how old the record is that it sees."""
+_PATIENCE_S = 30
+
+
+def write(data: Path, records: int, sync_every: int) -> None:
+    """Append orders, and report how many are confirmed to be on disk; the parent means to kill this."""
+    with holdfast.open(data) as store:
+        log = store.log(LOG, flush=Flush.batch())
+        _report(confirmed=0)
+        for start in range(0, records, sync_every):
+            stop = min(start + sync_every, records)
+            for payload in orders(start, stop):
+                log.append(payload)
+            log.sync()
+            _report(confirmed=stop)
+        sys.stdin.read()  # whoever is too fast waits here to be killed, or for the parent's end
+
+
+def follow(data: Path, start: int, stop: int) -> None:
+    """Read records as another process writes them, and report how many were right and how old they were when seen."""
+    seen = right = 0
+    delays: list[int] = []
+    with holdfast.open(data, read_only=True) as store, store.log(LOG).tailer() as tailer:
+        tailer.seek(start)
+        _report(ready=True)
+        for record in tailer.follow(wait=_PATIENCE_S):
+            right += record.sequence == start + seen and record.payload == order(record.sequence)
+            seen += 1
+            if seen % _SAMPLE == 1:
+                delays.append(time.time_ns() - record.timestamp)
+            if record.sequence + 1 >= stop:
+                break
+    _report(seen=seen, right=right, delay_ms=round(median(delays) / 1e6, 3) if delays else None)
+
+
+@contextlib.contextmanager
+def running(role: str, data: Path, *numbers: int) -> Iterator["subprocess.Popen[str]"]:
+    """A child process of this module; it is gone when the block is left, however that happens."""
+    program = "from holdfast.cli.demo.children import run; run()"
+    command = [sys.executable, "-c", program, role, str(data), *map(str, numbers)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
+    ) as child:
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.kill()
+
+
+def next_report(child: "subprocess.Popen[str]") -> dict[str, Any] | None:
+    """What the child says next, None when it has said its last; a line that the kill cut short was not said."""
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    return dict(json.loads(line)) if line.endswith("\n") else None
+
+
+def run() -> None:
+    """Play the role that the command line names."""
+    role, data, *numbers = sys.argv[1:]
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        {"write": write, "follow": follow}[role](Path(data), *map(int, numbers))
+
+
+def _report(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)

@@ -1,0 +1,56 @@
+"""What did the demo measure? Every figure of one run, and the promises that were checked against them."""
+
+from dataclasses import dataclass, field
+
+__all__ = ["Figures", "Promise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Something that must hold, and whether it did."""
+
+    text: str
+    kept: bool
+
+
+@dataclass(slots=True)
+class Figures:
+    """The figures of one run, filled in as the story goes; all were measured in it."""
+
+    records: int = 0
+    confirmed: int = 0
+    """Records that the killed process was told are on disk."""
+    confirmed_seconds: float = 0.0
+    found: int = 0
+    """Records that were there after the kill."""
+    lost: int = 0
+    """Confirmed records that could not be read or were not what was written."""
+    cut_bytes: int = 0
+    recovery_seconds: float = 0.0
+    resumed: int = 0
+    """Records that were written after the kill."""
+    resumed_seconds: float = 0.0
+    followed: int = 0
+    """Records that another process saw as they were written."""
+    follow_delay_ms: float | None = None
+    committed: int = 0
+    """How far the named tailer came before it was restarted."""
+    went_on_at: int = 0
+    read: int = 0
+    read_seconds: float = 0.0
+    time_sequence: int = 0
+    """The record that was found by the time of the kill."""
+    time_seconds: float = 0.0
+    verified: int = 0
+    bytes: int = 0
+    verify_seconds: float = 0.0
+    promises: list[Promise] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return all(promise.kept for promise in self.promises)
+
+    def promise(self, text: str, kept: bool) -> None:
+        """Note whether a promise was kept."""
+        self.promises.append(Promise(text, kept))

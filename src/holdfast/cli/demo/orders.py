@@ -1,0 +1,31 @@
+"""What does the demo write? Orders whose every byte follows from their number, so that each can be checked."""
+
+from collections.abc import Iterator
+
+from holdfast.log import Log
+
+__all__ = ["LOG", "count_right", "order", "orders"]
+
+LOG = "orders"
+_ITEMS = (b"anchor", b"bollard", b"cleat", b"dinghy", b"fender", b"halyard", b"lantern", b"mooring line")
+
+
+def order(number: int) -> bytes:
+    """The payload of one order, about a hundred bytes."""
+    return b'{"order":%07d,"customer":"c-%05d","item":"%s","quantity":%d,"cents":%d,"paid":true,"ship":"by sea"}' % (
+        number,
+        number * 7919 % 100_000,
+        _ITEMS[number % len(_ITEMS)],
+        number % 9 + 1,
+        number * 104_729 % 1_000_000,
+    )
+
+
+def orders(start: int, stop: int) -> Iterator[bytes]:
+    """The payloads from one number up to another."""
+    return map(order, range(start, stop))
+
+
+def count_right(log: Log, start: int, stop: int) -> int:
+    """How many of these records can be read and hold exactly the order of their sequence."""
+    return sum(record.payload == order(record.sequence) for record in log.read(start, stop))

@@ -1,0 +1,47 @@
+"""How is the story told? Numbered chapters, with moving bars on a terminal and plain lines elsewhere."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.output import output_console, progress_on
+
+__all__ = ["Stage"]
+
+_PAUSE_S = 0.8
+"""Between chapters on a terminal, so that each can be read; no figure includes it."""
+
+
+class Stage:
+    """Where the demo speaks; silent for `--json`."""
+
+    def __init__(self, *, silent: bool, pause: bool) -> None:
+        self._console: Console = output_console()
+        self._silent = silent
+        self._pause = pause and not silent and self._console.is_terminal
+        self._chapters = 0
+
+    def chapter(self, title: str) -> None:
+        """Begin the next chapter."""
+        if self._pause and self._chapters:
+            time.sleep(_PAUSE_S)
+        self._chapters += 1
+        self._print(Text.assemble("\n", (f"{self._chapters}  ", "bold cyan"), (title, "bold")))
+
+    def say(self, line: str) -> None:
+        """One thing that happened."""
+        self._print(Text(f"   {line}"))
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int, *, in_bytes: bool) -> Iterator[Callable[[int], None]]:
+        """A bar while the block runs; the function it gives is told how much is done."""
+        with progress_on(self._console, shown=not self._silent, in_bytes=in_bytes) as bars:
+            bar = bars.add_task(f" {what}", total=total)
+            yield lambda done: bars.update(bar, completed=done)
+
+    def _print(self, text: Text) -> None:
+        if not self._silent:
+            self._console.print(text, soft_wrap=True)
