@@ -186,6 +186,7 @@ def test_many_threads_appending_async_lose_and_invent_nothing(disk_store: Store)
     assert log.end == len(everything) == 8 * 2400
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts inside destructors
 def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store: Store) -> None:
     """Signals come between any two bytecodes of the main thread, also between those of an append."""
     log = disk_store.log("clicks")

@@ -20,7 +20,8 @@ __all__ = ["Checkpoint", "SparseIndex", "pack_entry", "pack_index_header"]
 INDEX_MAGIC = b"HFIX"
 # magic, version, pad, segment id, base sequence, created, pad, checksum
 _HEADER = struct.Struct("<4sH2xQQq28xI")
-_ENTRY = struct.Struct("<QQq4xI")
+# sequence, offset, timestamp, sealed, checksum
+_ENTRY = struct.Struct("<QQqII")
 _CRC = struct.Struct("<I")
 ENTRY_SIZE = _ENTRY.size
 assert _HEADER.size == HEADER_SIZE
@@ -40,17 +41,18 @@ def pack_index_header(header: SegmentHeader) -> bytes:
     return raw[:-4] + _CRC.pack(crc32c(raw[:-4]))
 
 
-def pack_entry(entry: Checkpoint) -> bytes:
-    """The 32 bytes of an entry."""
-    raw = _ENTRY.pack(*entry, 0)
+def pack_entry(entry: Checkpoint, *, sealed: bool = False) -> bytes:
+    """The 32 bytes of an entry. A sealed one vouches for those before it: they were synced before it was written."""
+    raw = _ENTRY.pack(*entry, sealed, 0)
     return raw[:-4] + _CRC.pack(crc32c(raw[:-4]))
 
 
 class SparseIndex:
     """The checkpoints of one segment, ascending, as they stand in the file. Only the log's writer adds to it.
 
-    Nothing is parsed when it is loaded: a log of a terabyte opens as fast as an empty one, and an entry's checksum is
-    checked when the entry is used. A damaged entry can only make a search start too early.
+    Where the last entry is a sealed one nothing else is parsed when the index is loaded, so that a large segment opens
+    as fast as a small one; an entry's checksum is checked when it is used, and a damaged entry can only make a search
+    start too early. After a crash the entries are checked one by one, and those behind a torn one are left out.
     """
 
     __slots__ = ("_raw", "header")
@@ -62,7 +64,7 @@ class SparseIndex:
 
     @classmethod
     def load(cls, files: Files, path: Path) -> "SparseIndex":
-        """What can be trusted of the file; a torn end is left out."""
+        """What can be trusted of the file."""
         try:
             raw = read_file(files, path)
         except FileNotFoundError:
@@ -73,9 +75,7 @@ class SparseIndex:
         if magic != INDEX_MAGIC or version != FORMAT_VERSION:
             return cls()
         index = cls(SegmentHeader(segment_id, bytes(16), base, created), raw[HEADER_SIZE:])
-        count = len(index)
-        while count and index[count - 1] is None:
-            count -= 1
+        count = len(index) if index.sealed else index._whole()
         del index._raw[count * ENTRY_SIZE :]
         return index
 
@@ -85,13 +85,26 @@ class SparseIndex:
         if last is None or (entry.sequence > last.sequence and entry.offset > last.offset):
             self._raw += pack_entry(entry)
 
+    @property
+    def sealed(self) -> bool:
+        """Whether the last entry vouches for all before it."""
+        return len(self) > 0 and self.last() is not None and bool(self._field(3, len(self) - 1))
+
+    def seal(self, entry: Checkpoint) -> int:
+        """Make this the sealed last entry, in place of one for the same sequence; returns its position."""
+        last = self.last()
+        if last is not None and last.sequence == entry.sequence:
+            del self._raw[-ENTRY_SIZE:]
+        self._raw += pack_entry(entry, sealed=True)
+        return len(self) - 1
+
     def __len__(self) -> int:
         return len(self._raw) // ENTRY_SIZE
 
     def __getitem__(self, position: int) -> Checkpoint | None:
         """The entry, None where it is damaged."""
         start = position * ENTRY_SIZE
-        *fields, crc = _ENTRY.unpack_from(self._raw, start)
+        *fields, _sealed, crc = _ENTRY.unpack_from(self._raw, start)
         return Checkpoint(*fields) if crc == crc32c(bytes(self._raw[start : start + ENTRY_SIZE - 4])) else None
 
     def last(self) -> Checkpoint | None:
@@ -112,6 +125,16 @@ class SparseIndex:
         """The nearest place from which the first record at or after `timestamp` can be reached."""
         entry = self._nearest(bisect_left(range(len(self)), timestamp, key=partial(self._field, 2)))
         return entry if entry is not None and entry.timestamp < timestamp else None
+
+    def _whole(self) -> int:
+        """How many entries there are before the first that is damaged or does not move forward."""
+        last = Checkpoint(-1, -1, 0)
+        for position in range(len(self)):
+            entry = self[position]
+            if entry is None or entry.sequence <= last.sequence or entry.offset <= last.offset:
+                return position
+            last = entry
+        return len(self)
 
     def _field(self, field: int, position: int) -> int:
         value: int = _ENTRY.unpack_from(self._raw, position * ENTRY_SIZE)[field]

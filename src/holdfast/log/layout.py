@@ -48,7 +48,6 @@ _SEGMENT = struct.Struct("<8sHB5xQ16sQq4xI")
 # length of the columns, checksum of the columns, checksum of the payloads
 _BLOCK = struct.Struct("<4sIIIQqQQIIII")
 _CRC = struct.Struct("<I")
-_OFFSET = struct.Struct("<Q")
 assert _SEGMENT.size == _BLOCK.size == HEADER_SIZE
 
 
@@ -144,7 +143,7 @@ def parse_segment_header(raw: bytes, path: str) -> SegmentHeader | None:
 
 
 def pack_block_header(header: BlockHeader) -> bytes:
-    """The 64 bytes that start a block. Its own offset is part of the checksum, so a copy elsewhere is no block."""
+    """The 64 bytes that start a block. The checksum starts from its offset, so a copy elsewhere is no block."""
     raw = _BLOCK.pack(
         BLOCK_MAGIC,
         0,
@@ -159,7 +158,7 @@ def pack_block_header(header: BlockHeader) -> bytes:
         header.columns_crc,
         header.payload_crc,
     )
-    return raw[:4] + _CRC.pack(crc32c(raw[8:] + _OFFSET.pack(header.offset))) + raw[8:]
+    return raw[:4] + _CRC.pack(crc32c(raw[8:], header.offset & 0xFFFFFFFF)) + raw[8:]
 
 
 def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:
@@ -167,12 +166,11 @@ def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: 
 
     A block that with its padding would reach beyond `limit` (an offset in the file) is not whole.
     """
-    if offset + HEADER_SIZE > limit or buffer[at : at + 4] != BLOCK_MAGIC:
+    if offset + HEADER_SIZE > limit:
         return None
-    raw = bytes(buffer[at : at + HEADER_SIZE])
-    fields = _BLOCK.unpack(raw)
-    _, crc, length, count, _, _, _, _, flags, columns_length, _, _ = fields
-    if crc != crc32c(raw[8:] + _OFFSET.pack(offset)):
+    fields = _BLOCK.unpack_from(buffer, at)
+    magic, crc, length, count, _, _, _, _, flags, columns_length, _, _ = fields
+    if magic != BLOCK_MAGIC or crc != crc32c(buffer[at + 8 : at + HEADER_SIZE], offset & 0xFFFFFFFF):
         return None
     if flags & ~KNOWN_FLAGS:
         raise NewerFormat(f"a block has columns that this Holdfast does not know (flags {flags:#x}): upgrade it")

@@ -126,6 +126,8 @@ class Log(Appender):
             if segment.base < stop and start < stop:
                 for block in segment.blocks_reversed(max(start, segment.base), stop, self._report):
                     yield from reversed(block.records(max(0, start - block.sequence), stop - block.sequence))
+                if segment.base > start:
+                    segment.let_go()
 
     def blocks(self, start: int | None = None, stop: int | None = None) -> Iterator[Block]:
         """Whole blocks that hold records from `start` up to `stop`, over mapped memory: the fast way to scan."""
@@ -139,6 +141,8 @@ class Log(Appender):
             following = segments[position + 1].base if position + 1 < len(segments) else stop
             if following > start:
                 yield from segment.blocks(max(start, segment.base), stop, self._report)
+                if following < stop:
+                    segment.let_go()
 
     def sequence_at(self, when: Instant) -> int:
         """The first sequence whose record is not before `when`; the end if there is none."""

@@ -7,7 +7,7 @@ from holdfast.base.errors import InvalidArgument
 
 __all__ = ["Flush", "Retention", "Roll"]
 
-BLOCK_BYTES = 128 * 1024
+BLOCK_BYTES = 96 * 1024
 """What `async` and `sync` gather into one block at most."""
 ASYNC_INTERVAL_S = 0.02
 """Under `async`, how long a record may wait in memory before it is handed to the operating system."""
@@ -27,7 +27,7 @@ class Flush:
         return Flush("sync", BLOCK_BYTES, 0)
 
     @staticmethod
-    def batch(bytes: int = 64 * 1024, interval: Duration = 0.1) -> "Flush":
+    def batch(bytes: int = BLOCK_BYTES, interval: Duration = 0.1) -> "Flush":
         """`append` returns at once; an fdatasync comes after so many bytes or so much time, whichever is first."""
         if not isinstance(bytes, int) or not 1 <= bytes <= 1 << 28:
             raise InvalidArgument(f"Flush.batch(bytes=...) must be from 1 to {1 << 28}, not {bytes!r}")

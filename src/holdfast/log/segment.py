@@ -1,7 +1,6 @@
 """What can be read from one segment file? Its blocks in order, by sequence or by time, past any damage."""
 
 import contextlib
-import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from holdfast.log.layout import (
     HEADER_SIZE,
     BlockHeader,
     SegmentHeader,
+    aligned,
     find_block,
     parse_block_header,
     parse_segment_header,
@@ -23,7 +23,7 @@ from holdfast.log.record import Damage
 
 __all__ = ["Report", "Segment", "open_segment", "walk"]
 
-_FORGET_EVERY = 16 << 20
+_FORGET_EVERY = 32 << 20
 Report = Callable[[Damage], None]
 """Who is told of damage; reading goes on behind it."""
 
@@ -49,7 +49,7 @@ class Segment:
         so that no thread ever sees one without the other."""
         self.header_damaged = False
         self._index: SparseIndex | None = None
-        self._memory: Callable[[], memoryview | None] = lambda: None
+        self._memory: memoryview | None = None
 
     @property
     def limit(self) -> int:
@@ -74,13 +74,17 @@ class Segment:
         self._index = index
 
     def memory(self, limit: int) -> memoryview:
-        """The first `limit` bytes, mapped; fewer if someone cut the file. Readers share it while they hold it."""
-        memory = self._memory()
+        """The first `limit` bytes, mapped; fewer if someone cut the file. All readers share one mapping."""
+        memory = self._memory
         if memory is None or len(memory) < limit:
             with contextlib.closing(self.files.open(self.path, "r")) as file:
                 memory = file.map(min(max(limit, self.limit), file.size()))
-            self._memory = weakref.ref(memory)
+            self._memory = memory
         return memory
+
+    def let_go(self) -> None:
+        """Forget the mapping; whoever reads from it still has it. An open one costs a file descriptor."""
+        self._memory = None
 
     def start_at(self, sequence: int) -> Checkpoint:
         """The nearest known place from which `sequence` can be reached."""
@@ -114,7 +118,7 @@ class Segment:
             if header.offset - passed > _FORGET_EVERY:
                 forget(memory, passed, header.offset)
                 passed = header.offset
-            if header.end > start and (block := self._open(memory, header, report)):
+            if header.sequence + header.records > start and (block := self._open(memory, header, report)):
                 yield block
 
     def all_blocks(self, report: Report) -> Iterator[Block]:
@@ -157,12 +161,14 @@ class Segment:
         return block.sequence + position if position < block.count else None
 
     def _open(self, memory: memoryview, header: BlockHeader, report: Report) -> Block | None:
-        path = str(self.path)
         try:
             block = open_block(memory, header)
         except Corrupt as error:
-            report(Damage(path, header.offset, header.length, str(error), header.sequence, header.records))
+            report(Damage(str(self.path), header.offset, header.length, str(error), header.sequence, header.records))
             return None
+        if not block.bad:
+            return block
+        path = str(self.path)
         payload_start = header.offset + HEADER_SIZE + header.columns_length
         for position in block.bad:
             start, stop = block.offsets[position], block.offsets[position + 1]
@@ -218,17 +224,20 @@ def walk(
             if found is None:
                 return
             header = found
-        elif header.sequence > expected:
+        elif header.sequence != expected:
             yield Damage(path, offset, 0, "records are missing before this block", expected, header.sequence - expected)
         yield header
         tail = header.offset + header.length
-        offset = header.next_offset
-        if any(memory[tail:offset]):
+        offset = aligned(tail)
+        expected = header.sequence + header.records
+        if tail != offset and any(memory[tail:offset]):
             yield Damage(path, tail, offset - tail, "the padding behind a block is not what was written", None, 0)
-        expected = header.end
     if end is not None and expected < end:
         yield Damage(path, offset, 0, "the segment ends too early", expected, end - expected)
 
 
 def _belongs(header: BlockHeader, segment_id: int, expected: int, end: int | None) -> bool:
-    return header.segment_id == segment_id and header.sequence >= expected and (end is None or header.end <= end)
+    sequence = header.sequence
+    return (
+        header.segment_id == segment_id and sequence >= expected and (end is None or sequence + header.records <= end)
+    )

@@ -59,6 +59,7 @@ def verify_segments(segments: Sequence[Segment], report: Report, progress: Progr
                 if entry is None or (entry[:2] not in boundaries and entry.offset <= limit):
                     at = HEADER_SIZE + position * ENTRY_SIZE
                     note(Damage(index_path, at, ENTRY_SIZE, "an index entry is damaged", None, 0))
+        segment.let_go()
         result.segments += 1
         result.bytes += limit
         if progress is not None:

@@ -119,17 +119,22 @@ class SegmentWriter:
         if self._file is None:
             return
         self.sync()
-        if self._entry_sequence < self.end:
-            self._add_entry()
         self._write_entries()
-        segment = self.segments[-1]
-        if self._index_file is not None:
-            try:
-                self._index_file.sync()
-            except OSError as error:  # derived: without it the segment is only slower to open
-                logger.warning(
-                    "the index of %s was not synced: %s", segment.path, error, extra={"segment": str(segment.path)}
-                )
+        segment, index_file = self.segments[-1], self._index_file
+        try:
+            last = segment.index.last()
+            done = segment.index.sealed and last is not None and last.sequence == self.end
+            if index_file is not None and not self._entries and self.end > segment.base and not done:
+                # The last entry vouches for the others, so they are on disk before it is written.
+                index_file.sync()
+                final = Checkpoint(self.end, self.offset, self.last_timestamp)
+                position = segment.index.seal(final)
+                write_all(index_file, pack_entry(final, sealed=True), HEADER_SIZE + position * ENTRY_SIZE)
+                index_file.sync()
+        except OSError as error:  # derived: without it the segment is only slower to open
+            logger.warning(
+                "the index of %s was not finished: %s", segment.path, error, extra={"segment": str(segment.path)}
+            )
         self._publish()
         self._close_files()
 
