@@ -133,7 +133,9 @@ class Store:
         """The names of all logs in the store, sorted."""
         self._check_open()
         root = self.path / LOGS
-        names = [self._read_meta(root / folder).get("name") or name_of(folder) for folder in self._files.list(root)]
+        with errors_as_ours("listing the logs in", root):
+            folders = self._files.list(root)
+        names = [self._read_meta(root / folder).get("name") or name_of(folder) for folder in folders]
         return sorted(name for name in names if isinstance(name, str))
 
     def tick(self) -> None:

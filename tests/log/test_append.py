@@ -156,9 +156,9 @@ def test_sixteen_threads_share_syncs_and_keep_their_order(tmp_path: Path) -> Non
             thread.join()
         records = list(log.read())
         assert [record.sequence for record in records] == list(range(1600))
-        for thread, mine in sequences.items():
+        for number, mine in sequences.items():
             assert mine == sorted(mine)
-            assert [records[sequence].payload for sequence in mine] == [b"%d:%d" % (thread, n) for n in range(100)]
+            assert [records[sequence].payload for sequence in mine] == [b"%d:%d" % (number, n) for n in range(100)]
         blocks = sum(1 for _ in log.blocks())
         assert blocks < 1600 / 3, "threads did not share their syncs"
 
@@ -213,7 +213,7 @@ def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store
         signal.signal(signal.SIGALRM, before)
     assert interrupts > 100
     records = {record.sequence: record for record in log.read()}
-    for sequence, key in confirmed:
-        assert records[sequence].key == key
-        assert records[sequence].payload == (b"x" if key else b"y")
+    for sequence, expected in confirmed:
+        assert records[sequence].key == expected
+        assert records[sequence].payload == (b"x" if expected else b"y")
     assert log.verify().ok

@@ -26,11 +26,20 @@ _GZIP_WBITS = 31  # a gzip frame, as any tool can read it
 
 def _gunzip(data: bytes, size: int) -> bytes:
     machine = zlib.decompressobj(_GZIP_WBITS)
-    return machine.decompress(data, size + 1)  # one more than promised: a longer stream must not pass for a right one
+    plain = machine.decompress(data, size + 1)  # one more than promised: a longer stream must not pass for a right one
+    return _ended(plain, machine.eof)
 
 
 def _unzstd(data: bytes, size: int) -> bytes:
-    return zstd.ZstdDecompressor().decompress(data, size + 1)
+    machine = zstd.ZstdDecompressor()
+    plain = machine.decompress(data, size + 1)
+    return _ended(plain, machine.eof)
+
+
+def _ended(plain: bytes, eof: bool) -> bytes:
+    if not eof:
+        raise EOFError("the stream does not end where it should")
+    return plain
 
 
 def _unlz4(data: bytes, size: int) -> bytes:

@@ -45,6 +45,7 @@ class LiveView:
         elif segments:
             # Nobody writes: what recovery would keep is what there is.
             found = survey(segments[-1], mark)
+            segments[-1].let_go()  # the mapping reaches into what a writer may cut
             segments[-1].extent = (min(found.end.offset, found.size), found.end.sequence)
         self.segments = tuple(segments)
         self._mark = mark

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from holdfast.base.clock import from_ns
 from holdfast.base.errors import InvalidArgument
@@ -23,7 +22,21 @@ __all__ = [
 
 HeaderValue = str | bytes
 Headers = Mapping[str, HeaderValue]
-NO_HEADERS: Headers = MappingProxyType({})
+
+
+class _NoHeaders(dict[str, HeaderValue]):
+    """The headers of all records that have none: one object, so it must not change; copied or pickled it is a dict."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a record's headers are as they were written: make a dict of them to change one")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple[type[dict[str, HeaderValue]], tuple[()]]:
+        return dict, ()
+
+
+NO_HEADERS: Headers = _NoHeaders()
 
 
 # A NamedTuple, not a frozen dataclass: tuples are built from whole columns by C code, 0.08 us instead of 0.6 us each.

@@ -66,13 +66,16 @@ def load_segments(files: Files, log: Path, report: Report) -> list[Segment]:
 def survey(segment: Segment, mark: Watermark | None) -> Survey:
     """Find the end of the last segment without changing anything."""
     size = segment.limit
-    start = segment.index.last() or Checkpoint(segment.base, HEADER_SIZE, 0)
-    if mark and mark.segment_id == segment.segment_id and mark.durable_offset > start.offset:
-        start = Checkpoint(mark.durable_end, mark.durable_offset, mark.last_timestamp)
-    found = Survey(start, start.offset, size)
-    if start.offset > size:
+    # No record before this segment is later than its creation, so that is what time goes on from.
+    start = known = segment.index.last() or Checkpoint(segment.base, HEADER_SIZE, segment.created)
+    if mark and mark.segment_id == segment.segment_id and mark.durable_offset > known.offset:
+        known = Checkpoint(mark.durable_end, mark.durable_offset, mark.last_timestamp)
+        if segment.index.header is not None:  # else it is made anew, for which the blocks must be seen
+            start = known
+    found = Survey(known, known.offset, size)
+    if known.offset > size:
         lost = "the segment is shorter than what was confirmed"
-        found.damage.append(Damage(str(segment.path), size, start.offset - size, lost))
+        found.damage.append(Damage(str(segment.path), size, known.offset - size, lost))
         return found
 
     good: list[tuple[BlockHeader, int]] = []
@@ -90,12 +93,14 @@ def survey(segment: Segment, mark: Watermark | None) -> Survey:
         except Corrupt as error:
             bad.append(Damage(str(segment.path), item.offset, item.length, str(error), item.sequence, item.records))
 
-    proven = max((header.durable for header, _ in good), default=start.offset)
+    proven = max(known.offset, *(header.durable for header, _ in good), 0)
     cut = min((damage.offset for damage in bad if damage.offset >= proven), default=size)
     for header, last_timestamp in good:
         if header.offset < cut:
             found.end = Checkpoint(header.end, header.next_offset, last_timestamp)
             found.checkpoints.append(found.end)
+    if found.end.sequence < known.sequence:  # the last confirmed blocks were hit: their sequences are not given again
+        found.end = known
     found.damage = [damage for damage in bad if damage.offset < cut]
     return found
 
@@ -117,6 +122,7 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
     if found.durable < found.size:
         _keep_torn(files, last, cut, found.size)
         _settle(files, last, found.durable, min(cut, found.size), found.size)
+    last.let_go()  # the mapping reaches into what was cut
     last.extent = (min(cut, found.size), found.end.sequence)
     return segments, found
 

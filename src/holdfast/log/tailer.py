@@ -38,6 +38,7 @@ class Tailer:
         self._stop = 0
         kept = log.positions.get(name) if name is not None else None
         self._position = log.start if kept is None else min(kept.position, log.end)
+        self._catch_up(log.start)
 
     @property
     def position(self) -> int:
@@ -149,6 +150,14 @@ class Tailer:
         # The stretch is read to its end: what is still missing before `_stop` was damaged, and was reported.
         self._position = max(self._position, self._stop)
         start, stop = self.log.readable()
+        self._catch_up(start)
+        if self._position >= stop:
+            return None
+        self._stop = stop
+        self._blocks = self.log.blocks(self._position, stop)
+        return self._next_block()
+
+    def _catch_up(self, start: int) -> None:
         if self._position < start:
             logger.warning(
                 "retention dropped records %d to %d of %s before they were read",
@@ -158,8 +167,3 @@ class Tailer:
                 extra={"log": self.log.name, "tailer": self.name},
             )
             self._position = start
-        if self._position >= stop:
-            return None
-        self._stop = stop
-        self._blocks = self.log.blocks(self._position, stop)
-        return self._next_block()

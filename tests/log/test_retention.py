@@ -1,0 +1,125 @@
+"""Retention: by age, size and count, never past a named reader, and what readers see of it."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import Flush, InvalidArgument, Log, Retention, Roll, Store
+from holdfast.testing import SimClock, SimFiles
+
+
+@pytest.fixture
+def log(store: Store, clock: SimClock) -> Log:
+    """Ten segments of two records, an hour apart."""
+    log = store.log("clicks", flush=Flush.sync(), roll=Roll.count(2))
+    for n in range(20):
+        log.append(b"%02d" % n * 50)
+        if n % 2:
+            clock.advance(3600)
+    assert log.stats().segments == 10
+    return log
+
+
+def test_by_count_keeps_the_newest(log: Log) -> None:
+    assert log.compact(retention=Retention(max_segments=3)) == 7
+    assert (log.start, log.end) == (14, 20)
+    assert [record.sequence for record in log.read()] == list(range(14, 20))
+
+
+def test_by_size(log: Log) -> None:
+    size = log.stats().bytes
+    log.compact(retention=Retention(max_bytes=size // 2))
+    assert size // 3 < log.stats().bytes <= size // 2
+
+
+def test_by_age(log: Log) -> None:
+    log.compact(retention=Retention(max_age=3600 * 4.5))
+    assert (log.start, log.stats().segments) == (10, 5)
+
+
+def test_the_active_segment_always_stays(log: Log) -> None:
+    log.compact(retention=Retention(max_age=0, max_bytes=1, max_segments=1))
+    assert log.stats().segments == 1
+    assert log.append(b"next") == 20
+
+
+def test_min_segments_stay(log: Log) -> None:
+    log.compact(retention=Retention(max_age=0, min_segments=4))
+    assert log.stats().segments == 4
+
+
+def test_never_past_a_named_tailer_unless_forced(log: Log) -> None:
+    tail = log.tailer("audit")
+    tail.read_many(7)
+    tail.commit()
+    log.compact(retention=Retention(max_segments=1))
+    assert log.start == 6
+    assert next(iter(log.tailer("audit"))).sequence == 7
+    log.compact(retention=Retention(max_segments=1), force=True)
+    assert log.start == 18
+
+
+def test_a_forgotten_tailer_holds_nothing_back(log: Log) -> None:
+    log.tailer("audit").commit()
+    assert log.compact(retention=Retention(max_segments=1)) == 0
+    assert log.positions.remove("audit")
+    assert not log.positions.remove("audit")
+    assert log.compact(retention=Retention(max_segments=1)) == 9
+
+
+def test_retention_is_applied_at_each_roll(store: Store) -> None:
+    log = store.log("clicks", flush=Flush.sync(), roll=Roll.count(2), retention=Retention(max_segments=3))
+    for n in range(50):
+        log.append(b"%d" % n)
+    assert log.stats().segments == 3
+    assert log.start == 44
+
+
+def test_dropped_segments_leave_no_file_and_no_empty_folder(log: Log, files: SimFiles, clock: SimClock) -> None:
+    clock.advance(86_400 * 3)
+    log.append(b"days later")
+    log.compact(retention=Retention(max_segments=1))
+    left = [path for path in files.snapshot() if "/2026/" in path]
+    assert left == [
+        "data/logs/clicks/2026/01/04/20260104-0001.data",
+        "data/logs/clicks/2026/01/04/20260104-0001.index",
+    ]
+
+
+def test_a_dropped_log_goes_on_after_reopening(log: Log, store: Store, reopen: Callable[..., Store]) -> None:
+    log.compact(retention=Retention(max_segments=1))
+    store.close()
+    log = reopen().log("clicks")
+    assert (log.start, log.end) == (18, 20)
+    assert log.append(b"next") == 20
+
+
+def test_a_tailer_that_was_overtaken_goes_on_at_the_start_and_says_so(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    tail = log.tailer()
+    tail.read()
+    log.compact(retention=Retention(max_segments=2))
+    with caplog.at_level(logging.WARNING):
+        sequences = [record.sequence for record in tail]
+    assert sequences[-4:] == [16, 17, 18, 19]
+    assert 2 not in sequences[2:]
+
+
+def test_clear_drops_everything_that_was_read_and_sequences_go_on(log: Log) -> None:
+    tail = log.tailer("audit")
+    tail.read_many(5)
+    tail.commit()
+    log.clear()
+    assert log.start == 4
+    log.clear(force=True)
+    assert (log.start, log.end) == (20, 20)
+    assert list(log.read()) == []
+    assert log.append(b"next") == 20
+
+
+@pytest.mark.parametrize("wrong", [{"max_age": -1}, {"max_bytes": 0}, {"max_segments": 0}, {"min_segments": 0}])
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        Retention(**wrong)
