@@ -2,7 +2,7 @@
 
 from holdfast.log.block import Block
 from holdfast.log.inspection import Inspection
-from holdfast.log.log import Log, LogStats, TailerStats
+from holdfast.log.log import Log, LogStats, SegmentStats, TailerStats
 from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.log.record import Damage, Headers, Message, Record
 from holdfast.log.settings import LogSettings
@@ -22,6 +22,7 @@ __all__ = [
     "Record",
     "Retention",
     "Roll",
+    "SegmentStats",
     "Tailer",
     "TailerStats",
     "Verification",

@@ -24,7 +24,7 @@ from holdfast.log.tailer import Tailer
 from holdfast.log.verification import Progress, Verification, verify_segments
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Log", "LogStats", "TailerStats"]
+__all__ = ["Log", "LogStats", "SegmentStats", "TailerStats"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -39,6 +39,17 @@ class TailerStats:
     position: int
     lag: int
     committed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStats:
+    """One segment at a glance."""
+
+    name: str
+    first: int
+    records: int
+    bytes: int
+    created: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +227,16 @@ class Log(Appender):
             ],
         )
 
+    def segments(self) -> list[SegmentStats]:
+        """Each segment, oldest first."""
+        self._check_open()
+        self.refresh()
+        return [
+            SegmentStats(segment.name.stem, segment.base, (end or segment.base) - segment.base, limit, segment.created)
+            for segment in self._segments
+            for limit, end in [segment.extent]
+        ]
+
     def verify(self, progress: Progress | None = None) -> Verification:
         """Check every checksum of every kept record; `progress(done, total)` is called in bytes."""
         self._check_open()
@@ -228,12 +249,12 @@ class Log(Appender):
         self.refresh()
         return inspect_segment(self._segments, offset, segment)
 
-    def compact(self, *, retention: Retention | None = None, force: bool = False) -> int:
-        """Apply retention and return how many segments went. Never past a named tailer, unless forced."""
+    def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> int:
+        """Apply retention and return how many segments went (or would go). Never past a named tailer, unless forced."""
         self._check_writable()
         policy = retention or self.settings.retention
         with self._io:
-            return self._drop_by(policy, force=force) if policy is not None else 0
+            return self._drop_by(policy, force=force, dry_run=dry_run) if policy is not None else 0
 
     def clear(self, *, force: bool = False) -> int:
         """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
@@ -280,10 +301,10 @@ class Log(Appender):
     def _floor(self) -> int | None:
         return min((kept.position for kept in self.positions.all()), default=None)
 
-    def _drop_by(self, policy: Retention, *, force: bool) -> int:
+    def _drop_by(self, policy: Retention, *, force: bool = False, dry_run: bool = False) -> int:
         assert self._writer is not None
         count = droppable(self._writer.segments, policy, self.clock.time_ns(), None if force else self._floor())
-        if count:
+        if count and not dry_run:
             with self._errors_as_ours("dropping old segments of"):
                 self._writer.drop(count)
             logger.info("dropped %d segments of %s", count, self.name, extra={"log": self.name, "segments": count})
@@ -291,7 +312,7 @@ class Log(Appender):
 
     def _rolled(self) -> None:
         if self.settings.retention is not None:
-            self._drop_by(self.settings.retention, force=False)
+            self._drop_by(self.settings.retention)
 
     def _notify(self) -> None:
         if self._followers:

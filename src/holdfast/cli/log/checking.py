@@ -10,7 +10,6 @@ from rich.text import Text
 
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.cli.log.printing import record_json
-from holdfast.cli.log.segments import segment_holding
 from holdfast.cli.opening import log_to_read, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
 from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
@@ -131,7 +130,8 @@ def _locate(log: Log, sequence: int) -> Inspection:
         where = f": {log.damage[-1]}" if log.damage else ""
         raise Corrupt(f"the record {sequence} cannot be read{where}")
     start = block.header.offset + HEADER_SIZE + block.header.columns_length
-    found = log.inspect(start, segment_holding(log, sequence))
+    holding = [row.name for row in log.segments() if row.first <= sequence][-1]
+    found = log.inspect(start, holding)
     compressed = bool(found.details.get("compression"))
     # Compressed payloads have no byte of their own in the file, only their block has.
     at = start if compressed else start + block.offsets[sequence - block.sequence]

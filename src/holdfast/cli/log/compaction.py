@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.log.segments import due_segments, list_rows
 from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import log_to_change
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError, duration_option, size_option
@@ -47,11 +46,11 @@ def compact(
     policy = Retention(max_age=max_age, max_bytes=max_bytes, max_segments=max_segments, min_segments=min_segments)
     with log_to_change(data, name) as log:
         damage = DamageNotices(log)
-        before = list_rows(log, log.stats())
+        before = log.segments()
         log.compact(retention=policy, force=force)
         after = log.stats()
-        held = 0 if force else due_segments(log, policy)
-    kept = {row.name for row in list_rows(log, after)}
+        held = log.compact(retention=policy, force=True, dry_run=True)
+        kept = {row.name for row in log.segments()}
     gone = [row for row in before if row.name not in kept]
     records, size = sum(row.records for row in gone), sum(row.bytes for row in gone)
     if as_json:

@@ -8,7 +8,6 @@ import typer
 from rich.table import Table
 
 from holdfast.base.errors import NotFound
-from holdfast.cli.log.segments import list_rows
 from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import log_to_read, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument
@@ -46,7 +45,7 @@ def stats(name: NameArgument, data: DataOption = Path("data"), as_json: JsonOpti
     """
     with log_to_read(data, name) as log:
         figures = log.stats()
-        rows = list_rows(log, figures)
+        rows = log.segments()
         damage = DamageNotices(log)
     if as_json:
         segments = [asdict(row) | {"created_time": iso_time(row.created)} for row in rows]
