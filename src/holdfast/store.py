@@ -1,5 +1,6 @@
 """What is a store? A folder with one writer and any number of readers, and the logs in it."""
 
+import contextlib
 import json
 import logging
 import os
@@ -97,6 +98,8 @@ class Store:
                     )
             else:
                 self._files.make_dirs(path)
+                with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
+                    self._files.sync_dir(path.parent)
                 self._lock = self._files.lock(path / LOCK)
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
@@ -148,20 +151,22 @@ class Store:
         with self._guard:
             if self._closed:
                 return
-            self._ticker.stop()
             problem: HoldfastError | None = None
             for name, log in list(self._open_logs.items()):
                 try:
                     log.close()
-                    del self._open_logs[name]
                 except HoldfastError as error:  # the others are closed all the same
                     problem = problem or error
                     logger.error("closing the log %s failed: %s", name, error, extra={"log": name})
+                if log.closed:
+                    del self._open_logs[name]
+            if not self._open_logs:
+                self._ticker.stop()
+                if self._lock is not None:
+                    self._lock.release()
+                self._closed = True
             if problem is not None:
                 raise problem
-            if self._lock is not None:
-                self._lock.release()
-            self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -206,6 +211,8 @@ class Store:
                 break
         if not self.read_only:
             self._files.make_dirs(folder)
+            self._files.sync_dir(folder.parent)  # also where an earlier try made them and stopped before this
+            self._files.sync_dir(self.path)
             content = {"format": 1, "id": log_id.hex(), "name": name}
             replace_file(self._files, folder / META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
         return log_id

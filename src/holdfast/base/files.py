@@ -29,6 +29,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 Mode = Literal["r", "w", "x"]
+TEMPORARY = ".tmp"
 
 
 class File(Protocol):
@@ -145,7 +146,8 @@ def read_file(files: Files, path: Path) -> bytes:
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """Put a small file in place so that after any crash it is wholly the old one or wholly the new one."""
-    temporary = path.with_name(path.name + ".tmp")
+    # Named after the process: two that replace the same file at once do not take each other's.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     if files.exists(temporary):  # left by a crash between the two steps below
         files.remove(temporary)
     with contextlib.closing(files.open(temporary, "x")) as file:
@@ -213,7 +215,8 @@ class SystemFile:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        with contextlib.suppress(AttributeError):  # interrupted before there was anything to close
+            self.close()
 
 
 class SystemLock:

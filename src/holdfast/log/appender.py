@@ -158,17 +158,21 @@ class Appender:
         Where draining fails (a full disk) the log stays open, so that it can be tried again.
         """
         with self._io:
-            if isinstance(self._refusal, Closed):
+            if self.closed:
                 return
             writer = self._writer
             stopped = writer.stopped if writer is not None else None
-            if writer is not None:
-                if stopped is None:
+            drained = writer is None or stopped is not None
+            while True:
+                if not drained:
                     self._write_out(sync=True)
+                with self._lock:  # what others appended meanwhile was accepted, and goes to disk too
+                    if drained or not (self._draft.payloads or self._unwritten):
+                        self._refuse(Closed(f"the log {self.name!r} is closed: open the store again"))
+                        break
+            if writer is not None:
                 with self._errors_as_ours("closing"):
                     writer.close()
-            with self._lock:
-                self._refuse(Closed(f"the log {self.name!r} is closed: open the store again"))
         self._notify()
         if stopped is not None and not self._durable_appends:
             raise _again(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
@@ -181,6 +185,11 @@ class Appender:
         self._refuse(
             Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
         )
+
+    @property
+    def closed(self) -> bool:
+        """Whether the log was closed."""
+        return isinstance(self._refusal, Closed)
 
     def _start_writing(self, writer: SegmentWriter) -> None:
         self._writer = writer

@@ -87,7 +87,7 @@ def decompress(codec_id: int, data: bytes, size: int) -> bytes:
     codec = codec_by_id.get(codec_id)
     if codec is None:
         raise Corrupt(f"unknown compression {codec_id}")
-    if size > DECOMPRESSED_MAX:
+    if not 0 <= size <= DECOMPRESSED_MAX:
         raise Corrupt(f"claims to decompress to {size} bytes; the most is {DECOMPRESSED_MAX}")
     try:
         plain = codec.decompress(data, size)

@@ -163,8 +163,10 @@ def _add_strings(sections: Sections, strings: Iterable[bytes]) -> None:
 
 
 def _add_bytes(sections: Sections, count: int, values: dict[int, bytes]) -> None:
-    present = sum(1 << position for position in values)
-    _add(sections, present.to_bytes((count + 7) // 8, "little"))
+    present = bytearray((count + 7) // 8)
+    for position in values:
+        present[position >> 3] |= 1 << (position & 7)
+    _add(sections, bytes(present))
     _add_strings(sections, (values.get(position, b"") for position in range(count)))
 
 

@@ -67,7 +67,7 @@ class SparseIndex:
         """What can be trusted of the file."""
         try:
             raw = read_file(files, path)
-        except FileNotFoundError:
+        except OSError:  # derived: without it a search takes longer
             return cls()
         if len(raw) < HEADER_SIZE or crc32c(raw[: HEADER_SIZE - 4]) != _CRC.unpack_from(raw, HEADER_SIZE - 4)[0]:
             return cls()
@@ -93,10 +93,9 @@ class SparseIndex:
     def seal(self, entry: Checkpoint) -> int:
         """Make this the sealed last entry, in place of one for the same sequence; returns its position."""
         last = self.last()
-        if last is not None and last.sequence == entry.sequence:
-            del self._raw[-ENTRY_SIZE:]
-        self._raw += pack_entry(entry, sealed=True)
-        return len(self) - 1
+        position = len(self) - (last is not None and last.sequence == entry.sequence)
+        self._raw[position * ENTRY_SIZE :] = pack_entry(entry, sealed=True)  # in one step: others may be searching
+        return position
 
     def __len__(self) -> int:
         return len(self._raw) // ENTRY_SIZE

@@ -53,6 +53,7 @@ def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None =
         }
         return Inspection(path, offset, "segment header", details)
     memory = segment.memory(limit)
+    limit = min(limit, len(memory))
     # From the nearest checkpoint; the walk gives blocks and damaged stretches in the order of their offsets.
     place = segment.index.at_or_before_offset(offset) or Checkpoint(segment.base, HEADER_SIZE, 0)
     for item in walk(memory, path, place, limit, segment.segment_id, end):

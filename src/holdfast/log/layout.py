@@ -37,6 +37,7 @@ ALIGN = 8
 BLOCK_MAX = 1 << 30
 """The longest block; offsets inside are 32 bits wide, as Arrow's are."""
 CODEC_SHIFT = 16
+CODEC_MAX = 3
 CHECKSUM_CRC32C = 1
 
 SEGMENT_MAGIC = b"HOLDFAST"
@@ -172,8 +173,10 @@ def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: 
     magic, crc, length, count, _, _, _, _, flags, columns_length, _, _ = fields
     if magic != BLOCK_MAGIC or crc != crc32c(buffer[at + 8 : at + HEADER_SIZE], offset & 0xFFFFFFFF):
         return None
-    if flags & ~KNOWN_FLAGS:
-        raise NewerFormat(f"a block has columns that this Holdfast does not know (flags {flags:#x}): upgrade it")
+    if flags & ~KNOWN_FLAGS or flags >> CODEC_SHIFT > CODEC_MAX:
+        raise NewerFormat(
+            f"a block has columns or a compression that this Holdfast does not know (flags {flags:#x}): upgrade it"
+        )
     if count < 1 or not HEADER_SIZE + columns_length <= length <= BLOCK_MAX or aligned(offset + length) > limit:
         return None
     header: BlockHeader = _make_header((offset, *fields[2:]))

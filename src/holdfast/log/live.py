@@ -1,17 +1,24 @@
 """What does a reader in another process see? The log as its writer's watermark bounds it, without any lock."""
 
+import contextlib
+import threading
+import time
 from pathlib import Path
 
 from holdfast.base.files import Files
+from holdfast.log.layout import HEADER_SIZE
 from holdfast.log.recovery import load_segments, survey
 from holdfast.log.segment import Report, Segment
 from holdfast.log.watermark import Watermark, read_watermark
 
 __all__ = ["LiveView"]
 
+_TRIES = 20
+_PAUSE_S = 0.002
+
 
 class LiveView:
-    """The segments of a log that someone else may be writing. Changes nothing on disk."""
+    """The segments of a log that someone else may be writing. Changes nothing on disk. Threads: any may refresh."""
 
     def __init__(self, files: Files, log: Path, lock: Path, report: Report) -> None:
         self.segments: tuple[Segment, ...] = ()
@@ -20,32 +27,64 @@ class LiveView:
         self._lock = lock
         self._report = report
         self._mark: Watermark | None = None
-        self._load(read_watermark(files, log))
+        self._guard = threading.Lock()
+        self._load()
 
     def refresh(self) -> None:
         """Take in what the writer has published since."""
-        mark = read_watermark(self._files, self._log)
-        if mark is None or mark == self._mark:
-            return
-        if self.segments and self.segments[-1].segment_id == mark.segment_id:
-            self._mark = mark
-            self.segments[-1].extent = (mark.visible_offset, mark.visible_end)
-        else:
-            self._load(mark)
+        with self._guard:
+            mark = read_watermark(self._files, self._log)
+            if mark is None or mark == self._mark:
+                return
+            segments = self.segments
+            if segments and segments[-1].segment_id == mark.segment_id and self._files.exists(segments[0].path):
+                self._mark = mark
+                segments[-1].extent = (mark.visible_offset, mark.visible_end)
+            else:
+                self._load()
 
-    def _load(self, mark: Watermark | None) -> None:
-        segments = load_segments(self._files, self._log, self._report)
-        known = next(
-            (at for at, segment in enumerate(segments) if mark and segment.segment_id == mark.segment_id), None
-        )
-        if mark and known is not None and self._files.is_locked(self._lock):
+    def _load(self) -> None:
+        # The writer may roll and drop segments while they are being listed: then it is done again.
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE_S)
+            with contextlib.suppress(FileNotFoundError):
+                mark = read_watermark(self._files, self._log)
+                segments = load_segments(self._files, self._log, self._report)
+                if self._bound(segments, mark, last_try=attempt == _TRIES - 1):
+                    self.segments, self._mark = tuple(segments), mark
+                    return
+
+    def _bound(self, segments: list[Segment], mark: Watermark | None, *, last_try: bool) -> bool:
+        """Find how far the last segment may be read; False if the listing does not fit the watermark."""
+        if not segments:
+            return True
+        if mark is None or not self._files.is_locked(self._lock):
+            self._survey(segments[-1], mark)
+            return True
+        known = next((at for at, segment in enumerate(segments) if segment.segment_id == mark.segment_id), None)
+        if known is not None and mark.visible_offset <= segments[known].limit:
             # Behind the segment that the watermark names there may be one that is being made: not yet ours to see.
-            segments = segments[: known + 1]
-            segments[-1].extent = (min(segments[-1].limit, mark.visible_offset), mark.visible_end)
-        elif segments:
-            # Nobody writes: what recovery would keep is what there is.
-            found = survey(segments[-1], mark)
-            segments[-1].let_go()  # the mapping reaches into what a writer may cut
-            segments[-1].extent = (min(found.end.offset, found.size), found.end.sequence)
-        self.segments = tuple(segments)
-        self._mark = mark
+            del segments[known + 1 :]
+            segments[-1].extent = (mark.visible_offset, mark.visible_end)
+            return True
+        if known == len(segments) - 1:
+            # The watermark is of before a power cut, and the process that has the lock has not opened this log yet.
+            self._survey(segments[-1], mark)
+            return True
+        if last_try:
+            last = segments[-1]
+            durable = last.index.last()
+            last.extent = (durable.offset, durable.sequence) if durable else (HEADER_SIZE, last.base)
+        return last_try
+
+    def _survey(self, segment: Segment, mark: Watermark | None) -> None:
+        # Nobody writes: what recovery would keep is what there is. Read, not mapped: a writer that opens now may cut
+        # the file, and a mapping that was cut kills whoever touches it.
+        def read(size: int) -> memoryview:
+            with contextlib.closing(self._files.open(segment.path, "r")) as file:
+                data = file.read(size, 0)
+            return memoryview(data + bytes(size - len(data)))
+
+        found = survey(segment, mark, read)
+        segment.extent = (min(found.end.offset, found.size), found.end.sequence)

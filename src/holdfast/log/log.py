@@ -1,5 +1,6 @@
 """What is a log? A named, append-only sequence of records: this is what users hold in their hands."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.base.clock import Clock, Instant, instant_ns
-from holdfast.base.errors import Closed
+from holdfast.base.errors import Closed, StorageError
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.log.appender import Appender
 from holdfast.log.block import Block
@@ -103,6 +104,7 @@ class Log(Appender):
             else:
                 segments, found = recover(files, folder, self._report)
                 self._start_writing(SegmentWriter(files, clock, folder, log_id, settings.writer(), segments, found))
+                self.positions.settle(self.end)
         if settings.verify_on_open:
             self.verify()
 
@@ -130,21 +132,24 @@ class Log(Appender):
         start = first if start is None else max(start, first)
         stop = end if stop is None else min(stop, end)
         if not reverse:
-            for block in self.blocks(start, stop):
+            for block in self.blocks_between(start, stop):
                 yield from block.records(max(0, start - block.sequence), stop - block.sequence)
             return
         for segment in reversed(self._segments):
             if segment.base < stop and start < stop:
                 for block in segment.blocks_reversed(max(start, segment.base), stop, self._report):
                     yield from reversed(block.records(max(0, start - block.sequence), stop - block.sequence))
-                if segment.base > start:
-                    segment.let_go()
+            if segment.base <= start:
+                return
+            segment.let_go()
 
     def blocks(self, start: int | None = None, stop: int | None = None) -> Iterator[Block]:
         """Whole blocks that hold records from `start` up to `stop`, over mapped memory: the fast way to scan."""
         first, end = self.readable()
-        start = first if start is None else start
-        stop = end if stop is None else min(stop, end)
+        return self.blocks_between(first if start is None else start, end if stop is None else min(stop, end))
+
+    def blocks_between(self, start: int, stop: int) -> Iterator[Block]:
+        """The same, for a caller that has asked `readable` already."""
         segments = self._segments
         for position, segment in enumerate(segments):
             if segment.base >= stop:
@@ -177,16 +182,17 @@ class Log(Appender):
     def refresh(self) -> None:
         """Make what was appended here, or published by the process that writes, readable."""
         if self._writer is None:
-            if not isinstance(self._refusal, Closed):
+            if not self.closed:
                 self._view.refresh()
         elif not self._durable_appends and self._refusal is None and (self._draft.payloads or self._unwritten):
-            self._flush(sync=False)
+            with contextlib.suppress(StorageError):  # on a full disk one can still read; the next append tells
+                self._flush(sync=False)
 
     def wait_for(self, sequence: int, timeout: float | None) -> bool:
         """Wait until `sequence` can be read; False if the time is up or the log was closed."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         pause = 0.001
-        while not isinstance(self._refusal, Closed):
+        while not self.closed:
             if self.readable()[1] > sequence:
                 return True
             left = pause if deadline is None else min(pause, deadline - self.clock.monotonic())
@@ -286,7 +292,7 @@ class Log(Appender):
         return end if end is not None else 0
 
     def _check_open(self) -> None:
-        if isinstance(self._refusal, Closed):
+        if self._refusal is not None and self.closed:
             raise Closed(*self._refusal.args)
 
     def _report(self, damage: Damage) -> None:
@@ -303,16 +309,21 @@ class Log(Appender):
 
     def _drop_by(self, policy: Retention, *, force: bool = False, dry_run: bool = False) -> int:
         assert self._writer is not None
-        count = droppable(self._writer.segments, policy, self.clock.time_ns(), None if force else self._floor())
-        if count and not dry_run:
-            with self._errors_as_ours("dropping old segments of"):
-                self._writer.drop(count)
+        with self._errors_as_ours("dropping old segments of"):
+            count = droppable(self._writer.segments, policy, self.clock.time_ns(), None if force else self._floor())
+            if dry_run:
+                return count
+            self._writer.drop(count)
+        if count:
             logger.info("dropped %d segments of %s", count, self.name, extra={"log": self.name, "segments": count})
         return count
 
     def _rolled(self) -> None:
         if self.settings.retention is not None:
-            self._drop_by(self.settings.retention)
+            try:
+                self._drop_by(self.settings.retention)
+            except StorageError as error:  # the record that made it roll is safe: its append must not fail
+                logger.warning("retention of %s failed: %s", self.name, error, extra={"log": self.name})
 
     def _notify(self) -> None:
         if self._followers:

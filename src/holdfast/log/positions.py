@@ -1,13 +1,17 @@
 """How far has each named reader come? One small file a reader, replaced atomically by the process it lives in."""
 
 import json
-from dataclasses import dataclass
+import logging
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
-from holdfast.base.names import folder_of
+from holdfast.base.files import TEMPORARY, Files, errors_as_ours, read_file, replace_file
+from holdfast.base.names import folder_of, name_of
 
 __all__ = ["Position", "Positions"]
+
+logger = logging.getLogger("holdfast.log")
 
 FOLDER = "tailers"
 _SUFFIX = ".json"
@@ -29,27 +33,28 @@ class Positions:
         self._files = files
         self._folder = log / FOLDER
         self._log_id = log_id.hex()
+        self._guard = threading.Lock()
 
     def get(self, name: str) -> Position | None:
         """The kept position, None if there is none for this very log."""
-        return self._read(self._folder / (folder_of(name, "tailer name") + _SUFFIX))
+        return self._read(self._path(name))
 
     def set(self, position: Position) -> None:
         """Keep it; durable when this returns."""
-        path = self._folder / (folder_of(position.name, "tailer name") + _SUFFIX)
+        path = self._path(position.name)
         content = {
             "name": position.name,
             "position": position.position,
             "committed_at": position.committed_at,
             "log": self._log_id,
         }
-        with errors_as_ours("keeping a tailer's position in", path):
+        with self._guard, errors_as_ours("keeping a tailer's position in", path):
             self._files.make_dirs(self._folder)
             replace_file(self._files, path, json.dumps(content).encode() + b"\n")
 
     def remove(self, name: str) -> bool:
         """Forget a reader, so that it holds nothing back any more; False if there was none."""
-        path = self._folder / (folder_of(name, "tailer name") + _SUFFIX)
+        path = self._path(name)
         if not self._files.exists(path):
             return False
         with errors_as_ours("forgetting a tailer's position in", path):
@@ -58,9 +63,22 @@ class Positions:
         return True
 
     def all(self) -> list[Position]:
-        """Every named reader."""
+        """Every named reader. One whose file is not legible counts as one that has read nothing."""
         names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
         return [position for name in names if (position := self._read(self._folder / name))]
+
+    def settle(self, end: int) -> None:
+        """When a writer opens: take back positions beyond the end, which a power cut under a weaker flush can leave."""
+        for position in self.all():
+            if position.position > end:
+                logger.warning("the tailer %s had read beyond what survived: set back to %d", position.name, end)
+                self.set(replace(position, position=end))
+        for name in self._files.list(self._folder):
+            if name.endswith(TEMPORARY):
+                self._files.remove(self._folder / name)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / (folder_of(name, "tailer name") + _SUFFIX)
 
     def _read(self, path: Path) -> Position | None:
         try:
@@ -68,5 +86,8 @@ class Positions:
             if content["log"] != self._log_id:
                 return None  # kept for a log of that name that was deleted since
             return Position(str(content["name"]), int(content["position"]), int(content["committed_at"]))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except FileNotFoundError:
             return None
+        except (ValueError, KeyError, TypeError):
+            logger.warning("%s is not legible: its tailer starts again", path, extra={"path": str(path)})
+            return Position(name_of(path.name.removesuffix(_SUFFIX)) or path.name, 0, 0)

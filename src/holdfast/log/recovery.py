@@ -1,19 +1,20 @@
 """What survived? Finds the true end of a log after any stop, and cuts what a crash left half-written.
 
-Only what may be torn is read: the last segment, from the last point that is known to be on disk. Telling a torn tail
-from damage needs no guess: every block says up to where its segment was durable when it was written, so a bad place
-with a later block that vouches for it was hit afterwards and is kept; one that nothing vouches for was never confirmed
-and is cut.
+Only what may be torn is read: the last segment, from the last point that is known to be on disk. Every block says up
+to where its segment was durable when it was written, so a bad place that a later block vouches for was hit afterwards
+and is kept; one that nothing vouches for is taken for torn, cut, and kept aside. (The last sync of all is vouched for
+by the watermark; only where a power cut took that too can a hit in it not be told from a torn write.)
 """
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from holdfast.base.errors import Corrupt
-from holdfast.base.files import Files, replace_file, write_all
+from holdfast.base.files import Files, read_file, replace_file, write_all
 from holdfast.log.block import open_block
 from holdfast.log.catalog import INDEX, list_segments
 from holdfast.log.index import Checkpoint
@@ -51,87 +52,110 @@ class Survey:
 def load_segments(files: Files, log: Path, report: Report) -> list[Segment]:
     """Every segment that can be identified, oldest first, each with its end where the next one tells it."""
     segments: list[Segment] = []
+    unknown: list[Damage] = []
     for name in list_segments(files, log):
         with contextlib.suppress(FileNotFoundError):  # retention in another process
             segment = open_segment(files, log, name, report)
-            if segment is not None:
+            if segment is None:
+                unknown.append(Damage(str(name.data_path(log)), 0, 0, "nothing in this file can be identified"))
+            else:
                 segments.append(segment)
-            elif files.exists(name.data_path(log)):
-                report(Damage(str(name.data_path(log)), 0, 0, "nothing in this file can be identified"))
+                for damage in unknown:  # behind the last one there may be one that is just being made
+                    report(damage)
+                unknown.clear()
     for segment, following in pairwise(segments):
         segment.extent = (segment.limit, following.base)
     return segments
 
 
-def survey(segment: Segment, mark: Watermark | None) -> Survey:
-    """Find the end of the last segment without changing anything."""
+def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], memoryview]) -> Survey:
+    """Find the end of the last segment without changing anything; `memory(size)` gives its bytes if they are needed."""
     size = segment.limit
     # No record before this segment is later than its creation, so that is what time goes on from.
     start = known = segment.index.last() or Checkpoint(segment.base, HEADER_SIZE, segment.created)
-    if mark and mark.segment_id == segment.segment_id and mark.durable_offset > known.offset:
-        known = Checkpoint(mark.durable_end, mark.durable_offset, mark.last_timestamp)
+    marked = Checkpoint(mark.durable_end, mark.durable_offset, mark.last_timestamp) if mark else known
+    if mark and mark.segment_id == segment.segment_id and marked[:2] > known[:2]:
+        known = marked
         if segment.index.header is not None:  # else it is made anew, for which the blocks must be seen
             start = known
     found = Survey(known, known.offset, size)
     if known.offset > size:
         lost = "the segment is shorter than what was confirmed"
         found.damage.append(Damage(str(segment.path), size, known.offset - size, lost))
+    if start.offset >= size:
         return found
 
-    good: list[tuple[BlockHeader, int]] = []
+    proven = known.offset
+    blocks: list[tuple[BlockHeader, int]] = []
     bad: list[Damage] = []
-    memory = segment.memory(size)
-    for item in walk(memory, str(segment.path), start, size, segment.segment_id, None):
+    bytes_ = memory(size)
+    for item in walk(bytes_, str(segment.path), start, size, segment.segment_id, None):
         if isinstance(item, Damage):
             bad.append(item)
             continue
+        proven = max(proven, item.durable)  # the header has a checksum of its own, whatever became of the rest
+        last_timestamp = item.timestamp
         try:
-            block = open_block(memory, item)
+            block = open_block(bytes_, item)
             if block.bad:
                 raise Corrupt(f"the checksums of {len(block.bad)} payloads do not match")
-            good.append((item, block.timestamps()[-1]))
+            last_timestamp = block.timestamps()[-1]
         except Corrupt as error:
             bad.append(Damage(str(segment.path), item.offset, item.length, str(error), item.sequence, item.records))
+        blocks.append((item, last_timestamp))
 
-    proven = max(known.offset, *(header.durable for header, _ in good), 0)
     cut = min((damage.offset for damage in bad if damage.offset >= proven), default=size)
-    for header, last_timestamp in good:
-        if header.offset < cut:
+    for header, last_timestamp in blocks:
+        if header.offset < cut:  # also one that was hit: its sequences were given
             found.end = Checkpoint(header.end, header.next_offset, last_timestamp)
             found.checkpoints.append(found.end)
     if found.end.sequence < known.sequence:  # the last confirmed blocks were hit: their sequences are not given again
         found.end = known
-    found.damage = [damage for damage in bad if damage.offset < cut]
+    found.damage += [damage for damage in bad if damage.offset < cut]
     return found
 
 
 def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Survey | None]:
     """Bring the log to a state that can be written on; running it again changes nothing.
 
-    Returns the segments and the survey of the last one.
+    Returns the segments and the survey of the last one; without a segment, the survey only tells where to go on.
     """
     _set_aside_unborn(files, log)
     segments = load_segments(files, log, report)
+    mark = read_watermark(files, log)
     if not segments:
-        return segments, None
+        return segments, _after_loss(log, mark, Checkpoint(0, 0, 0), report)
     last = segments[-1]
-    found = survey(last, read_watermark(files, log))
+    found = survey(last, mark, last.memory)
     for damage in found.damage:
         report(damage)
     cut = found.end.offset
     if found.durable < found.size:
-        _keep_torn(files, last, cut, found.size)
-        _settle(files, last, found.durable, min(cut, found.size), found.size)
+        if _keep_torn(files, last, cut, found.size):
+            _settle(files, last, found.durable, min(cut, found.size), found.size)
+        else:
+            found.damage.append(Damage(str(last.path), cut, found.size - cut, "a torn tail, left in place", None, 0))
     last.let_go()  # the mapping reaches into what was cut
     last.extent = (min(cut, found.size), found.end.sequence)
+    if mark is not None and all(segment.segment_id != mark.segment_id for segment in segments):
+        found = _after_loss(log, mark, found.end, report) or found
     return segments, found
 
 
-def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> None:
-    # Nothing that was ever written is deleted by recovery, not even what no one was promised.
+def _after_loss(log: Path, mark: Watermark | None, end: Checkpoint, report: Report) -> Survey | None:
+    """The whole last segment is gone, but the watermark knows what it had confirmed: that is not given again."""
+    if mark is None or mark.durable_end <= end.sequence:
+        return None
+    lost = Damage(str(log), 0, 0, "the last segment is missing", end.sequence, mark.durable_end - end.sequence)
+    report(lost)
+    return Survey(Checkpoint(mark.durable_end, end.offset, mark.last_timestamp), end.offset, end.offset, [lost])
+
+
+def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> bool:
+    """Put the tail that will be cut beside the segment: recovery deletes nothing that was ever written."""
     torn = bytes(segment.memory(size)[cut:size])
     if not torn:
-        return
+        return True
     logger.warning(
         "cut a torn tail of %d bytes at byte %d of %s",
         len(torn),
@@ -139,8 +163,23 @@ def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> None:
         segment.path,
         extra={"segment": str(segment.path), "offset": cut, "bytes": len(torn)},
     )
-    if any(torn):
-        replace_file(files, segment.path.with_suffix(f".torn-{cut}"), torn)
+    try:
+        if any(torn):
+            aside = _free_name(files, segment.path.with_suffix(f".torn-{cut}"), torn)
+            replace_file(files, aside, torn)
+    except OSError as error:  # a full disk must not keep a log from being opened
+        logger.warning("it could not be kept aside, so it stays: %s", error, extra={"segment": str(segment.path)})
+        return False
+    return True
+
+
+def _free_name(files: Files, path: Path, content: bytes) -> Path:
+    number = 1
+    candidate = path
+    while files.exists(candidate) and read_file(files, candidate) != content:
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
 
 
 def _settle(files: Files, segment: Segment, durable: int, cut: int, size: int) -> None:
@@ -157,16 +196,14 @@ def _settle(files: Files, segment: Segment, durable: int, cut: int, size: int) -
 
 def _set_aside_unborn(files: Files, log: Path) -> None:
     # A crash while a segment was being made leaves a file that holds no block and has no index yet.
-    names = list_segments(files, log)
-    if not names:
-        return
-    path = names[-1].data_path(log)
-    if open_segment(files, log, names[-1], lambda damage: None) is None:
-        with contextlib.closing(files.open(path, "r")) as file:
-            content = any(file.read(file.size(), 0))
+    for name in reversed(list_segments(files, log)):
+        path = name.data_path(log)
+        if open_segment(files, log, name, lambda damage: None) is not None:
+            return
+        content = read_file(files, path)
         logger.warning("set aside %s, which a crash left half-made", path, extra={"segment": str(path)})
-        if content:
-            files.replace(path, path.with_suffix(".torn-0"))
+        if any(content):
+            files.replace(path, _free_name(files, path.with_suffix(".torn-0"), content))
         else:
             files.remove(path)
         if files.exists(path.with_suffix(INDEX)):

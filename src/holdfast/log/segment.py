@@ -1,7 +1,9 @@
 """What can be read from one segment file? Its blocks in order, by sequence or by time, past any damage."""
 
 import contextlib
+import threading
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,10 @@ from holdfast.log.record import Damage
 __all__ = ["Report", "Segment", "open_segment", "walk"]
 
 _FORGET_EVERY = 32 << 20
+_MAPPED_MAX = 64
+"""Segments that stay mapped in this process: each costs a file descriptor."""
+_mapped: OrderedDict["Segment", None] = OrderedDict()
+_mapped_guard = threading.Lock()
 Report = Callable[[Damage], None]
 """Who is told of damage; reading goes on behind it."""
 
@@ -80,10 +86,16 @@ class Segment:
             with contextlib.closing(self.files.open(self.path, "r")) as file:
                 memory = file.map(min(max(limit, self.limit), file.size()))
             self._memory = memory
+            with _mapped_guard:
+                _mapped[self] = None
+                while len(_mapped) > _MAPPED_MAX:
+                    _mapped.popitem(last=False)[0]._memory = None
         return memory
 
     def let_go(self) -> None:
-        """Forget the mapping; whoever reads from it still has it. An open one costs a file descriptor."""
+        """Forget the mapping; whoever reads from it still has it."""
+        with _mapped_guard:
+            _mapped.pop(self, None)
         self._memory = None
 
     def start_at(self, sequence: int) -> Checkpoint:

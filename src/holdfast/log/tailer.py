@@ -90,11 +90,11 @@ class Tailer:
 
     def seek(self, sequence: int) -> None:
         """Go to a sequence; to the first kept one if that is later."""
-        self.log.refresh()
-        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= self.log.end:
-            raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {self.log.end}")
+        start, end = self.log.readable()
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
+            raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {end}")
         self._let_go()
-        self._position = max(sequence, self.log.start)
+        self._position = max(sequence, start)
 
     def seek_time(self, when: Instant) -> None:
         """Go to the first record that is not before `when`; to the end if there is none."""
@@ -106,7 +106,7 @@ class Tailer:
 
     def to_end(self) -> None:
         """Go behind the last record."""
-        self.seek(self.log.end)
+        self.seek(self.log.readable()[1])
 
     def commit(self) -> None:
         """Keep the place: what was read so far is not read again by the next tailer of this name. Durable."""
@@ -129,33 +129,35 @@ class Tailer:
 
     def _fill(self) -> bool:
         """Make the next slice of records; False at the end."""
-        while True:
-            block = self._block
-            if block is None or self._cursor >= block.count:
-                block = self._block = self._next_block()
-                if block is None:
-                    return False
-                self._cursor = max(0, self._position - block.sequence)
-            stop = min(self._cursor + _SLICE, block.count)
-            self._records, self._at = block.records(self._cursor, stop), 0
-            self._cursor = stop
-            self._position = block.sequence + stop
-            if self._records:
-                return True
+        try:
+            while True:
+                block = self._block
+                if block is None or self._cursor >= block.count:
+                    block = self._block = self._next_block()
+                    if block is None:
+                        return False
+                    self._cursor = max(0, self._position - block.sequence)
+                stop = min(self._cursor + _SLICE, block.count)
+                records = block.records(self._cursor, stop)
+                self._records, self._at, self._cursor, self._position = records, 0, stop, block.sequence + stop
+                if records:
+                    return True
+        except BaseException:
+            # A generator that raised is finished, and would look as if the log had been read to its end.
+            self._block, self._blocks, self._stop = None, iter(()), 0
+            raise
 
     def _next_block(self) -> Block | None:
-        block = next(self._blocks, None)
-        if block is not None:
-            return block
-        # The stretch is read to its end: what is still missing before `_stop` was damaged, and was reported.
-        self._position = max(self._position, self._stop)
-        start, stop = self.log.readable()
-        self._catch_up(start)
-        if self._position >= stop:
-            return None
-        self._stop = stop
-        self._blocks = self.log.blocks(self._position, stop)
-        return self._next_block()
+        while (block := next(self._blocks, None)) is None:
+            # The stretch is read to its end: what is still missing before `_stop` was damaged, and was reported.
+            self._position = max(self._position, self._stop)
+            start, stop = self.log.readable()
+            self._catch_up(start)
+            if self._position >= stop:
+                return None
+            self._stop = stop
+            self._blocks = self.log.blocks_between(self._position, stop)
+        return block
 
     def _catch_up(self, start: int) -> None:
         if self._position < start:

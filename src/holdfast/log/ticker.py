@@ -1,11 +1,15 @@
 """Who flushes when nobody calls? One thread for all logs of a store; it sleeps while nothing waits."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 
 from holdfast.log.log import Log
 
 __all__ = ["Ticker"]
+
+logger = logging.getLogger("holdfast.log")
+_AFTER_FAILURE_S = 1.0
 
 
 class Ticker:
@@ -24,8 +28,9 @@ class Ticker:
         if self._thread is None:
             with self._starting:
                 if self._thread is None and not self._stopping:
-                    self._thread = threading.Thread(target=self._run, name="holdfast-ticker", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="holdfast-ticker", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def stop(self) -> None:
         """End the thread and wait for it."""
@@ -39,5 +44,13 @@ class Ticker:
         while not self._stopping:
             self._wanted.clear()
             # Cleared before the logs are asked: a wake during the round is not missed.
-            due = min((delay for log in self._logs() if (delay := log.tick()) is not None), default=None)
+            due = min((delay for log in self._logs() if (delay := _tick(log)) is not None), default=None)
             self._wanted.wait(due)
+
+
+def _tick(log: Log) -> float | None:
+    try:
+        return log.tick()
+    except Exception:  # whatever went wrong with one log, the others are still flushed
+        logger.exception("the background work of %s failed", log.name, extra={"log": log.name})
+        return _AFTER_FAILURE_S

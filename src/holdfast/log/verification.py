@@ -41,7 +41,10 @@ def verify_segments(segments: Sequence[Segment], report: Report, progress: Progr
 
     for segment in segments:
         limit = segment.limit
-        memory = segment.memory(limit)
+        try:
+            memory = segment.memory(limit)
+        except FileNotFoundError:  # retention in another process took it
+            continue
         if parse_segment_header(bytes(memory[:HEADER_SIZE]), str(segment.path)) is None:
             note(Damage(str(segment.path), 0, min(limit, HEADER_SIZE), "the segment's header is damaged", None, 0))
         boundaries = {(segment.base, HEADER_SIZE)}

@@ -53,7 +53,7 @@ class WatermarkFile:
 def read_watermark(files: Files, folder: Path) -> Watermark | None:
     """What the writer said last, or None where nothing legible is there."""
     for _ in range(3):  # the writer may be in the middle of it
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             raw = read_file(files, folder / WATERMARK)[: _FORM.size]
             if len(raw) == _FORM.size and crc32c(raw[:-4]) == _CRC.unpack_from(raw, _FORM.size - 4)[0]:
                 magic, version, *fields, _ = _FORM.unpack(raw)

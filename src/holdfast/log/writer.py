@@ -64,12 +64,12 @@ class SegmentWriter:
         self._entries: list[Checkpoint] = []
         self._entry_sequence = 0
         self.end = found.end.sequence if found else 0
-        self.offset = segments[-1].limit if found else 0
+        self.offset = segments[-1].limit if segments else 0
         self.last_timestamp = found.end.timestamp if found else 0
         self.durable_offset = self.offset
         self.durable_end = self.end
         self._watermark = WatermarkFile(files, log)
-        if found is not None:
+        if found is not None and segments:
             self._resume(segments[-1], found)
             self._publish()
 
@@ -103,7 +103,11 @@ class SegmentWriter:
 
     def sync(self) -> None:
         """Make all that was written durable. A failure is final: the pages may be lost and must not be retried."""
-        if self._file is None or self.durable_offset == self.offset:
+        if self._file is None:
+            return
+        if self.durable_offset == self.offset:
+            if self.segments[-1].extent != (self.offset, self.end):  # an interrupt came before it was told
+                self._publish()
             return
         try:
             self._file.sync()
@@ -147,13 +151,14 @@ class SegmentWriter:
 
     def drop(self, count: int) -> None:
         """Forget and delete the oldest `count` segments, which must be sealed ones."""
-        dropped, self.segments = self.segments[:count], self.segments[count:]
-        for segment in dropped:
+        for segment in self.segments[:count]:
             assert segment is not self.active
             folder = segment.path.parent
             for name in self.files.list(folder):
                 if name.startswith(segment.name.stem + "."):
                     self.files.remove(folder / name)
+            self.segments = self.segments[1:]
+            segment.let_go()
             self.files.sync_dir(folder)
             while folder != self.log and not self.files.list(folder):
                 self.files.remove_dir(folder)
@@ -207,6 +212,8 @@ class SegmentWriter:
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
         path = name.data_path(self.log)
         self.files.make_dirs(path.parent)
+        for folder in (path.parent.parent, path.parent.parent.parent, self.log):  # also those an earlier try made
+            self.files.sync_dir(folder)
         file = self._create(path, pack_segment_header(header))
         try:
             index_file = self._create(name.index_path(self.log), pack_index_header(header), sync=False)
