@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import holdfast
-from benchmarks.floor import read_floor, write_floor
+from benchmarks.floor import clockless_floor, read_floor, write_floor
 from benchmarks.harness import Line, Workshop, measure_pairs, quiet, timed
 from benchmarks.peers import PEERS
 from holdfast import Flush, Log
@@ -33,9 +33,18 @@ def measure_append(workshop: Workshop, payloads: list[bytes], rounds: int) -> li
 
     one_by_one = Line("append", "append, 100 B, Flush.async_(), one thread", "at most", 2.0)
     in_batches = Line("append_many", f"append_many of {_BATCH}, a record", "at most", 0.9)
+    without_time = Line("append_clockless", "append against a floor that takes no time", "at most")
+    batches_without = Line("append_many_clockless", "append_many against the same", "at most")
+
+    def clockless() -> float:
+        with workshop.borrowed() as path:
+            return clockless_floor(path, payloads)
+
     return [
         measure_pairs(one_by_one, floor, lambda: _append_sample(workshop, payloads), rounds),
         measure_pairs(in_batches, floor, lambda: _append_many_sample(workshop, payloads), rounds),
+        measure_pairs(without_time, clockless, lambda: _append_sample(workshop, payloads), rounds),
+        measure_pairs(batches_without, clockless, lambda: _append_many_sample(workshop, payloads), rounds),
     ]
 
 

@@ -148,6 +148,8 @@ class Appender:
             self._waiting_since = None
         try:
             self._flush(sync=flush.mode == "batch")
+        except Closed:
+            return None
         except HoldfastError as error:  # the next append tries again and tells its caller
             logger.warning("a flush of %s failed: %s", self.name, error, extra={"log": self.name})
         return interval

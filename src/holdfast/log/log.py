@@ -253,7 +253,8 @@ class Log(Appender):
         """What is at this byte of a segment (the last one, or the one of that file name)."""
         self._check_open()
         self.refresh()
-        return inspect_segment(self._segments, offset, segment)
+        with errors_as_ours("reading the log in", self.folder):
+            return inspect_segment(self._segments, offset, segment)
 
     def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> int:
         """Apply retention and return how many segments went (or would go). Never past a named tailer, unless forced."""
