@@ -72,7 +72,7 @@ def every_column() -> bytes:
         "number": {0: 1, 1: 2},
     }
     header = pack_segment_header(SegmentHeader(42, bytes(range(16)), 7, 999))
-    return header + frame(seal(draft, 0, None), HEADER_SIZE, HEADER_SIZE, 42)
+    return header + b"".join(frame(seal(draft, 0, None), HEADER_SIZE, HEADER_SIZE, 42))
 
 
 if __name__ == "__main__":

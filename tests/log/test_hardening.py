@@ -240,7 +240,7 @@ def hostile(change: Callable[[bytearray, Sealed], None], **extras: dict[int, obj
     columns = bytearray(sealed.columns)
     change(columns, sealed)
     sealed = sealed._replace(columns=bytes(columns), columns_crc=crc32c(bytes(columns)))
-    return memoryview(bytes(HEADER_SIZE) + frame(sealed, HEADER_SIZE, 0, 1)), sealed
+    return memoryview(bytes(HEADER_SIZE) + b"".join(frame(sealed, HEADER_SIZE, 0, 1))), sealed
 
 
 def opened(memory: memoryview) -> holdfast.Block:

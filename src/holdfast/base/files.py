@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -25,6 +25,7 @@ __all__ = [
     "read_file",
     "replace_file",
     "write_all",
+    "write_all_parts",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -41,6 +42,10 @@ class File(Protocol):
 
     def write(self, data: Buffer, offset: int) -> int:
         """Write and say how many bytes were taken; like pwrite it may take fewer: see `write_all`."""
+        ...
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> int:
+        """The same for several buffers that follow each other, without joining them."""
         ...
 
     def sync(self) -> None:
@@ -129,6 +134,15 @@ def write_all(file: File, data: Buffer, offset: int) -> None:
         view = view[taken:]
 
 
+def write_all_parts(file: File, parts: Sequence[bytes], offset: int) -> int:
+    """Write every byte of several buffers and say how many there were."""
+    size = sum(map(len, parts))
+    taken = file.write_parts(parts, offset)
+    if taken < size:
+        write_all(file, memoryview(b"".join(parts))[taken:], offset + taken)
+    return size
+
+
 def forget(memory: memoryview, start: int, stop: int) -> None:
     """Let go of the pages of a mapping that were read: they stay in the page cache, but no longer count as ours."""
     mapped = memory.obj
@@ -195,6 +209,9 @@ class SystemFile:
 
     def write(self, data: Buffer, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> int:
+        return os.pwritev(self._fd, parts, offset)
 
     def sync(self) -> None:
         _sync(self._fd)

@@ -127,8 +127,8 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
     return Sealed(draft.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload))
 
 
-def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> bytes:
-    """The whole block as it stands at this offset of this segment, padded to the next block's start."""
+def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """The parts of the block as they follow each other at this offset: header, columns, payloads, padding."""
     length = sealed.length
     header = BlockHeader(
         offset,
@@ -143,7 +143,7 @@ def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> bytes:
         sealed.columns_crc,
         sealed.payload_crc,
     )
-    return b"".join((pack_block_header(header), sealed.columns, sealed.payload, _PAD[aligned(length) - length]))
+    return pack_block_header(header), sealed.columns, sealed.payload, _PAD[aligned(length) - length]
 
 
 def _add(sections: Sections, section: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped
-from holdfast.base.files import File, Files, write_all
+from holdfast.base.files import File, Files, write_all, write_all_parts
 from holdfast.log.catalog import next_name
 from holdfast.log.compression import Codec
 from holdfast.log.draft import Draft, Sealed, frame, seal
@@ -87,14 +87,14 @@ class SegmentWriter:
         if self._file is None:
             self.begin_segment(sealed.sequence)
         assert self._file is not None
-        data = frame(sealed, self.offset, self.durable_offset, self.segments[-1].segment_id)
+        parts = frame(sealed, self.offset, self.durable_offset, self.segments[-1].segment_id)
         try:
-            write_all(self._file, data, self.offset)
+            size = write_all_parts(self._file, parts, self.offset)
         except OSError:
             self._undo_write()
             raise
         # Assignments only, so that an interrupt finds the block either wholly counted or to be written again in place.
-        end, offset = self.end + sealed.records, self.offset + len(data)
+        end, offset = self.end + sealed.records, self.offset + size
         self.end, self.offset, self.last_timestamp = end, offset, sealed.last_timestamp
         if self.end - self._entry_sequence >= self.settings.index_interval:
             self._add_entry()

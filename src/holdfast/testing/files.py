@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -305,6 +305,9 @@ class _SimFile:
 
     def write(self, data: Buffer, offset: int) -> int:
         return self._files._write(self._path, self._inode, data, offset)
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> int:
+        return self._files._write(self._path, self._inode, b"".join(parts), offset)
 
     def sync(self) -> None:
         self._files._sync(self._path, self._inode)
