@@ -17,7 +17,6 @@ __all__ = [
     "ReadOnly",
     "StorageError",
     "WriterStopped",
-    "storage_error",
 ]
 
 
