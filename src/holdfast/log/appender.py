@@ -204,7 +204,7 @@ class Appender:
         self, messages: Iterable[bytes | Message]
     ) -> tuple[list[bytes], list[tuple[int, bytes | None, dict[str, HeaderValue] | None]], int]:
         """The payloads, what else the messages carry by position, and their size in all."""
-        messages = messages if type(messages) is list else list(messages)
+        messages = list(messages)  # a copy: the caller may change the list while this waits for room
         extras: list[tuple[int, bytes | None, dict[str, HeaderValue] | None]] = []
         total = largest = 0
         payloads: list[bytes] = []
