@@ -63,3 +63,16 @@ def test_compacting_a_log_that_is_not_there_does_not_make_it(holdfast: Terminal)
     holdfast.fill("clicks", 1)
     assert "there is no log 'orders'" in holdfast("log compact orders --max-age 1d").complaint
     assert [log["name"] for log in holdfast("log list --json").json["logs"]] == ["clicks"]
+
+
+def test_clear_drops_every_record_and_goes_on_with_the_sequences(holdfast: Terminal) -> None:
+    holdfast.fill("orders", 50, per_segment=10)
+    assert holdfast("log clear orders --json").json == {"log": "orders", "dropped": 50, "start": 50, "end": 50}
+    assert holdfast("log append orders next --json").json["first"] == 50
+
+
+def test_clear_keeps_what_a_tailer_has_yet_to_read_unless_forced(holdfast: Terminal) -> None:
+    holdfast.fill("orders", 50, per_segment=10)
+    holdfast("log tail orders --name audit -n 25")
+    assert "dropped 20 records; 30 left, the next is 50" in holdfast("log clear orders").out
+    assert "dropped 30 records; 0 left" in holdfast("log clear orders --force").out

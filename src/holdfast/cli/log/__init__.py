@@ -4,7 +4,7 @@ import typer
 
 from holdfast.cli.log.append import append
 from holdfast.cli.log.checking import inspect, verify
-from holdfast.cli.log.compaction import compact
+from holdfast.cli.log.compaction import clear, compact
 from holdfast.cli.log.overview import list_logs, list_tailers, stats
 from holdfast.cli.log.reading import cat, tail
 from holdfast.cli.options import help_if_alone
@@ -21,5 +21,6 @@ log_commands.command("list")(list_logs)
 log_commands.command("stats")(stats)
 log_commands.command("tailers")(list_tailers)
 log_commands.command("compact")(compact)
+log_commands.command("clear")(clear)
 log_commands.command("verify")(verify)
 log_commands.command("inspect")(inspect)

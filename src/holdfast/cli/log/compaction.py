@@ -14,7 +14,7 @@ from holdfast.cli.output import make_table, show, write_json
 from holdfast.cli.units import format_count, format_size, format_time, plural
 from holdfast.log import LogStats, Retention
 
-__all__ = ["compact"]
+__all__ = ["clear", "compact"]
 
 
 def compact(
@@ -86,3 +86,23 @@ def _held_back(after: LogStats, held: int) -> str:
         f"{plural(held, 'segment')} more would go, but the tailer {slowest.name!r} has yet to read from record "
         f"{slowest.position} (see --force, and tailers --forget)"
     )
+
+
+def clear(
+    name: NameArgument,
+    data: DataOption = Path("data"),
+    force: Annotated[bool, typer.Option("--force", help="Also drop what named tailers have yet to read.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Drop every record; the sequences go on where they were.
+
+    Without --force, what a named tailer has yet to read stays.
+    """
+    with log_to_change(data, name) as log:
+        before = log.start
+        log.clear(force=force)
+        start, end = log.start, log.end
+    if as_json:
+        write_json({"log": name, "dropped": start - before, "start": start, "end": end})
+    else:
+        show(f"dropped {plural(start - before, 'record')}; {format_count(end - start)} left, the next is {end}")
