@@ -296,3 +296,86 @@ def test_large_batches_with_keys_and_headers_come_back_slice_by_slice(store: Sto
         assert (record.payload, record.key) == (b"%d" % n, b"k%d" % n if n % 3 else None)
         assert record.headers == ({"n": str(n)} if n % 2 else {})
     assert tail.position == 9000
+
+
+@pytest.mark.parametrize("missing", [16, 20])
+def test_a_shortened_segment_is_not_written_upon_however_often_it_is_opened(
+    store: Store, files: SimFiles, clock: SimClock, missing: int
+) -> None:
+    log = store.log("clicks", flush=Flush.sync())
+    for n in range(10):
+        log.append(b"%d" % n)
+    disk = files.snapshot()
+    path = data_file(files)
+    cut = SimFiles.holding(disk | {path: disk[path][:-missing]})
+    for _ in range(2):
+        holdfast.open("data", files=cut, clock=clock, background=False).log("clicks").close()
+        cut = cut.after_crash("prefix")
+    log = holdfast.open("data", files=cut, clock=clock, background=False).log("clicks", flush=Flush.sync())
+    assert [log.append(b"new") for _ in range(5)] == [10, 11, 12, 13, 14]
+    assert [record.sequence for record in log.read()] == [*range(9), 10, 11, 12, 13, 14]
+
+
+def test_what_recovery_keeps_is_durable_even_if_the_torn_tail_must_stay(store: Store, files: SimFiles) -> None:
+    log = store.log("clicks", flush=Flush.async_())
+    log.append_many([b"synced"] * 5)
+    log.sync()
+    log.append_many([b"written"] * 5)
+    log.refresh()
+    files.open(Path(data_file(files)), "w").write(b"torn" * 30, len(files._names[Path(data_file(files))].content))
+    files._locks.clear()
+    files.fail("*", errno.ENOSPC, pattern="*.torn*", times=3)
+    again = holdfast.open("data", files=files, clock=SimClock(), background=False)
+    seen = payloads(again)
+    again.log("clicks").sync()
+    after = holdfast.open("data", files=files.after_crash("dropped"), clock=SimClock(), background=False)
+    assert payloads(after) == seen
+    assert len(seen) == 10
+
+
+def test_a_torn_tail_that_does_not_fit_aside_takes_no_room(store: Store, files: SimFiles, clock: SimClock) -> None:
+    store.log("clicks", flush=Flush.sync()).append(b"kept")
+    disk = files.snapshot()
+    path = data_file(files)
+    crashed = SimFiles.holding(disk | {path: disk[path] + b"torn" * 25_000})
+    crashed.capacity = sum(map(len, crashed.snapshot().values())) + 50_000
+    log = holdfast.open("data", files=crashed, clock=clock, background=False).log("clicks", flush=Flush.sync())
+    assert log.append(b"next") == 1
+    assert not [name for name in crashed.snapshot() if name.endswith(".tmp")]
+
+
+def test_closing_lets_go_of_every_file(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = open_files()
+    for _ in range(5):
+        with holdfast.open(tmp_path) as store:
+            store.log("clicks", flush=Flush.sync()).append(b"x")
+            assert payloads(store)
+        with holdfast.open(tmp_path, read_only=True) as store:
+            assert payloads(store)
+    assert open_files() <= before + 1
+
+
+def test_after_a_failed_sync_a_named_tailer_repeats_nothing(store: Store, files: SimFiles) -> None:
+    log = store.log("clicks", flush=Flush.async_())
+    log.append_many([b"x"] * 5)
+    tail = log.tailer("audit")
+    assert len(tail.read_many(10)) == 5
+    tail.commit()
+    files.fail("sync", errno.EIO, pattern="*.data")
+    with pytest.raises(WriterStopped):
+        log.sync()
+    assert log.tailer("audit").read() is None
+
+
+def test_segments_made_after_crashes_never_share_an_id(files: SimFiles, clock: SimClock) -> None:
+    ids = []
+    for _ in range(3):
+        log = holdfast.open("data", files=files, clock=clock, background=False).log("clicks", roll=Roll.count(1))
+        log.append(b"x")
+        log.sync()
+        ids += [segment.segment_id for segment in log._segments[-1:]]
+        files = files.after_crash("dropped", seed=1)
+    assert len(set(ids)) == 3

@@ -30,7 +30,6 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 Mode = Literal["r", "w", "x"]
-TEMPORARY = ".tmp"
 
 
 class File(Protocol):
@@ -161,12 +160,17 @@ def read_file(files: Files, path: Path) -> bytes:
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """Put a small file in place so that after any crash it is wholly the old one or wholly the new one."""
     # Named after the process: two that replace the same file at once do not take each other's.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     if files.exists(temporary):  # left by a crash between the two steps below
         files.remove(temporary)
-    with contextlib.closing(files.open(temporary, "x")) as file:
-        write_all(file, data, 0)
-        file.sync()
+    try:
+        with contextlib.closing(files.open(temporary, "x")) as file:
+            write_all(file, data, 0)
+            file.sync()
+    except OSError:
+        with contextlib.suppress(OSError):  # on a full disk it must not take the last bytes
+            files.remove(temporary)
+        raise
     files.replace(temporary, path)
     files.sync_dir(path.parent)
 

@@ -52,7 +52,9 @@ class LiveView:
                 mark = read_watermark(self._files, self._log)
                 segments = load_segments(self._files, self._log, self._report)
                 if self._bound(segments, mark, last_try=attempt == _TRIES - 1):
-                    self.segments, self._mark = tuple(segments), mark
+                    replaced, self.segments, self._mark = self.segments, tuple(segments), mark
+                    for segment in replaced:
+                        segment.let_go()
                     return
 
     def _bound(self, segments: list[Segment], mark: Watermark | None, *, last_try: bool) -> bool:

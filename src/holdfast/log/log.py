@@ -185,7 +185,8 @@ class Log(Appender):
             if not self.closed:
                 self._view.refresh()
         elif not self._durable_appends and self._refusal is None and (self._draft.payloads or self._unwritten):
-            with contextlib.suppress(StorageError):  # on a full disk one can still read; the next append tells
+            # On a full disk, or while another thread closes the log, one can still read; the next append tells.
+            with contextlib.suppress(StorageError, Closed):
                 self._flush(sync=False)
 
     def wait_for(self, sequence: int, timeout: float | None) -> bool:
@@ -209,6 +210,14 @@ class Log(Appender):
                         self.clock.wait(self._arrived, left)
                     self._followers -= 1
         return False
+
+    def close(self) -> None:
+        """Drain and sync what was accepted, then let go of the files and mappings; idempotent."""
+        try:
+            super().close()
+        finally:
+            for segment in self._segments:
+                segment.let_go()
 
     def stats(self) -> LogStats:
         """Sizes, ends, times and named tailers."""

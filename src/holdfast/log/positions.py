@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.base.files import TEMPORARY, Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
 from holdfast.base.names import folder_of, name_of
 
 __all__ = ["Position", "Positions"]
@@ -73,9 +73,6 @@ class Positions:
             if position.position > end:
                 logger.warning("the tailer %s had read beyond what survived: set back to %d", position.name, end)
                 self.set(replace(position, position=end))
-        for name in self._files.list(self._folder):
-            if name.endswith(TEMPORARY):
-                self._files.remove(self._folder / name)
 
     def _path(self, name: str) -> Path:
         return self._folder / (folder_of(name, "tailer name") + _SUFFIX)

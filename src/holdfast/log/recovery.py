@@ -131,9 +131,11 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
         report(damage)
     cut = found.end.offset
     if found.durable < found.size:
+        kept = min(cut, found.size)
         if _keep_torn(files, last, cut, found.size):
-            _settle(files, last, found.durable, min(cut, found.size), found.size)
+            _settle(files, last, found.durable, kept, found.size)
         else:
+            _settle(files, last, found.durable, kept, kept)  # made durable all the same, and nothing is cut
             found.damage.append(Damage(str(last.path), cut, found.size - cut, "a torn tail, left in place", None, 0))
     last.let_go()  # the mapping reaches into what was cut
     last.extent = (min(cut, found.size), found.end.sequence)

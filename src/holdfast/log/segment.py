@@ -1,6 +1,7 @@
 """What can be read from one segment file? Its blocks in order, by sequence or by time, past any damage."""
 
 import contextlib
+import os
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
@@ -30,6 +31,16 @@ _MAPPED_MAX = 64
 """Segments that stay mapped in this process: each costs a file descriptor."""
 _mapped: OrderedDict["Segment", None] = OrderedDict()
 _mapped_guard = threading.Lock()
+
+
+def _forget_mappings_in_child() -> None:
+    # Another thread of the parent may have held the guard, and will never let go of the child's copy.
+    global _mapped_guard  # noqa: PLW0603
+    _mapped_guard = threading.Lock()
+    _mapped.clear()
+
+
+os.register_at_fork(after_in_child=_forget_mappings_in_child)
 Report = Callable[[Damage], None]
 """Who is told of damage; reading goes on behind it."""
 

@@ -37,7 +37,7 @@ class Tailer:
         self._blocks: Iterator[Block] = iter(())
         self._stop = 0
         kept = log.positions.get(name) if name is not None else None
-        self._position = log.start if kept is None else min(kept.position, log.end)
+        self._position = log.start if kept is None else min(kept.position, max(log.end, log.readable()[1]))
         self._catch_up(log.start)
 
     @property

@@ -69,8 +69,7 @@ class SegmentWriter:
         self.durable_offset = self.offset
         self.durable_end = self.end
         self._watermark = WatermarkFile(files, log)
-        if found is not None and segments:
-            self._resume(segments[-1], found)
+        if found is not None and segments and self._resume(segments[-1], found):
             self._publish()
 
     @property
@@ -165,10 +164,11 @@ class SegmentWriter:
                 folder = folder.parent
                 self.files.sync_dir(folder)
 
-    def _resume(self, segment: Segment, found: Survey) -> None:
+    def _resume(self, segment: Segment, found: Survey) -> bool:
         if segment.header_damaged or not found.whole:
-            # Evidence is never written upon: the next record begins a new segment.
-            return
+            # Evidence is never written upon: the next record begins a new segment. Until then the old watermark stays,
+            # because it knows what was confirmed and is now missing.
+            return False
         index = segment.index
         header = SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created)
         if index.header is None:
@@ -188,6 +188,7 @@ class SegmentWriter:
             if entry.sequence - self._entry_sequence >= self.settings.index_interval or entry == found.end:
                 self._add_entry(entry)
         self._write_entries()
+        return True
 
     def _is_full(self, sealed: Sealed) -> bool:
         if self._file is None or self.offset <= HEADER_SIZE:
@@ -214,13 +215,20 @@ class SegmentWriter:
         self.files.make_dirs(path.parent)
         for folder in (path.parent.parent, path.parent.parent.parent, self.log):  # also those an earlier try made
             self.files.sync_dir(folder)
+        index_path = name.index_path(self.log)
+        if self.files.exists(index_path):  # an index without its segment would speak for the one that is made now
+            self.files.remove(index_path)
         file = self._create(path, pack_segment_header(header))
+        index_file: File | None = None
         try:
-            index_file = self._create(name.index_path(self.log), pack_index_header(header), sync=False)
+            index_file = self._create(index_path, pack_index_header(header), sync=False)
             self.files.sync_dir(path.parent)
         except OSError:
             file.close()
             self.files.remove(path)
+            if index_file is not None:
+                index_file.close()
+                self.files.remove(index_path)
             raise
         segment = Segment(self.files, self.log, name, header, HEADER_SIZE)
         segment.index = SparseIndex(header)

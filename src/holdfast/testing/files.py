@@ -106,6 +106,7 @@ class SimFiles:
             return copies[inode]
 
         after = SimFiles(seed, short_writes=self._short_writes, lose_syncs=self._lose_syncs)
+        after._random.setstate(self._random.getstate())  # ids go on, or a later segment would get an earlier one's
         after._dirs = set(self._durable_dirs)
         after._names = {path: copy(inode) for path, inode in self._durable_names.items()}
         for change in _surviving(self._pending, mode, random):
