@@ -65,7 +65,7 @@ def test_an_error_while_reading_skips_nothing(store: Store, files: SimFiles) -> 
             record = tail.read()
             assert record is not None
             seen.append(record.sequence)
-        except OSError:
+        except holdfast.StorageError:
             continue
     assert seen == [0, 1, 2, 3, 4]
 

@@ -183,7 +183,8 @@ class Log(Appender):
         """Make what was appended here, or published by the process that writes, readable."""
         if self._writer is None:
             if not self.closed:
-                self._view.refresh()
+                with errors_as_ours("reading the log in", self.folder):
+                    self._view.refresh()
         elif not self._durable_appends and self._refusal is None and (self._draft.payloads or self._unwritten):
             # On a full disk, or while another thread closes the log, one can still read; the next append tells.
             with contextlib.suppress(StorageError, Closed):

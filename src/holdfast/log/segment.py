@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, storage_error
 from holdfast.base.files import Files, forget
 from holdfast.log.block import Block, open_block
 from holdfast.log.catalog import SegmentName
@@ -94,8 +94,13 @@ class Segment:
         """The first `limit` bytes, mapped; fewer if someone cut the file. All readers share one mapping."""
         memory = self._memory
         if memory is None or len(memory) < limit:
-            with contextlib.closing(self.files.open(self.path, "r")) as file:
-                memory = file.map(min(max(limit, self.limit), file.size()))
+            try:
+                with contextlib.closing(self.files.open(self.path, "r")) as file:
+                    memory = file.map(min(max(limit, self.limit), file.size()))
+            except FileNotFoundError:
+                raise  # retention took it: callers go on behind it
+            except OSError as error:
+                raise storage_error(error, "reading", self.path) from error
             self._memory = memory
             with _mapped_guard:
                 _mapped[self] = None
