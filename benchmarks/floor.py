@@ -40,7 +40,10 @@ def write_floor(path: Path, payloads: list[bytes]) -> float:
 
 
 def clockless_floor(path: Path, payloads: list[bytes]) -> float:
-    """The write floor without a time in each record: less than a log must do, and so only for context."""
+    """The write floor without a time in each record: less than a log must do, and so only for context.
+
+    The loop is written out again: a floor that calls something it shares with another is no floor.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
 
     def write() -> None:

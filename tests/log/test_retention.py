@@ -95,16 +95,25 @@ def test_a_dropped_log_goes_on_after_reopening(log: Log, store: Store, reopen: C
     assert log.append(b"next") == 20
 
 
-def test_a_tailer_that_was_overtaken_goes_on_at_the_start_and_says_so(
+def test_a_tailer_that_is_overtaken_in_the_middle_goes_on_and_says_so(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     tail = log.tailer()
-    tail.read()
+    tail.read_many(2)
     log.compact(retention=Retention(max_segments=2))
     with caplog.at_level(logging.WARNING):
-        sequences = [record.sequence for record in tail]
-    assert sequences[-4:] == [16, 17, 18, 19]
-    assert 2 not in sequences[2:]
+        assert [record.sequence for record in tail] == [16, 17, 18, 19]
+    assert "20260101-0002.data was dropped before it was read" in caplog.text
+
+
+def test_a_tailer_that_was_overtaken_before_it_read_goes_on_at_the_start_and_says_so(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    tail = log.tailer()
+    log.compact(retention=Retention(max_segments=2))
+    with caplog.at_level(logging.WARNING):
+        assert [record.sequence for record in tail] == [16, 17, 18, 19]
+    assert "retention dropped records 0 to 15" in caplog.text
 
 
 def test_clear_drops_everything_that_was_read_and_sequences_go_on(log: Log) -> None:

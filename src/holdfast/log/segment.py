@@ -1,6 +1,7 @@
 """What can be read from one segment file? Its blocks in order, by sequence or by time, past any damage."""
 
 import contextlib
+import logging
 import os
 import threading
 from bisect import bisect_left
@@ -25,6 +26,8 @@ from holdfast.log.layout import (
 from holdfast.log.record import Damage
 
 __all__ = ["Report", "Segment", "open_segment", "walk"]
+
+logger = logging.getLogger("holdfast.log")
 
 _FORGET_EVERY = 32 << 20
 _MAPPED_MAX = 64
@@ -128,14 +131,17 @@ class Segment:
     def headers(self, place: Checkpoint, report: Report) -> Iterator[tuple[memoryview, BlockHeader]]:
         """The headers of whole blocks from a place on."""
         limit, end = self.extent
-        with contextlib.suppress(FileNotFoundError):  # retention took it: there is nothing left to read
+        try:
             memory = self.memory(limit)
-            limit = min(limit, len(memory))
-            for item in walk(memory, str(self.path), place, limit, self.segment_id, end):
-                if isinstance(item, Damage):
-                    report(item)
-                else:
-                    yield memory, item
+        except FileNotFoundError:  # there is nothing left to read, and whoever reads should know
+            logger.warning("%s was dropped before it was read", self.path, extra={"segment": str(self.path)})
+            return
+        limit = min(limit, len(memory))
+        for item in walk(memory, str(self.path), place, limit, self.segment_id, end):
+            if isinstance(item, Damage):
+                report(item)
+            else:
+                yield memory, item
 
     def blocks(self, start: int, stop: int, report: Report) -> Iterator[Block]:
         """The blocks that hold records from `start` up to, not including, `stop`."""
