@@ -3,15 +3,18 @@
 from holdfast import errors
 from holdfast.errors import (
     Closed,
+    Conflict,
     Corrupt,
     DiskFull,
     HoldfastError,
     InvalidArgument,
     InvalidName,
+    LeaseLost,
     Locked,
     MessageTooLarge,
     NewerFormat,
     NotFound,
+    QueueFull,
     ReadOnly,
     StorageError,
     WriterStopped,
@@ -32,21 +35,27 @@ from holdfast.log import (
     TailerStats,
     Verification,
 )
+from holdfast.queue import Backoff, DeadLetter, Delivery, Queue, QueueStats, Waiting
 from holdfast.store import Store, open
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backoff",
     "Block",
     "Closed",
+    "Conflict",
     "Corrupt",
     "Damage",
+    "DeadLetter",
+    "Delivery",
     "DiskFull",
     "Flush",
     "HoldfastError",
     "Inspection",
     "InvalidArgument",
     "InvalidName",
+    "LeaseLost",
     "Locked",
     "Log",
     "LogStats",
@@ -54,6 +63,9 @@ __all__ = [
     "MessageTooLarge",
     "NewerFormat",
     "NotFound",
+    "Queue",
+    "QueueFull",
+    "QueueStats",
     "ReadOnly",
     "Record",
     "Retention",
@@ -64,6 +76,7 @@ __all__ = [
     "Tailer",
     "TailerStats",
     "Verification",
+    "Waiting",
     "WriterStopped",
     "__version__",
     "errors",

@@ -1,4 +1,4 @@
-"""What is a store? A folder with one writer and any number of readers, and the logs in it."""
+"""What is a store? A folder with one writer and any number of readers, and the logs and queues in it."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.clock import Clock, Duration, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, InvalidName, NotFound
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, read_file, replace_file
 from holdfast.base.names import check_name, folder_of, name_of
@@ -21,14 +21,21 @@ from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.log.segment import open_segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker
+from holdfast.queue import Backoff, Queue, QueueSettings
+from holdfast.queue.settings import asdict_shallow, from_json, to_json
+from holdfast.state import State, open_state
 
-__all__ = ["LogOptions", "Store", "open"]
+__all__ = ["LogOptions", "QueueOptions", "Store", "open"]
 
 logger = logging.getLogger("holdfast.store")
 
 LOCK = "LOCK"
 LOGS = "logs"
+JOURNALS = "journals"
+STATE = "state"
 META = "log.json"
+QUEUE_META = "queue.json"
+_JOURNAL_ROLL = Roll.any(Roll.size(64 << 20), Roll.time(86_400))
 
 
 _open_stores: weakref.WeakSet["Store"] = weakref.WeakSet()
@@ -54,6 +61,24 @@ class LogOptions(TypedDict, total=False):
     max_message: int
 
 
+class QueueOptions(LogOptions, total=False):
+    """The settings that `Store.queue` takes: those of `QueueSettings`, and those of its log."""
+
+    log: str
+    lease: Duration
+    max_attempts: int | None
+    backoff: Backoff
+    dead_letter: str | None
+    dedup_window: Duration
+    dedup_limit: int
+    starvation: Duration | None
+    ttl: Duration | None
+    expired: str
+    max_length: int | None
+    overflow: str
+    history: Duration
+
+
 def open(
     path: str | os.PathLike[str],
     *,
@@ -73,7 +98,7 @@ def open(
 class Store:
     """An open store; also a context manager.
 
-    Files: `LOCK` and `logs/`. Threads: all methods may be called from any.
+    Files: `LOCK`, `logs/`, `journals/` and `state/`. Threads: all methods may be called from any.
     """
 
     def __init__(
@@ -85,10 +110,12 @@ class Store:
         self._clock: Clock = clock or SystemClock()
         self._guard = threading.RLock()
         self._open_logs: dict[str, Log] = {}
+        self._open_queues: dict[str, Queue] = {}
+        self._state: State | None = None
         self._closed = False
         self._lock: Lock | None = None
         self._ticker = Ticker(self._snapshot)
-        self._wake: Callable[[], None] = self._ticker.wake if background else lambda: None
+        self._wake: Callable[[], None] = self._wake_ticker if background else lambda: None
         _open_stores.add(self)
         with errors_as_ours("opening the store", path):
             if read_only:
@@ -115,22 +142,71 @@ class Store:
                         f"the log {name!r} is open with other settings: close the store to change them"
                     )
                 return known
-            folder = self.path / LOGS / folder_of(name, "log name")
-            with errors_as_ours("opening the log in", folder):
-                log_id = self._identify(name, folder)
-            log = Log(
-                name,
-                folder,
-                log_id,
-                wanted,
-                files=self._files,
-                clock=self._clock,
-                lock=self.path / LOCK,
-                read_only=self.read_only,
-                wake=self._wake,
-            )
+            log = self._open_log(name, self.path / LOGS, wanted)
             self._open_logs[name] = log
             return log
+
+    def queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
+        """The queue of that name, made if there is none; on the log of the same name unless `log` says another.
+
+        What is chosen is kept with the queue: where a setting is not given, what was chosen last counts. Settings of
+        the log (`flush`, `roll`, ...) count if this opens it; by default a queue's log syncs each put, and lets go of
+        messages that are done after `history`.
+        """
+        check_name(name, "queue name")
+        with self._guard:
+            self._check_open()
+            log_settings = {key: value for key, value in settings.items() if key in LogSettings.__dataclass_fields__}
+            given = {key: value for key, value in settings.items() if key not in log_settings}
+            known = self._open_queues.get(name)
+            if known is not None:
+                if given and QueueSettings.of(name, {**asdict_shallow(known.settings), **given}) != known.settings:
+                    raise InvalidArgument(
+                        f"the queue {name!r} is open with other settings: close the store to change them"
+                    )
+                return known
+            folder = self.path / JOURNALS / folder_of(name, "queue name")
+            with errors_as_ours("opening the queue in", folder):
+                kept = self._queue_meta(folder)
+            if self.read_only and kept is None:
+                there = ", ".join(map(repr, self.queues()[:10])) or "none"
+                raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {there}")
+            chosen = {**(kept or {}), **given}
+            wanted = QueueSettings.of(name, chosen)
+            log = self._log_of(wanted, log_settings)
+            if chosen != kept and not self.read_only:
+                with errors_as_ours("opening the queue in", folder):
+                    self._keep_queue_meta(name, folder, chosen)
+            journal = self._open_log(
+                name, self.path / JOURNALS, LogSettings(flush=log.settings.flush, roll=_JOURNAL_ROLL)
+            )
+            queue = Queue(
+                name,
+                wanted,
+                log,
+                journal,
+                self._open_state(),
+                clock=self._clock,
+                wake=self._wake,
+                open_queue=self.queue,
+                find_queue=self._find_queue,
+                read_only=self.read_only,
+            )
+            self._open_queues[name] = queue
+            self._wake()
+            return queue
+
+    def queues(self) -> list[str]:
+        """The names of all queues in the store, sorted."""
+        self._check_open()
+        root = self.path / JOURNALS
+        with errors_as_ours("listing the queues in", root):
+            folders = self._files.list(root)
+            return sorted(
+                name
+                for folder in folders
+                if self._queue_meta(root / folder) is not None and (name := name_of(folder)) is not None
+            )
 
     def logs(self) -> list[str]:
         """The names of all logs in the store, sorted."""
@@ -143,28 +219,37 @@ class Store:
 
     def tick(self) -> None:
         """Do the background work that is due, for stores that were opened without `background`."""
-        for log in self._snapshot():
-            log.tick()
+        for one in self._snapshot():
+            one.tick()
 
     def close(self) -> None:
         """Drain and sync what was accepted, and let the lock go; idempotent."""
         with self._guard:
             if self._closed:
                 return
+            self._closed = True  # nothing is opened from here on
+        # Without the guard: the ticker may be waiting for it to move a message to a queue that is not open yet.
+        self._ticker.stop()
+        with self._guard:
             problem: HoldfastError | None = None
-            for name, log in list(self._open_logs.items()):
+            for one in self._snapshot():  # queues first: they have something to say to their logs
+                if isinstance(one, Log) and self._open_queues:
+                    break
                 try:
-                    log.close()
+                    one.close()
                 except HoldfastError as error:  # the others are closed all the same
                     problem = problem or error
-                    logger.error("closing the log %s failed: %s", name, error, extra={"log": name})
-                if log.closed:
-                    del self._open_logs[name]
-            if not self._open_logs:
-                self._ticker.stop()
+                    logger.error("closing %s failed: %s", one.name, error, extra={"log": one.name})
+                if one.closed:
+                    (self._open_logs if isinstance(one, Log) else self._open_queues).pop(one.name)
+            if self._open_queues or self._open_logs:
+                self._closed = False
+                self._ticker = Ticker(self._snapshot)
+            else:
+                if self._state is not None:
+                    self._state.close()
                 if self._lock is not None:
                     self._lock.release()
-                self._closed = True
             if problem is not None:
                 raise problem
 
@@ -180,13 +265,72 @@ class Store:
     def disown(self) -> None:
         """Called in a forked child: this opening, its lock and its thread are the parent's."""
         self._guard = threading.RLock()
-        for log in self._snapshot():
-            log.disown()
+        for one in self._snapshot():
+            one.disown()
+        self._open_queues.clear()
         self._open_logs.clear()
         self._closed = True
 
-    def _snapshot(self) -> list[Log]:
-        return list(self._open_logs.values())
+    def _snapshot(self) -> list[Log | Queue]:
+        return [*self._open_queues.values(), *self._open_logs.values()]
+
+    def _open_log(self, name: str, root: Path, settings: LogSettings) -> Log:
+        folder = root / folder_of(name, "log name")
+        with errors_as_ours("opening the log in", folder):
+            log_id = self._identify(name, folder)
+        return Log(
+            name,
+            folder,
+            log_id,
+            settings,
+            files=self._files,
+            clock=self._clock,
+            lock=self.path / LOCK,
+            read_only=self.read_only,
+            wake=self._wake,
+        )
+
+    def _log_of(self, settings: QueueSettings, log_settings: dict[str, Any]) -> Log:
+        known = self._open_logs.get(settings.log)
+        if known is not None and not log_settings:
+            return known
+        defaults = {"flush": Flush.sync(), "retention": Retention(max_age=settings.history)}
+        return self.log(settings.log, **{**defaults, **log_settings})
+
+    def _find_queue(self, name: str) -> Queue | None:
+        """A queue that is there; None where none was ever made."""
+        with self._guard:
+            known = self._open_queues.get(name)
+            if known is not None:
+                return known
+            folder = self.path / JOURNALS / folder_of(name, "queue name")
+            return self.queue(name) if self._queue_meta(folder) is not None else None
+
+    def _open_state(self) -> State:
+        if self._state is None:
+            self._state = open_state(self._files, self.path / STATE, read_only=self.read_only)
+        return self._state
+
+    def _queue_meta(self, folder: Path) -> dict[str, Any] | None:
+        """What was chosen for a queue; None where there is none."""
+        try:
+            meta = json.loads(read_file(self._files, folder / QUEUE_META))
+            return from_json(dict(meta["settings"]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError):
+            logger.warning("%s is not legible: the queue's settings are the defaults", folder / QUEUE_META)
+            return {}
+
+    def _keep_queue_meta(self, name: str, folder: Path, chosen: dict[str, Any]) -> None:
+        self._files.make_dirs(folder)
+        self._files.sync_dir(folder.parent)
+        self._files.sync_dir(self.path)
+        content = {"format": 1, "name": name, "settings": json.loads(to_json(chosen))}
+        replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+
+    def _wake_ticker(self) -> None:
+        self._ticker.wake()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -218,8 +218,8 @@ def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store
         interrupts = 0
         deadline = time.monotonic() + 1.5
         while time.monotonic() < deadline:
-            signal.setitimer(signal.ITIMER_REAL, 0.0005)
             try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005)
                 for _ in range(5000):  # bounded: an interrupt inside a destructor is swallowed by Python
                     key = b"%d" % len(confirmed)
                     confirmed.append((log.append(b"x", key), key))

@@ -5,15 +5,18 @@ import os
 
 __all__ = [
     "Closed",
+    "Conflict",
     "Corrupt",
     "DiskFull",
     "HoldfastError",
     "InvalidArgument",
     "InvalidName",
+    "LeaseLost",
     "Locked",
     "MessageTooLarge",
     "NewerFormat",
     "NotFound",
+    "QueueFull",
     "ReadOnly",
     "StorageError",
     "WriterStopped",
@@ -48,8 +51,24 @@ class Locked(HoldfastError):
         self.pid = pid
 
 
+class LeaseLost(HoldfastError):
+    """A delivery's lease ran out, or the queue was moved, before this call: another consumer may have the message."""
+
+    def __init__(self, message: str, ids: list[int] | None = None) -> None:
+        super().__init__(message)
+        self.ids = ids or []
+
+
+class QueueFull(HoldfastError):
+    """The queue has as many messages as it may hold; nothing was written."""
+
+
 class Closed(HoldfastError):
     """The store, log or tailer was closed before this call."""
+
+
+class Conflict(HoldfastError):
+    """Something that a transaction read was changed before its commit; nothing of it was applied."""
 
 
 class ReadOnly(HoldfastError):

@@ -3,9 +3,10 @@
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Protocol
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import (
@@ -16,18 +17,28 @@ from holdfast.base.errors import (
     WriterStopped,
     storage_error,
 )
+from holdfast.log.batch import Extra, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.layout import BLOCK_MAX
-from holdfast.log.record import Headers, HeaderValue, Message, as_bytes, check_headers, record_size
+from holdfast.log.record import Headers, Message
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Appender"]
+__all__ = ["Appender", "View"]
 
 logger = logging.getLogger("holdfast.log")
 
 BLOCK_RECORDS = 1 << 16
 _COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and headers aside
+_RECENT_BYTES = 8 << 20
+
+
+class View(Protocol):
+    """Who wants to know when there is more to read: a queue."""
+
+    def wake(self) -> None:
+        """More may be read. Called from any thread, with locks of the log held: take none but your own last one."""
+        ...
 
 
 class Appender:
@@ -58,6 +69,10 @@ class Appender:
         )
         self._draft = Draft(0, -1, 0)
         self._unwritten: Draft | None = None
+        self._views: tuple[View, ...] = ()
+        self._recent: deque[Draft] = deque()
+        """While there are views, the last drafts, the open one at the end: what was just put is mostly wanted next."""
+        self._recent_bytes = 0
         self._asleep = False
         self._waiting_since: float | None = None
 
@@ -94,13 +109,36 @@ class Appender:
                 raise
             self._make_room(size, 1)
         if self._durable_appends:
-            self._commit(draft)
+            self.commit(draft)
         return sequence
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:
         """Add records in one write and return their sequences. All of them or, after any error or crash, none."""
-        payloads, extras, total = self._check_batch(messages)
+        draft, first, count = self.gather(*check_batch(messages))
+        if count:
+            self.commit(draft)
+        return range(first, first + count)
+
+    def gather(self, payloads: list[bytes], extras: list[Extra], largest: int) -> tuple[Draft, int, int]:
+        """Put checked messages into the draft: where they are, the first one's sequence, and how many.
+
+        They are accepted, and not yet as safe as `append_many` promises: that is `commit`. A queue does the two apart,
+        so that it need not hold its lock while the disk works.
+        """
         count = len(payloads)
+        total = sum(map(len, payloads))
+        if largest > self._max_message:
+            raise self._too_large(largest)
+        if total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
+            raise self._too_large(largest)
+        for extra in extras:
+            total += extra.size
+        # What a block may hold is known before anything is gathered.
+        if total + _COLUMNS_MAX * count > BLOCK_MAX // 2:
+            raise MessageTooLarge(
+                f"a batch of {count} messages and {total} bytes is too large to be written at once; "
+                "nothing of it was: append it in parts"
+            )
         while True:
             with self._lock:
                 draft = self._draft
@@ -108,19 +146,29 @@ class Appender:
                 first = draft.first + before
                 if draft.room >= total and first + count <= draft.stop:
                     try:
-                        for position, key, headers in extras:
-                            draft.set_extras(before + position, key, headers)
+                        for position, column, value, _ in extras:
+                            draft.extras.setdefault(column, {})[before + position] = value
                         draft.times += [self._now()] * count
                         draft.payloads += payloads
                         draft.room -= total
                     except BaseException:  # a signal's handler raised: all or nothing
                         draft.forget_after(before)
                         raise
-                    break
+                    return draft, first, count
             self._make_room(total, count)
-        if self._durable_appends and count:
-            self._commit(draft)
-        return range(first, first + count)
+
+    def commit(self, draft: Draft) -> None:
+        """Return when what was gathered in this draft is as safe as the flush mode promises."""
+        # Group commit: the first thread through the gate waits for its turn to write, and meanwhile the draft gathers
+        # all who come. The others wait at the gate, not for `_io`: there they would queue behind the next draft's sync
+        # only to learn that theirs is done (measured with 16 threads: 1.7 appends a sync that way, 8 this way).
+        if not self._durable_appends:
+            return
+        with draft.gate:
+            if not draft.written and draft.error is None:
+                self._flush(sync=True, only=draft)
+        if draft.error is not None:
+            raise _again(draft.error)
 
     def sync(self) -> None:
         """Return when all that was appended before is on disk."""
@@ -188,6 +236,31 @@ class Appender:
             Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
         )
 
+    def attach(self, view: View) -> None:
+        """Tell this view when there is more, and keep the last drafts at hand for it."""
+        with self._lock:
+            self._views = (*self._views, view)
+            if not self._recent:
+                self._recent.append(self._draft)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one view is to be told."""
+        return len(self._views) > 1
+
+    def announce(self) -> None:
+        """Tell the views that there may be more: what was put under a weaker flush mode can be read at once."""
+        for view in self._views:
+            view.wake()
+
+    def detach(self, view: View) -> None:
+        """This view is no more."""
+        with self._lock:
+            self._views = tuple(other for other in self._views if other is not view)
+            if not self._views:
+                self._recent.clear()
+                self._recent_bytes = 0
+
     @property
     def closed(self) -> bool:
         """Whether the log was closed."""
@@ -199,55 +272,6 @@ class Appender:
         self._draft = self._new_draft(writer.end, None)
         if not self._durable_appends:
             self._draft.room, self._asleep = -1, True
-
-    def _check_batch(
-        self, messages: Iterable[bytes | Message]
-    ) -> tuple[list[bytes], list[tuple[int, bytes | None, dict[str, HeaderValue] | None]], int]:
-        """The payloads, what else the messages carry by position, and their size in all."""
-        messages = list(messages)  # a copy: the caller may change the list while this waits for room
-        extras: list[tuple[int, bytes | None, dict[str, HeaderValue] | None]] = []
-        total = largest = 0
-        payloads: list[bytes] = []
-        if set(map(type, messages)) <= {bytes}:  # the common case, checked without a loop
-            payloads, messages = cast("list[bytes]", messages), []
-        for message in messages:
-            if type(message) is bytes:
-                payloads.append(message)
-                continue
-            if isinstance(message, Message):
-                payload = as_bytes(message.payload, "payload")
-                key = None if message.key is None else as_bytes(message.key, "key")
-                headers = check_headers(message.headers) if message.headers else None
-                size = record_size(payload, key, headers)
-                largest = max(largest, size)
-                total += size - len(payload)
-                if key is not None or headers:
-                    extras.append((len(payloads), key, headers))
-            else:
-                payload = as_bytes(message, "a message")
-            payloads.append(payload)
-        total += sum(map(len, payloads))
-        if total > self._max_message:  # only then can one of them be
-            largest = max(largest, *map(len, payloads))
-            if largest > self._max_message:
-                raise self._too_large(largest)
-        # What a block may hold is known before anything is gathered.
-        if total + _COLUMNS_MAX * len(payloads) > BLOCK_MAX // 2:
-            raise MessageTooLarge(
-                f"a batch of {len(payloads)} messages and {total} bytes is too large to be written at once; "
-                "nothing of it was: append it in parts"
-            )
-        return payloads, extras, total
-
-    def _commit(self, draft: Draft) -> None:
-        # Group commit: the first thread through the gate waits for its turn to write, and meanwhile the draft gathers
-        # all who come. The others wait at the gate, not for `_io`: there they would queue behind the next draft's sync
-        # only to learn that theirs is done (measured with 16 threads: 1.7 appends a sync that way, 8 this way).
-        with draft.gate:
-            if not draft.written and draft.error is None:
-                self._flush(sync=True, only=draft)
-        if draft.error is not None:
-            raise _again(draft.error)
 
     def _make_room(self, size: int, count: int) -> None:
         """Do what must be done before the draft can take so much; raise if it never will."""
@@ -296,6 +320,9 @@ class Appender:
             with self._lock:
                 if self._draft.payloads:
                     fresh = self._new_draft(self._draft.end, self._draft)
+                    if self._views:
+                        self._recent.append(fresh)
+                        self._recent_bytes += sum(map(len, self._draft.payloads))
                     self._unwritten, self._draft = self._draft, fresh
             if self._unwritten is not None:
                 self._write_unwritten(writer, done)
@@ -311,6 +338,11 @@ class Appender:
             raise problem from error
         for draft in done:
             draft.written = True
+        while self._recent_bytes > _RECENT_BYTES:
+            with self._lock:
+                if not (self._recent and self._recent[0].written):
+                    break
+                self._recent_bytes -= sum(map(len, self._recent.popleft().payloads))
         if len(writer.segments) > segments:
             self._rolled()
         self._notify()
@@ -334,6 +366,8 @@ class Appender:
                 self._refuse(problem)
             else:
                 self._draft = self._new_draft(self._writer.end, None)
+            if self._views:
+                self._recent = deque([*(draft for draft in self._recent if draft.written), self._draft])
 
     def _refuse(self, reason: HoldfastError) -> None:
         self._refusal = reason
@@ -366,6 +400,7 @@ class Appender:
 
     def _notify(self) -> None:
         """More may be read."""
+        self.announce()
 
 
 def _again(error: HoldfastError) -> HoldfastError:

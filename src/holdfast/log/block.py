@@ -78,6 +78,10 @@ class Block:
         column = self._columns.get(name)
         return column[0] if column else None
 
+    def has(self, name: str) -> bool:
+        """Whether any record of the block has a value in this optional column."""
+        return bool(self.header.flags & _FLAG[name])
+
     def timestamps(self) -> Sequence[int]:
         """The time of each record, in nanoseconds."""
         column = self.numbers("timestamp")

@@ -62,13 +62,6 @@ class Draft:
             for position in [position for position in column if position >= count]:
                 del column[position]
 
-    def set_extras(self, position: int, key: bytes | None, headers: dict[str, HeaderValue] | None) -> None:
-        """Attach what a plain payload does not have."""
-        if key is not None:
-            self.extras.setdefault("key", {})[position] = key
-        if headers:
-            self.extras.setdefault("headers", {})[position] = headers
-
 
 class Sealed(NamedTuple):
     """A block's content, ready for whichever place in a segment it gets."""
@@ -96,7 +89,7 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
     times = draft.times[:count]  # an append that was interrupted by a signal may have left one too many
     assert len(times) == count > 0
     if times[0] < after or sorted(times) != times:
-        times = list(accumulate(times, max, initial=after))[1:]
+        times = draft.times = list(accumulate(times, max, initial=after))[1:]
 
     sections: Sections = []
     # struct.pack takes the items of an iterator in one go; array would resize as it grows (36 against 56 ns a record).

@@ -12,8 +12,10 @@ from holdfast.base.errors import Closed, StorageError
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.log.appender import Appender
 from holdfast.log.block import Block
+from holdfast.log.draft import Draft
 from holdfast.log.inspection import Inspection, inspect_segment
 from holdfast.log.live import LiveView
+from holdfast.log.piece import BlockPiece, DraftPiece, Piece
 from holdfast.log.policy import Retention
 from holdfast.log.positions import Positions
 from holdfast.log.record import Damage, Record
@@ -159,6 +161,30 @@ class Log(Appender):
                 yield from segment.blocks(max(start, segment.base), stop, self._report)
                 if following < stop:
                     segment.let_go()
+
+    @property
+    def visible_end(self) -> int:
+        """The end of what this process may read: under `sync` what is durable, else all that was appended."""
+        return self._draft.end if self._writer is not None and not self._durable_appends else self._visible_end
+
+    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
+        """The records from `start` up to `stop`, for views: also from drafts, so that nothing need be written first.
+
+        `stop` is at most `visible_end`. What is damaged, or no longer kept, is left out.
+        """
+        drafts: list[Draft] = []
+        with self._lock:
+            for draft in reversed(self._recent):
+                if draft.first < stop:
+                    drafts.append(draft)
+                if draft.first <= start:
+                    break
+        written = min(drafts[-1].first, stop) if drafts else stop
+        if start < written:
+            for block in self.blocks_between(start, written):
+                yield BlockPiece(block, max(start, block.sequence), min(written, block.end))
+        for draft in reversed(drafts):
+            yield DraftPiece(draft, max(start, draft.first), min(stop, draft.end))
 
     def sequence_at(self, when: Instant) -> int:
         """The first sequence whose record is not before `when`; the end if there is none."""
@@ -337,6 +363,7 @@ class Log(Appender):
                 logger.warning("retention of %s failed: %s", self.name, error, extra={"log": self.name})
 
     def _notify(self) -> None:
+        super()._notify()
         if self._followers:
             with self._arrived:
                 self._arrived.notify_all()

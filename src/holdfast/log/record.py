@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, NoReturn
 
-from holdfast.base.clock import from_ns
+from holdfast.base.clock import Duration, from_ns
 from holdfast.base.errors import InvalidArgument
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Record",
     "as_bytes",
     "check_headers",
-    "record_size",
+    "headers_size",
 ]
 
 HeaderValue = str | bytes
@@ -63,6 +63,19 @@ class Message:
     payload: bytes
     key: bytes | None = None
     headers: Headers | None = None
+    delay: Duration | None = None
+    """For queues: not delivered before so much time has passed."""
+    priority: int = 0
+    """For queues: 0 to 9, the highest is delivered first."""
+    ttl: Duration | None = None
+    """For queues: not delivered after so much time has passed."""
+    dedup: str | bytes | None = None
+    """For queues: a second message with this id within the queue's window is not written."""
+
+    @property
+    def is_for_queues(self) -> bool:
+        """Whether it carries what only a queue understands."""
+        return bool(self.priority) or not (self.delay is None and self.ttl is None and self.dedup is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +128,12 @@ def check_headers(headers: Headers) -> dict[str, HeaderValue]:
     return checked
 
 
-def record_size(payload: bytes, key: bytes | None, headers: dict[str, HeaderValue] | None) -> int:
-    """The bytes that count against the message limit: payload, key and headers together."""
-    size = len(payload) + (len(key) if key else 0)
-    if headers:
-        try:
-            for name, value in headers.items():
-                size += len(name.encode()) + len(value if isinstance(value, bytes) else value.encode())
-        except UnicodeEncodeError as error:
-            raise InvalidArgument(f"header {name!r} holds characters that UTF-8 cannot: {error.reason}") from error
+def headers_size(headers: dict[str, HeaderValue]) -> int:
+    """The bytes of headers that count against the message limit."""
+    size = 0
+    try:
+        for name, value in headers.items():
+            size += len(name.encode()) + len(value if isinstance(value, bytes) else value.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"header {name!r} holds characters that UTF-8 cannot: {error.reason}") from error
     return size

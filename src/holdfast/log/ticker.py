@@ -1,22 +1,31 @@
-"""Who flushes when nobody calls? One thread for all logs of a store; it sleeps while nothing waits."""
+"""Who flushes when nobody calls? One thread for all logs and queues of a store; it sleeps while nothing waits."""
 
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from holdfast.log.log import Log
-
-__all__ = ["Ticker"]
+__all__ = ["Ticker", "Ticking"]
 
 logger = logging.getLogger("holdfast.log")
 _AFTER_FAILURE_S = 1.0
 
 
-class Ticker:
-    """Calls `tick` of each log when it is due."""
+class Ticking(Protocol):
+    """What has work to do when nobody calls."""
 
-    def __init__(self, logs: Callable[[], Iterable[Log]]) -> None:
-        self._logs = logs
+    name: str
+
+    def tick(self) -> float | None:
+        """Do what is due; say in how many seconds to come again, None if nothing waits."""
+        ...
+
+
+class Ticker:
+    """Calls `tick` of each log and queue when it is due."""
+
+    def __init__(self, all_of_them: Callable[[], Iterable[Ticking]]) -> None:
+        self._all = all_of_them
         self._wanted = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -43,14 +52,14 @@ class Ticker:
     def _run(self) -> None:
         while not self._stopping:
             self._wanted.clear()
-            # Cleared before the logs are asked: a wake during the round is not missed.
-            due = min((delay for log in self._logs() if (delay := _tick(log)) is not None), default=None)
+            # Cleared before they are asked: a wake during the round is not missed.
+            due = min((delay for one in self._all() if (delay := _tick(one)) is not None), default=None)
             self._wanted.wait(due)
 
 
-def _tick(log: Log) -> float | None:
+def _tick(one: Ticking) -> float | None:
     try:
-        return log.tick()
-    except Exception:  # whatever went wrong with one log, the others are still flushed
-        logger.exception("the background work of %s failed", log.name, extra={"log": log.name})
+        return one.tick()
+    except Exception:  # whatever went wrong with one, the others are still served
+        logger.exception("the background work of %s failed", one.name, extra={"log": one.name})
         return _AFTER_FAILURE_S

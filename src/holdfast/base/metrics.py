@@ -1,0 +1,325 @@
+"""How much, how many, how fast? Counters, gauges and histograms, cheap enough to stand on every hot path.
+
+Threads: an instrument takes no lock. Its owner changes it under the lock that it holds anyway, or bears that two
+threads at once may lose an increment. Reading needs no lock; what is read may be a moment old. The registry has one of
+its own, for making and removing instruments only.
+"""
+
+import math
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, Protocol, TypeVar
+
+from holdfast.base.errors import HoldfastError, InvalidArgument
+
+__all__ = ["Counted", "Counter", "Distribution", "Gauge", "Histogram", "Kind", "Labels", "Rate", "Registry", "Sample"]
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[tuple[str, str], ...]
+"""Names and values, sorted by name."""
+
+_NAME = re.compile("[a-z_]+")
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class Counter:
+    """How often something happened; it only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+        """To be read. A loop that spares every call may also add to it."""
+
+    def add(self, amount: int = 1) -> None:
+        """Count so many more."""
+        self.value += amount
+
+
+class Gauge:
+    """How much there is now: a number that was set, or one that is computed when it is read."""
+
+    __slots__ = ("_number", "_read")
+
+    def __init__(self, read: Callable[[], float] | None = None) -> None:
+        self._read = read
+        self._number: float = 0
+
+    @property
+    def value(self) -> float:
+        """The number now."""
+        return self._number if self._read is None else self._read()
+
+    def set(self, value: float) -> None:
+        """Replace the number; a gauge that is computed takes none."""
+        if self._read is not None:
+            raise InvalidArgument("this gauge is computed when it is read: it cannot be set")
+        self._number = value
+
+
+# Each power of two seconds is split into four steps of equal width, so that the highest of a bucket is at most 5/4 of
+# the lowest. Eight steps would halve the error for twice the memory: 1.3 kB a histogram is much at 10,000 queues.
+_STEPS = 4
+_EXPONENT_MIN = -24
+_EXPONENT_MAX = 16
+_LEAST = 2.0**_EXPONENT_MIN
+_MOST = 2.0**_EXPONENT_MAX
+_OVER = (_EXPONENT_MAX - _EXPONENT_MIN) * _STEPS + 1
+_BOUNDS = (
+    *(
+        math.ldexp(1 + step / _STEPS, exponent)
+        for exponent in range(_EXPONENT_MIN, _EXPONENT_MAX)
+        for step in range(_STEPS)
+    ),
+    _MOST,
+)
+"""Bucket i holds what is at least bound i - 1 and less than bound i; the first and the last are open."""
+# A duration is first taken in whole units of 2^-32 s, which every bound is a multiple of. Its three highest bits, 4 to
+# 7, say the step; how many lie below them says the power of two. frexp gives the same in 240 ns instead of 195.
+_UNITS = 2.0**32
+_UNITS_LEAST = int(_LEAST * _UNITS)
+_UNITS_MOST = int(_MOST * _UNITS)
+_STEP_BITS = 3
+_BIAS = 1 - _STEPS - (_UNITS_LEAST.bit_length() - _STEP_BITS) * _STEPS
+_SHOWN = range((-20 - _EXPONENT_MIN) * _STEPS, (12 - _EXPONENT_MIN) * _STEPS + 1, _STEPS)
+"""The bounds that a distribution shows: the powers of two from about 1 us to 68 minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram as it was at one moment."""
+
+    buckets: tuple[tuple[float, int], ...]
+    """Upper bounds in seconds, and how many observations were below each; the last bound is infinite."""
+    total: float
+
+    @property
+    def count(self) -> int:
+        """How many observations there were."""
+        return self.buckets[-1][1]
+
+
+class Histogram:
+    """How long something took. A quantile is at most 1/9 off, from 60 ns to 18 hours."""
+
+    __slots__ = ("_counts", "total")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (_OVER + 1)
+        self.total = 0.0
+        """The sum of all observations, in seconds."""
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration, which must not be negative."""
+        units = int(seconds * _UNITS)
+        if units < _UNITS_LEAST:
+            self._counts[0] += 1
+        elif units >= _UNITS_MOST:
+            self._counts[_OVER] += 1
+        else:
+            shift = units.bit_length() - _STEP_BITS
+            self._counts[shift * _STEPS + (units >> shift) + _BIAS] += 1
+        self.total += seconds
+
+    @property
+    def count(self) -> int:
+        """How many observations there were."""
+        return sum(self._counts)
+
+    def quantile(self, q: float) -> float | None:
+        """The duration in seconds that a share `q` of the observations does not exceed; None where there are none."""
+        if not 0 <= q <= 1:
+            raise InvalidArgument(f"a quantile must be from 0 to 1, not {q!r}")
+        counts = self._counts.copy()
+        rank = max(math.ceil(q * sum(counts)), 1)
+        seen = 0
+        for index, count in enumerate(counts):
+            seen += count
+            if seen >= rank:
+                return _typical(index)
+        return None
+
+    def distribution(self) -> Distribution:
+        """All of it at this moment, in coarser buckets: one for each power of two."""
+        counts = self._counts.copy()
+        total = self.total
+        buckets = []
+        seen = start = 0
+        for index in _SHOWN:
+            seen += sum(counts[start : index + 1])
+            start = index + 1
+            buckets.append((_BOUNDS[index], seen))
+        buckets.append((math.inf, seen + sum(counts[start:])))
+        return Distribution(tuple(buckets), total)
+
+
+def _typical(index: int) -> float:
+    """The duration that is off by the same share from either end of a bucket."""
+    if index == 0:
+        return _LEAST
+    if index == _OVER:
+        return _MOST
+    low, high = _BOUNDS[index - 1], _BOUNDS[index]
+    return 2 * low * high / (low + high)
+
+
+class Counted(Protocol):
+    """Whatever has a number that only grows: a `Counter`, or something that reads one elsewhere."""
+
+    @property
+    def value(self) -> int:
+        """The number now."""
+        ...
+
+
+class Rate:
+    """How many a second, over about the last minute?
+
+    Costs the counted path nothing: the counter is looked at only when the rate is read, and a ring keeps what was seen.
+    Read seldom, it is the mean since it was last read. Threads: any.
+    """
+
+    __slots__ = ("_counter", "_guard", "_monotonic", "_ring", "_step", "_window")
+
+    def __init__(self, counter: Counted, monotonic: Callable[[], float], window: float = 60.0, slots: int = 60) -> None:
+        if not window > 0 or slots < 1:
+            raise InvalidArgument(f"a rate needs a window and slots above 0, not {window!r} and {slots!r}")
+        self._counter = counter
+        self._monotonic = monotonic
+        self._window = window
+        self._step = window / slots
+        # Samples lie at least a step apart, so that the window holds at most `slots + 1`; one more lies before it.
+        self._ring: deque[tuple[float, int]] = deque([(monotonic(), counter.value)], maxlen=slots + 2)
+        self._guard = threading.Lock()
+
+    def per_second(self) -> float:
+        """The rate now; in the first second of a counter's life as if that second were over."""
+        with self._guard:
+            now, value = self._monotonic(), self._counter.value
+            start = now - self._window
+            ring = self._ring
+            while len(ring) > 1 and ring[1][0] <= start:
+                ring.popleft()
+            since, base = self._at(start, now, value)
+            if now - ring[-1][0] >= self._step:
+                ring.append((now, value))
+        return (value - base) / max(now - since, self._step)
+
+    def _at(self, start: float, now: float, value: int) -> tuple[float, float]:
+        """What the counter held when the window began: between two samples, on a straight line."""
+        (left, low), (right, high) = self._ring[0], self._ring[1] if len(self._ring) > 1 else (now, value)
+        if start <= left:
+            return left, low
+        return start, low + (high - low) * (start - left) / (right - left)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One instrument as it was when it was collected."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: Labels
+    value: float | Distribution
+    """A histogram's is a `Distribution`."""
+
+
+_Instrument = Counter | Gauge | Histogram
+_I = TypeVar("_I", Counter, Gauge, Histogram)
+_Key = tuple[str, Labels]
+_KINDS: dict[type[_Instrument], Kind] = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
+_ENDINGS: dict[Kind, str] = {"counter": "_total", "gauge": "", "histogram": "_seconds"}
+
+
+class Registry:
+    """All instruments of a process or store, by name and labels. Threads: any."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._families: dict[str, tuple[Kind, str]] = {}
+        self._instruments: dict[_Key, _Instrument] = {}
+        # Closing 10,000 queues one by one must not look through all instruments 10,000 times.
+        self._labelled: dict[tuple[str, str], set[_Key]] = {}
+
+    def counter(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Counter:
+        """The counter of this name and these labels, made when first asked for. Its name ends in `_total`."""
+        return self._get(name, help, labels, Counter)
+
+    def histogram(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Histogram:
+        """The histogram of this name and these labels, made when first asked for. Its name ends in `_seconds`."""
+        return self._get(name, help, labels, Histogram)
+
+    def gauge(
+        self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS, read: Callable[[], float] | None = None
+    ) -> Gauge:
+        """The gauge of this name and these labels, made when first asked for.
+
+        With `read` it is computed when it is read, from then on by the newest: a reopened queue takes over.
+        """
+        gauge = self._get(name, help, labels, Gauge)
+        if read is not None:
+            gauge._read = read
+        return gauge
+
+    def _get(self, name: str, help: str, labels: Mapping[str, str], make: type[_I]) -> _I:
+        key = name, tuple(sorted(labels.items()))
+        found = self._instruments.get(key)
+        if isinstance(found, make):
+            return found
+        kind = _KINDS[make]
+        _check(name, kind, labels)
+        with self._guard:
+            known, _ = self._families.setdefault(name, (kind, help))
+            if known != kind:
+                raise InvalidArgument(f"{name} is a {known} already: give the {kind} another name")
+            instrument = self._instruments.setdefault(key, make())
+            for label in key[1]:
+                self._labelled.setdefault(label, set()).add(key)
+        assert isinstance(instrument, make)
+        return instrument
+
+    def remove(self, labels: Mapping[str, str]) -> int:
+        """Forget all instruments that have these labels, whatever others they have; says how many there were.
+
+        Whoever still holds one may go on counting; it is no longer collected.
+        """
+        if not labels:
+            raise InvalidArgument("name the labels to remove: none at all would fit every instrument")
+        with self._guard:
+            keys = set.intersection(*(self._labelled.get(label, set()) for label in labels.items()))
+            for key in keys:
+                del self._instruments[key]
+                for label in key[1]:
+                    self._labelled[label].discard(key)
+                    if not self._labelled[label]:
+                        del self._labelled[label]
+        return len(keys)
+
+    def collect(self) -> Iterator[Sample]:
+        """All instruments by name, then labels: those of one name follow each other, as Prometheus wants them."""
+        with self._guard:
+            instruments = sorted(self._instruments.items(), key=lambda item: item[0])
+        # Read without the lock: a computed gauge takes locks of its own, whose holders may want ours.
+        for (name, labels), instrument in instruments:
+            kind, help = self._families[name]
+            try:
+                value = instrument.distribution() if isinstance(instrument, Histogram) else instrument.value
+            except HoldfastError:
+                continue  # its queue was closed meanwhile
+            yield Sample(name, kind, help, labels, value)
+
+
+def _check(name: str, kind: Kind, labels: Mapping[str, str]) -> None:
+    if not _NAME.fullmatch(name) or not name.endswith(_ENDINGS[kind]):
+        ending = f" and end in {_ENDINGS[kind]}" if _ENDINGS[kind] else ""
+        raise InvalidArgument(f"the name of a {kind} must be of a-z and _{ending}, not {name!r}")
+    for label, value in labels.items():
+        if not _NAME.fullmatch(label) or label == "le":  # Prometheus keeps `le` for the bounds of buckets
+            raise InvalidArgument(f"the name of a label must be of a-z and _, and not 'le', but is {label!r}")
+        if not isinstance(value, str):
+            raise InvalidArgument(f"the label {label} of {name} must be text, not {type(value).__name__}")

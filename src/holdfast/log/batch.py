@@ -1,0 +1,57 @@
+"""Can these messages be written? Checked, copied and measured before anything of them is gathered."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, cast
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.log.record import Message, as_bytes, check_headers, headers_size
+
+__all__ = ["Extra", "check_batch"]
+
+
+class Extra(NamedTuple):
+    """What a message of a batch has beside its payload: one value of an optional column."""
+
+    position: int
+    column: str
+    value: Any
+    size: int
+    """Bytes beyond the fixed width of the column."""
+
+
+def check_batch(
+    messages: Iterable[bytes | Message], own: Callable[[Message], list[tuple[str, Any, int]]] | None = None
+) -> tuple[list[bytes], list[Extra], int]:
+    """The payloads, what else the messages carry, and the largest size of a message that is more than a payload.
+
+    `own` gives the columns (name, value, size) that only a queue knows the meaning of; a log refuses them.
+    """
+    messages = list(messages)  # a copy: the caller may change the list while this waits for room
+    if set(map(type, messages)) <= {bytes}:  # the common case, checked without a loop
+        return cast("list[bytes]", messages), [], 0
+    payloads: list[bytes] = []
+    extras: list[Extra] = []
+    largest = 0
+    for position, message in enumerate(messages):
+        if not isinstance(message, Message):
+            payloads.append(as_bytes(message, "a message"))
+            continue
+        payload = as_bytes(message.payload, "payload")
+        size = len(payload)
+        if message.key is not None:
+            key = as_bytes(message.key, "key")
+            extras.append(Extra(position, "key", key, len(key)))
+            size += len(key)
+        if message.headers:
+            headers = check_headers(message.headers)
+            extras.append(Extra(position, "headers", headers, headers_size(headers)))
+            size += extras[-1].size
+        if own is not None:
+            for column, value, more in own(message):
+                extras.append(Extra(position, column, value, more))
+                size += more
+        elif message.is_for_queues:
+            raise InvalidArgument("delay, priority, ttl and dedup mean something to a queue only: put it with a queue")
+        payloads.append(payload)
+        largest = max(largest, size)
+    return payloads, extras, largest

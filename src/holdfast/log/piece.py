@@ -1,0 +1,120 @@
+"""How are records read that may not be written yet? A piece is a stretch of a draft or of a block, read alike."""
+
+from itertools import repeat
+from typing import Protocol
+
+from holdfast.log.block import Block
+from holdfast.log.draft import Draft
+from holdfast.log.record import NO_HEADERS, Headers
+
+__all__ = ["BlockPiece", "DraftPiece", "Piece"]
+
+
+class Piece(Protocol):
+    """Records `first` up to `end`, column by column. A list has one value a record, in order."""
+
+    first: int
+    end: int
+
+    def payloads(self) -> list[bytes]:
+        """The payloads."""
+        ...
+
+    def times(self) -> list[int]:
+        """When each was written, in nanoseconds."""
+        ...
+
+    def keys(self) -> list[bytes | None]:
+        """The keys."""
+        ...
+
+    def headers(self) -> list[Headers]:
+        """The headers."""
+        ...
+
+    def numbers(self, column: str) -> list[int] | None:
+        """An optional column of numbers, 0 where a record has none; None where no record has one."""
+        ...
+
+    def strings(self, column: str) -> list[bytes | None] | None:
+        """An optional column of byte strings; None where no record has one."""
+        ...
+
+    def lost(self) -> list[int]:
+        """The sequences of records that were hit and cannot be read."""
+        ...
+
+
+class DraftPiece:
+    """A stretch of a draft, which may still grow behind it."""
+
+    __slots__ = ("_draft", "_start", "_stop", "end", "first")
+
+    def __init__(self, draft: Draft, first: int, end: int) -> None:
+        self._draft = draft
+        self.first = first
+        self.end = end
+        self._start = first - draft.first
+        self._stop = end - draft.first
+
+    def payloads(self) -> list[bytes]:
+        return self._draft.payloads[self._start : self._stop]
+
+    def times(self) -> list[int]:
+        return self._draft.times[self._start : self._stop]
+
+    def keys(self) -> list[bytes | None]:
+        return self.strings("key") or [None] * (self.end - self.first)
+
+    def headers(self) -> list[Headers]:
+        values = self._draft.extras.get("headers")
+        if not values:
+            return [NO_HEADERS] * (self.end - self.first)
+        return [values.get(position, NO_HEADERS) for position in range(self._start, self._stop)]
+
+    def numbers(self, column: str) -> list[int] | None:
+        # By position, never by walking the dict: other threads may be adding to it.
+        values = self._draft.extras.get(column)
+        return list(map(values.get, range(self._start, self._stop), repeat(0))) if values else None
+
+    def strings(self, column: str) -> list[bytes | None] | None:
+        values = self._draft.extras.get(column)
+        return list(map(values.get, range(self._start, self._stop))) if values else None
+
+    def lost(self) -> list[int]:
+        return []
+
+
+class BlockPiece:
+    """A stretch of a block."""
+
+    __slots__ = ("_block", "_start", "_stop", "end", "first")
+
+    def __init__(self, block: Block, first: int, end: int) -> None:
+        self._block = block
+        self.first = first
+        self.end = end
+        self._start = first - block.sequence
+        self._stop = end - block.sequence
+
+    def payloads(self) -> list[bytes]:
+        return self._block.payloads(self._start, self._stop)
+
+    def times(self) -> list[int]:
+        return self.numbers("timestamp") or [self._block.header.timestamp] * (self.end - self.first)
+
+    def keys(self) -> list[bytes | None]:
+        return self._block.byte_strings("key", self._start, self._stop)
+
+    def headers(self) -> list[Headers]:
+        return self._block.headers(self._start, self._stop)
+
+    def numbers(self, column: str) -> list[int] | None:
+        values = self._block.numbers(column)
+        return None if values is None else values[self._start : self._stop].tolist()
+
+    def strings(self, column: str) -> list[bytes | None] | None:
+        return self._block.byte_strings(column, self._start, self._stop) if self._block.has(column) else None
+
+    def lost(self) -> list[int]:
+        return [self._block.sequence + position for position in self._block.bad if self._start <= position < self._stop]

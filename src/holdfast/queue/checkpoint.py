@@ -1,0 +1,212 @@
+"""How does a queue open without reading its past? Its state is kept now and then, with its place in the journal."""
+
+import json
+import logging
+from dataclasses import asdict
+from struct import Struct
+from typing import Any
+
+from holdfast.queue.events import LeasedSpan
+from holdfast.queue.failures import Failure
+from holdfast.queue.keys import after, number, number_of
+from holdfast.queue.lease import Lease
+from holdfast.queue.standing import Move, Standing, Totals, available_key
+from holdfast.state import FAMILIES, State, Transaction
+
+__all__ = ["Checkpoint", "KeptPosition"]
+
+logger = logging.getLogger("holdfast.queue")
+
+RESIDENT_CHUNKS = 64
+"""Chunks of the ready index, for each priority, that stay in memory after a checkpoint: 1 MiB."""
+_LEASED = Struct("<cQQBH")
+_EXPIRY = Struct(">QQ")
+_VALUE = Struct("<q")
+KeptPosition = dict[str, Any]
+"""What the family `positions` holds for a queue."""
+
+
+class Checkpoint:
+    """Writes what changed in a `Standing` to the state, and reads it back. Used with the queue's lock held.
+
+    Only a checkpoint writes to the state, after log and journal are durable: so the state is never ahead of the
+    truth, and whatever a crash does to it, the journal from its position on leads to the same end.
+    """
+
+    def __init__(self, state: State, prefix: bytes, journal_id: bytes) -> None:
+        self._state = state
+        self._prefix = prefix
+        self._journal_id = journal_id.hex()
+        self._leases: dict[int, tuple[int, int, list[int]]] = {}
+        """Kept leases: expiry, how many messages, the keys of their spans."""
+        self._moving: set[int] = set()
+        self._last: bytes | None = None
+        self.orphans = 0
+        """Entries that led nowhere, found and put right when the state was read."""
+
+    def position(self) -> KeptPosition | None:
+        """What was kept last for this very journal; None if nothing was."""
+        self._last = self._state.get("positions", self._prefix)
+        if self._last is None:
+            return None
+        try:
+            kept: KeptPosition = json.loads(self._last)
+            return kept if kept["journal"] == self._journal_id else None
+        except (ValueError, KeyError, TypeError):
+            logger.warning("the kept position of a queue is not legible: its state is built anew")
+            return None
+
+    def save(self, standing: Standing, position: int, now: int) -> None:
+        """Keep the state as it is at this position of the journal: all of it or, after a crash, none."""
+        batch = self._state.transaction()
+        prefix = self._prefix
+        if batch.get("positions", prefix) != self._last:
+            logger.warning("the state was changed by someone else: it is written whole")
+        for priority, level in enumerate(standing.ready.levels):
+            gone, fresh = level.changes()
+            for low in gone:
+                batch.delete("available", available_key(prefix, priority, low))
+            for low, value in fresh:
+                batch.put("available", available_key(prefix, priority, low), value)
+        delayed = standing.delayed.save(batch)
+        dedup = standing.dedup.save(batch, now)
+        standing.failures.save(batch)
+        leases = self._save_leases(standing, batch)
+        moving = self._save_moving(standing, batch)
+        kept = {
+            "journal": self._journal_id,
+            "position": position,
+            "scanned": standing.scanned,
+            "expiring": standing.expiring,
+            "last_lease": standing.last_lease,
+            "totals": asdict(standing.totals),
+            "delayed": delayed,
+            "dedup": dedup,
+        }
+        raw = json.dumps(kept).encode()
+        batch.put("positions", prefix, raw)
+        batch.commit()
+        self._last, self._leases, self._moving = raw, leases, moving
+        for level in standing.ready.levels:
+            level.kept(RESIDENT_CHUNKS)
+        standing.delayed.saved()
+        standing.dedup.saved()
+        standing.failures.saved()
+
+    def load(self, standing: Standing, kept: KeptPosition, now: int) -> None:
+        """Take over what was kept. What leads nowhere is put right, counted and logged."""
+        prefix = self._prefix
+        for key, value in self._state.scan("available", prefix, after(prefix)):
+            standing.ready.levels[key[-9]].restore(number_of(key), value)
+        standing.scanned = kept["scanned"]
+        standing.expiring = kept["expiring"]
+        standing.last_lease = kept["last_lease"]
+        standing.totals = Totals(**kept["totals"])
+        standing.delayed.restore(kept["delayed"])
+        standing.dedup.restore(kept["dedup"])
+        standing.failures.restore()
+        heal = self._state.transaction()
+        self._load_leases(standing, heal, now)
+        if self.orphans:
+            heal.commit()
+
+    def clear(self) -> None:
+        """Forget everything that is kept for this queue."""
+        batch = self._state.transaction()
+        for family in FAMILIES:
+            batch.delete_range(family, self._prefix, after(self._prefix))
+        batch.commit()
+        self._last = None
+        self._leases, self._moving = {}, set()
+
+    def dump(self) -> list[tuple[str, bytes, bytes]]:
+        """All that is kept for this queue, but for the dedup ids, which the log has: family, key, value."""
+        found = []
+        for family in FAMILIES:
+            if family != "dedup":
+                for key, value in self._state.scan(family, self._prefix, after(self._prefix)):
+                    found.append((family, key.removeprefix(self._prefix), value))
+        return found
+
+    def undump(self, rows: list[tuple[str, bytes, bytes]]) -> None:
+        """Put back what `dump` gave."""
+        batch = self._state.transaction()
+        for family, key, value in rows:
+            batch.put(family, self._prefix + key, value)
+        batch.commit()
+
+    def _save_leases(self, standing: Standing, batch: Transaction) -> dict[int, tuple[int, int, list[int]]]:
+        leases: dict[int, tuple[int, int, list[int]]] = {}
+        live = standing.leases.by_id
+        for lease_id, old in self._leases.items():
+            lease = live.get(lease_id)
+            if lease is not None and (lease.expires, len(lease.left)) == old[:2]:
+                leases[lease_id] = old
+                continue
+            batch.delete("leases", number(self._prefix, lease_id))
+            batch.delete("lease_expiry", self._prefix + _EXPIRY.pack(old[0], lease_id))
+            for start in old[2]:
+                batch.delete("in_progress", number(self._prefix, start))
+        for lease_id, lease in live.items():
+            if lease_id in leases:
+                continue
+            spans = lease.spans(lease.left)
+            batch.put("leases", number(self._prefix, lease_id), _VALUE.pack(lease.expires))
+            batch.put("lease_expiry", self._prefix + _EXPIRY.pack(lease.expires, lease_id), b"")
+            for start, stop, priority, attempt in spans:
+                batch.put(
+                    "in_progress", number(self._prefix, start), _LEASED.pack(b"L", lease_id, stop, priority, attempt)
+                )
+            leases[lease_id] = (lease.expires, len(lease.left), [span.start for span in spans])
+        return leases
+
+    def _save_moving(self, standing: Standing, batch: Transaction) -> set[int]:
+        for sequence in self._moving - standing.moving.keys():
+            batch.delete("in_progress", number(self._prefix, sequence))
+        for sequence, move in standing.moving.items():
+            batch.put("in_progress", number(self._prefix, sequence), b"M" + json.dumps(move).encode())
+        return set(standing.moving)
+
+    def _load_leases(self, standing: Standing, heal: Transaction, now: int) -> None:
+        expires = {
+            number_of(key): int(_VALUE.unpack(value)[0])
+            for key, value in self._state.scan("leases", self._prefix, after(self._prefix))
+        }
+        spans: dict[int, list[LeasedSpan]] = {}
+        for key, value in self._state.scan("in_progress", self._prefix, after(self._prefix)):
+            start = number_of(key)
+            if value[:1] == b"M":
+                time, target, cause, reason, priority, failure = json.loads(value[1:])
+                standing.moving[start] = Move(
+                    time, target, cause, reason, priority, Failure(*failure) if failure else None
+                )
+                continue
+            _, lease_id, stop, priority, attempt = _LEASED.unpack(value)
+            if lease_id in expires:
+                spans.setdefault(lease_id, []).append(LeasedSpan(start, stop, priority, attempt))
+            else:  # nobody can ever give these back, so they are ready
+                self._orphan("in_progress", key, heal, f"messages {start} to {stop - 1} of a lease that is not there")
+                standing.ready.add(priority, start, stop)
+        for key, _ in self._state.scan("lease_expiry", self._prefix, after(self._prefix)):
+            at, lease_id = _EXPIRY.unpack(key[len(self._prefix) :])
+            if expires.get(lease_id) != at:
+                self._orphan("lease_expiry", key, heal, f"the end of lease {lease_id}, which is not there")
+        for lease_id, at in sorted(expires.items()):
+            if lease_id not in spans:
+                self._orphan("leases", number(self._prefix, lease_id), heal, f"lease {lease_id} without messages")
+                continue
+            index = self._prefix + _EXPIRY.pack(at, lease_id)
+            if self._state.get("lease_expiry", index) is None:
+                self.orphans += 1
+                heal.put("lease_expiry", index, b"")
+            lease = Lease(at, set())
+            for span in spans[lease_id]:
+                standing.enlist(lease, span)
+            standing.leases.add(lease_id, lease)
+            self._leases[lease_id] = (at, len(lease.left), [span.start for span in spans[lease_id]])
+        self._moving = set(standing.moving)
+
+    def _orphan(self, family: str, key: bytes, heal: Transaction, what: str) -> None:
+        self.orphans += 1
+        heal.delete(family, key)
+        logger.warning("an orphan in %s was put right: %s", family, what, extra={"family": family, "key": key.hex()})

@@ -1,0 +1,263 @@
+"""What happens to messages by themselves and on demand? They are handed out, run out, come back, are given up."""
+
+import logging
+from collections.abc import Callable
+
+from holdfast.base.clock import NS
+from holdfast.base.errors import Closed
+from holdfast.log.draft import Draft
+from holdfast.log.record import NO_HEADERS, Headers
+from holdfast.queue.bodies import Page
+from holdfast.queue.delivery import Delivery, make_delivery
+from holdfast.queue.events import Event, Leased, LeasedSpan, Moving, Returned, Settled, encode
+from holdfast.queue.lease import Lease
+from holdfast.queue.memory import Memory
+from holdfast.queue.ranges import spans_of
+from holdfast.queue.waiting import shares
+
+__all__ = ["Core"]
+
+logger = logging.getLogger("holdfast.queue")
+
+LONGEST_SLEEP_S = 1.0
+"""Nobody sleeps longer towards a point in time: the wall clock may jump."""
+Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers] | None]
+"""Payloads, times, and keys and headers where any message has some."""
+
+
+class Core(Memory):
+    """The part of a queue that decides, with its lock held: an event goes to the journal, then changes the state."""
+
+    def _look(self, now: int) -> Draft | None:
+        """Bring the state up to now: what was put, what is due, what has run out. With the lock held."""
+        if self._closed is not None:
+            raise Closed(*self._closed.args)
+        if self._journal.broken:
+            self._reload()
+        if self.read_only:
+            self.log.refresh()
+            if self._journal.log.readable()[0] > self._followed:
+                self._load()
+            self._follow()
+        standing = self._standing
+        if standing.scanned != self.log.visible_end:
+            self._catch_up(now)
+        if standing.delayed.count and (due := standing.delayed.next_due) is not None and due <= now:
+            standing.fire(now)
+        if standing.leases.by_id and now >= standing.leases.next_check and not self.read_only:
+            return self._expire(now)
+        return None
+
+    def _hand_out(self, count: int, lease_ns: int, now: int) -> tuple[list[Delivery], Draft | None]:
+        """Lease the next messages. Those whose time to live is over, or that cannot be read, go another way."""
+        standing = self._standing
+        ready = standing.ready
+        while True:
+            picks = ready.pick(count, self._starved(now))
+            if not picks:
+                return [], None
+            ids, columns, overdue, lost = self._read_picks(picks, now)
+            if not (overdue or lost):
+                break
+            self._give_up(overdue, lost, now)
+        spans: list[LeasedSpan] = []
+        attempts: list[int] | None = None
+        if len(standing.failures):
+            attempts = [failure.attempts + 1 if (failure := standing.failures.get(id)) else 1 for id in ids]
+            priorities = [priority for priority, start, stop in picks for _ in range(start, stop)]
+            for id, priority, attempt in zip(ids, priorities, attempts, strict=True):
+                if spans and spans[-1].stop == id and spans[-1][2:] == (priority, attempt):
+                    spans[-1] = LeasedSpan(spans[-1].start, id + 1, priority, attempt)
+                else:
+                    spans.append(LeasedSpan(id, id + 1, priority, attempt))
+        else:
+            spans = [LeasedSpan(start, stop, priority, 1) for priority, start, stop in picks]
+        lease_id = standing.last_lease + 1 if standing.last_lease >= now else now
+        draft = self._record(encode(Leased(now, lease_id, now + lease_ns, spans)))
+        lease = Lease(now + lease_ns, set())
+        for priority, start, stop in picks:
+            level = ready.levels[priority]
+            if level.first == start:
+                level.take_front(start, stop)
+            else:
+                level.remove(start, stop)
+        for span in spans:
+            standing.enlist(lease, span)
+        standing.last_lease = lease_id
+        standing.leases.add(lease_id, lease)
+        if lease.expires < self._tick_at:
+            self._tick_at = lease.expires
+            self._wake_ticker()
+        standing.totals.leased += len(ids)
+        payloads, times, keys, headers = columns
+        deliveries = [
+            make_delivery(Delivery, fields)
+            for fields in zip(
+                ids,
+                payloads,
+                keys or _nones(len(ids)),
+                headers or [NO_HEADERS] * len(ids),
+                attempts or [1] * len(ids),
+                times,
+                [priority for priority, start, stop in picks for _ in range(start, stop)],
+                [lease_id] * len(ids),
+                [self] * len(ids),
+                strict=True,
+            )
+        ]
+        self.waits.observe(max(0, now - times[0]) / NS)
+        return deliveries, draft
+
+    def _read_picks(
+        self, picks: list[tuple[int, int, int]], now: int
+    ) -> tuple[list[int], Columns, list[int], list[int]]:
+        """The messages' columns, and which of them are overdue or lost."""
+        ids: list[int] = []
+        payloads: list[bytes] = []
+        times: list[int] = []
+        keys: list[bytes | None] | None = None
+        headers: list[Headers] | None = None
+        overdue: list[int] = []
+        lost: list[int] = []
+        for _, start, stop in picks:
+            at = start
+            while at < stop:
+                page = self._bodies.page(at, stop - at)
+                if page is None:
+                    lost.append(at)
+                    at += 1
+                    continue
+                first, end = at - page.first, min(stop, page.end) - page.first
+                before = len(ids)
+                ids += range(at, page.first + end)
+                payloads += page.payloads[first:end]
+                times += page.times[first:end]
+                if page.keys is not None:
+                    keys = [*(keys or _nones(before)), *page.keys[first:end]]
+                elif keys is not None:
+                    keys += _nones(end - first)
+                if page.headers is not None:
+                    headers = [*(headers or [NO_HEADERS] * before), *page.headers[first:end]]
+                elif headers is not None:
+                    headers += [NO_HEADERS] * (end - first)
+                if page.lost:
+                    lost += [page.first + index for index in range(first, end) if page.first + index in page.lost]
+                if self._ttl_ns is not None or page.expiries is not None:
+                    overdue += [page.first + index for index in range(first, end) if self._expiry(page, index) <= now]
+                at = page.first + end
+        return ids, (payloads, times, keys, headers), overdue, lost
+
+    def _expiry(self, page: Page, index: int) -> int:
+        """When a message's time to live is over."""
+        own = page.expiries[index] if page.expiries is not None else 0
+        if own:
+            return own
+        return page.times[index] + self._ttl_ns if self._ttl_ns is not None else 1 << 63
+
+    def _starved(self, now: int) -> Callable[[int], bool] | None:
+        if self._starvation_ns is None:
+            return None
+        cutoff = now - self._starvation_ns
+
+        def starved(sequence: int) -> bool:
+            page = self._bodies.page(sequence)
+            if page is None:
+                return True  # it cannot be read, and whoever takes it will find that out
+            index = sequence - page.first
+            return max(page.times[index], page.dues[index] if page.dues else 0) <= cutoff
+
+        return starved
+
+    def _give_up(self, overdue: list[int], lost: list[int], now: int) -> None:
+        """Messages that will not be delivered leave."""
+        if lost:
+            logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self._extra)
+            self._decide([Settled(now, "damaged", spans_of(sorted(lost)))])
+        overdue = sorted(set(overdue) - set(lost))
+        if overdue:
+            to_dead = self.settings.expired == "dead-letter"
+            self._dismiss("ttl", "its time to live was over", overdue, now, dead_letter=to_dead)
+
+    def _dismiss(self, cause: str, reason: str, sequences: list[int], now: int, *, dead_letter: bool) -> Draft | None:
+        """Messages that wait leave the queue, for good or for the dead letters."""
+        if dead_letter and self.settings.dead_letter is not None:
+            spans = [
+                LeasedSpan(start, stop, priority, 0)
+                for priority, level in enumerate(self._standing.ready.levels)
+                for first, last in spans_of(sequences)
+                for start, stop in level.within(first, last)
+            ]
+            return self._decide([Moving(now, cause, reason, self.settings.dead_letter, 0, spans)])
+        return self._decide([Settled(now, cause, spans_of(sequences))])
+
+    def _expire(self, now: int) -> Draft | None:
+        """Take back what was held too long."""
+        events: list[Event] = []
+        for lease_id in self._standing.leases.expired(now):
+            lease = self._standing.leases.by_id[lease_id]
+            events += self._returns(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
+        if not events:
+            return None
+        draft = self._decide(events)
+        self._waiters.wake()
+        return draft
+
+    def _returns(
+        self, now: int, cause: str, reason: str, lease_id: int, spans: list[LeasedSpan], delay_ns: int | None
+    ) -> list[Event]:
+        """What happens to messages that come back: again, later, or no more. `delay_ns` None means the backoff."""
+        again: dict[int, list[LeasedSpan]] = {}
+        dead: list[LeasedSpan] = []
+        for span in spans:
+            if cause != "released" and self._max_attempts is not None and span.attempt >= self._max_attempts:
+                dead.append(span)
+                continue
+            delay = self.settings.backoff.delay_ns(span.attempt) if delay_ns is None else delay_ns
+            again.setdefault(now + delay, []).append(span)
+        events: list[Event] = [Returned(now, cause, reason, lease_id, due, part) for due, part in again.items()]
+        if dead and self.settings.dead_letter is not None:
+            events.append(Moving(now, "attempts", reason, self.settings.dead_letter, lease_id, dead))
+        elif dead:
+            logger.warning("%s drops messages that failed too often", self.name, extra=self._extra)
+            events.append(Settled(now, "attempts", [(span.start, span.stop) for span in dead]))
+        return events
+
+    def _deal(self, now: int) -> None:
+        """Give what is ready to those who wait, in turns."""
+        line = list(self._waiters.line)
+        if not line or not self._standing.ready:
+            return
+        available = min(self._standing.ready.count, sum(waiter.demand for waiter in line))
+        for waiter, share in zip(line, shares([waiter.demand for waiter in line], available), strict=True):
+            if share:
+                deliveries, draft = self._hand_out(share, waiter.lease_ns, now)
+                if deliveries:
+                    waiter.result, waiter.draft = deliveries, draft
+                    self._waiters.serve(waiter)
+
+    def _next_event_in(self, now: int) -> float:
+        """Seconds until something happens by itself, at the longest a second if anything will at all."""
+        moments = [due for due in (self._standing.delayed.next_due,) if due is not None]
+        if (left := self._standing.leases.due_in(now)) is not None:
+            moments.append(now + left)
+        if not moments:
+            return float("inf")
+        return max(0.0, min((min(moments) - now) / NS, LONGEST_SLEEP_S))
+
+    def _sweep_overdue(self, now: int) -> Draft | None:
+        """Messages at the head whose time to live is over leave, though nobody asks for them."""
+        draft = None
+        for priority, level in enumerate(self._standing.ready.levels):
+            while level:
+                spans = [(priority, start, stop) for start, stop in level.front(256)]
+                ids, _, overdue, lost = self._read_picks(spans, now)
+                if not (overdue or lost):
+                    break
+                self._give_up(overdue, lost, now)
+                if len(overdue) + len(lost) < len(ids):
+                    break
+        return draft
+
+
+def _nones(count: int) -> list[bytes | None]:
+    return [None] * count

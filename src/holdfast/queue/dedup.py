@@ -1,0 +1,179 @@
+"""Was this id put before? Exact within the window, in bounded memory; where the bound shortens it, that is said."""
+
+import logging
+from collections import OrderedDict
+from itertools import islice
+from struct import Struct
+
+from holdfast.queue.keys import after, number, number_of
+from holdfast.state import State, Transaction
+
+__all__ = ["Dedup"]
+
+logger = logging.getLogger("holdfast.queue")
+
+MEMORY_MAX = 65_536
+"""Entries at hand in memory; a checkpoint leaves older ones to the state."""
+_FAMILY = "dedup"
+_VALUE = Struct("<Qq")
+
+
+class Dedup:
+    """The dedup ids of the last messages: which message had it, and when.
+
+    In the state: `prefix i id` -> sequence and time, and `prefix t sequence` -> id, by which old ones are found.
+    Invariant: an id whose message is not below `_low` and whose time is within the window is known.
+    """
+
+    def __init__(self, state: State, prefix: bytes, window: int, limit: int) -> None:
+        self.scanned = 0
+        """Ids of messages below this sequence were taken in."""
+        self.count = 0
+        """How many ids are known: at most `limit`."""
+        self.shortened_to: int | None = None
+        """The length of the window in nanoseconds where the limit has made it shorter than asked for."""
+        self.shortened_at = 0
+        self._state = state
+        self._by_id = prefix + b"i"
+        self._by_sequence = prefix + b"t"
+        self._window = window
+        self._limit = limit
+        self._recent: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._low = 0
+        self._low_saved = 0
+        self._saved = 0
+        """Messages below this sequence have their ids in the state."""
+
+    def find(self, key: bytes, now: int) -> int | None:
+        """The sequence of the message that had this id within the window."""
+        known = self._recent.get(key)
+        if known is None and self._saved > self._low and (raw := self._state.get(_FAMILY, self._by_id + key)):
+            known = _VALUE.unpack(raw)
+        if known is None or known[0] < self._low or known[1] + self._window <= now:
+            return None
+        return known[0]
+
+    def note(self, key: bytes, sequence: int, time: int, now: int) -> None:
+        """A message with this id is in the log."""
+        if time + self._window <= now:
+            return
+        old = self._recent.pop(key, None)
+        if old is None or old[0] < self._saved:  # else it takes the place of one that no checkpoint has seen
+            self.count += 1
+        self._recent[key] = (sequence, time)
+        if self.count > self._limit:
+            self._shorten(now)
+
+    def forget_from(self, sequence: int) -> None:
+        """Messages from here on died with a crash, and their ids with them."""
+        self.scanned = min(self.scanned, sequence)
+        for key in [key for key, known in self._recent.items() if known[0] >= sequence]:
+            del self._recent[key]
+            self.count -= 1
+
+    @property
+    def unsaved(self) -> int:
+        """How much a checkpoint would have to write."""
+        return sum(1 for _ in self._fresh())
+
+    def save(self, batch: Transaction, now: int) -> dict[str, int | None]:
+        """Add what changed to a checkpoint: new ids in, old ids out."""
+        for key, (sequence, time) in self._fresh():
+            batch.put(_FAMILY, self._by_id + key, _VALUE.pack(sequence, time))
+            batch.put(_FAMILY, number(self._by_sequence, sequence), key)
+        self._expire(batch, now)
+        return {
+            "scanned": self.scanned,
+            "count": self.count,
+            "low": self._low,
+            "shortened_to": self.shortened_to,
+            "shortened_at": self.shortened_at,
+        }
+
+    def saved(self) -> None:
+        """The checkpoint is durable."""
+        self._saved = self.scanned
+        self._low_saved = self._low
+        while len(self._recent) > MEMORY_MAX or (self._recent and next(iter(self._recent.values()))[0] < self._low):
+            self._recent.popitem(last=False)
+
+    def restore(self, kept: dict[str, int | None]) -> None:
+        """Take over what `save` gave."""
+        self.scanned = self._saved = kept["scanned"] or 0
+        self.count = kept["count"] or 0
+        self._low = self._low_saved = kept["low"] or 0
+        self.shortened_to = kept["shortened_to"]
+        self.shortened_at = kept["shortened_at"] or 0
+
+    def clear(self) -> None:
+        """Forget all, in memory."""
+        self._recent.clear()
+        self.count = 0
+
+    def window_at(self, now: int) -> int:
+        """How far back a duplicate is found, in nanoseconds."""
+        if self.shortened_to is not None and now - self.shortened_at > self._window:
+            self.shortened_to = None  # a whole window has passed without the limit being met
+        return self._window if self.shortened_to is None else min(self._window, self.shortened_to)
+
+    def _fresh(self) -> "list[tuple[bytes, tuple[int, int]]]":
+        found = []
+        for key in reversed(self._recent):
+            known = self._recent[key]
+            if known[0] < self._saved:
+                break
+            found.append((key, known))
+        return found
+
+    def _expire(self, batch: Transaction, now: int) -> None:
+        """Take ids out of the state whose window is over, or that were given up for the limit."""
+        low = self._low
+        gone = 0
+        start = number(self._by_sequence, self._low_saved)
+        for entry, key in self._state.scan(_FAMILY, start, after(self._by_sequence)):
+            sequence = number_of(entry)
+            raw = self._state.get(_FAMILY, self._by_id + key)
+            known = _VALUE.unpack(raw) if raw else None
+            if sequence >= low and known and known[0] == sequence and known[1] + self._window > now:
+                break
+            batch.delete(_FAMILY, entry)
+            if known and known[0] == sequence and self._recent.get(key, known)[0] == sequence:
+                batch.delete(_FAMILY, self._by_id + key)
+            gone += sequence >= self._low  # those given up were counted then
+            self._low = max(self._low, sequence + 1)
+        for key, (sequence, time) in list(islice(self._recent.items(), MEMORY_MAX)):
+            if time + self._window > now:
+                break
+            if sequence >= self._low:
+                gone += 1
+                self._low = sequence + 1
+            batch.delete(_FAMILY, self._by_id + key)
+            batch.delete(_FAMILY, number(self._by_sequence, sequence))
+        self.count = max(0, self.count - gone)
+
+    def _shorten(self, now: int) -> None:
+        """Give up the oldest ids: the window becomes shorter, for all to see, and stays exact within what is left."""
+        give_up = max(1, self._limit // 64)
+        oldest: list[tuple[int, int]] = []
+        if self._saved > self._low:
+            start = number(self._by_sequence, self._low)
+            for entry, key in islice(self._state.scan(_FAMILY, start, after(self._by_sequence)), give_up):
+                raw = self._state.get(_FAMILY, self._by_id + key)
+                oldest.append((number_of(entry), _VALUE.unpack(raw)[1] if raw else 0))
+        if len(oldest) < give_up:
+            known = {sequence for sequence, _ in oldest}
+            memory = (value for value in self._recent.values() if value[0] >= self._low and value[0] not in known)
+            oldest += islice(memory, give_up - len(oldest))
+        oldest.sort()
+        oldest = oldest[:give_up]
+        self._low = oldest[-1][0] + 1
+        self.count -= len(oldest)
+        for key in [key for key, known in islice(self._recent.items(), 2 * give_up) if known[0] < self._low]:
+            del self._recent[key]
+        window = max(0, now - max(time for _, time in oldest))
+        if self.shortened_to is None:
+            logger.warning(
+                "more ids than the dedup limit of %d: the window is now %.1f s", self._limit, window / 1e9,
+                extra={"window_s": window / 1e9, "limit": self._limit},
+            )  # fmt: skip
+        self.shortened_to, self.shortened_at = window, now

@@ -1,0 +1,188 @@
+"""Which messages must wait? By due time: the next ones in memory, the others in the state, however many there are."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from struct import Struct
+from typing import Any
+
+from holdfast.queue.keys import after
+from holdfast.state import State, Transaction
+
+__all__ = ["Delayed"]
+
+NEAR_MAX = 32_768
+"""Entries in memory; beyond that a checkpoint leaves the later ones to the state."""
+NEAR_KEEP = 4_096
+"""Entries fetched from the state at a time."""
+BUCKET_BITS = 12
+_FAMILY = "visibility_index"
+_KEY = Struct(">QQ")
+Entry = tuple[int, int, int]
+"""Due time, sequence, priority: in this order they come up."""
+
+
+class Delayed:
+    """Messages that are not to be delivered before their time.
+
+    Invariant: `_near` holds every entry below `_horizon`; the others are in the state, or in `_far` until the next
+    checkpoint. Everything up to `_fired` has come up, and nothing that comes later is put before it.
+    """
+
+    def __init__(self, state: State, prefix: bytes) -> None:
+        self.count = 0
+        self._state = state
+        self._prefix = prefix
+        self._near: list[Entry] = []
+        self._far: list[Entry] = []
+        self._fresh: list[Entry] = []
+        """Added since the last checkpoint."""
+        self._horizon: tuple[int, int] | None = None
+        """None: the state has nothing that is not in memory too."""
+        self._fired = (0, 0)
+        self._fired_saved = (0, 0)
+        self._dropped: list[Entry] = []
+        self._cleared = False
+        """What the state has is void, and goes with the next checkpoint."""
+        self._buckets: Counter[int] = Counter()
+
+    def add(self, due: int, sequence: int, priority: int) -> None:
+        """Keep a message back until `due`."""
+        entry = (max(due, self._fired[0] + 1), sequence, priority)  # the clock may have been set back; never early
+        self.count += 1
+        self._buckets[sequence >> BUCKET_BITS] += 1
+        self._fresh.append(entry)
+        if self._horizon is None or entry[:2] < self._horizon:
+            heapq.heappush(self._near, entry)
+        else:
+            self._far.append(entry)
+
+    @property
+    def next_due(self) -> int | None:
+        """When the next one comes up."""
+        if not self._near and self.count:
+            self._fetch()
+        return self._near[0][0] if self._near else None
+
+    def fire(self, now: int) -> list[Entry]:
+        """Those that are due; they are no longer here."""
+        fired: list[Entry] = []
+        while (due := self.next_due) is not None and due <= now:
+            near = self._near
+            if near[len(near) // 2][0] <= now:  # many at once: sorting is cheaper than popping each
+                near.sort()
+                cut = next((at for at, entry in enumerate(near) if entry[0] > now), len(near))
+                batch, self._near = near[:cut], near[cut:]
+            else:
+                batch = [heapq.heappop(near)]
+            fired += batch
+            self._fired = batch[-1][:2]
+            self.count -= len(batch)
+            for entry in batch:
+                self._leave(entry[1])
+        return fired
+
+    def drop(self, start: int, stop: int) -> int:
+        """Forget messages by their sequence; how many there were. Reads everything: for rare cases."""
+        found = [entry for entry in self if start <= entry[1] < stop]
+        if found:
+            gone = set(found)
+            self._near = [entry for entry in self._near if entry not in gone]
+            heapq.heapify(self._near)
+            self._far = [entry for entry in self._far if entry not in gone]
+            self._fresh = [entry for entry in self._fresh if entry not in gone]
+            self._dropped += found
+            self.count -= len(found)
+            for entry in found:
+                self._leave(entry[1])
+        return len(found)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._near, self._far, self._fresh, self._dropped, self.count, self._horizon = [], [], [], [], 0, None
+        self._cleared = True
+        self._buckets.clear()
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All of them, by due time."""
+        memory = sorted([*self._near, *self._far])
+        if self._horizon is None:
+            return iter(memory)
+        gone = set(self._dropped)
+        beyond = (entry for entry in self._saved(self._horizon) if entry not in gone)
+        return heapq.merge(memory, beyond)
+
+    def floor(self) -> int | None:
+        """No message below this sequence is here; to within a bucket."""
+        return min(self._buckets) << BUCKET_BITS if self._buckets else None
+
+    @property
+    def unsaved(self) -> int:
+        """How much a checkpoint would have to write."""
+        return len(self._fresh) + len(self._dropped) + self._cleared
+
+    def save(self, batch: Transaction) -> dict[str, object]:
+        """Add what changed to a checkpoint, and give what must be known to `restore`. Then call `saved`."""
+        if self._cleared:
+            batch.delete_range(_FAMILY, self._prefix, after(self._prefix))
+        for due, sequence, _ in self._dropped:
+            batch.delete(_FAMILY, self._key(due, sequence))
+        if self._fired > self._fired_saved:
+            stop = (self._fired[0], self._fired[1] + 1)
+            batch.delete_range(_FAMILY, self._key(*self._fired_saved), self._key(*stop))
+        fired = self._fired
+        put, prefix, pack = batch.put, self._prefix, _KEY.pack
+        for due, sequence, priority in self._fresh:
+            if (due, sequence) > fired:
+                put(_FAMILY, prefix + pack(due, sequence), bytes((priority,)))
+        return {"fired": list(self._fired), "count": self.count, "buckets": list(self._buckets.items())}
+
+    def saved(self) -> None:
+        """The checkpoint is durable: the state has everything, and memory may shrink."""
+        self._fresh, self._far, self._dropped, self._cleared = [], [], [], False
+        self._fired_saved = self._fired
+        if len(self._near) > NEAR_MAX:
+            self._near.sort()
+            self._horizon = self._near[NEAR_KEEP][:2]
+            del self._near[NEAR_KEEP:]
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Take over what `save` gave; the entries are fetched when they are wanted."""
+        due, sequence = kept["fired"]
+        self._fired = self._fired_saved = (int(due), int(sequence))
+        self.count = int(kept["count"])
+        self._buckets = Counter(dict(kept["buckets"]))
+        self._horizon = (0, 0) if self.count else None
+
+    def _leave(self, sequence: int) -> None:
+        bucket = sequence >> BUCKET_BITS
+        self._buckets[bucket] -= 1
+        if self._buckets[bucket] <= 0:
+            del self._buckets[bucket]
+
+    def _fetch(self) -> None:
+        """Bring the next entries from the state into memory."""
+        gone = set(self._dropped)
+        waiting = (entry for entry in self._saved(self._horizon or (0, 0)) if entry not in gone)
+        found = list(islice(waiting, NEAR_KEEP + 1))
+        self._horizon = found.pop()[:2] if len(found) > NEAR_KEEP else None
+        horizon = self._horizon
+        near = [*found, *(entry for entry in self._far if horizon is None or entry[:2] < horizon)]
+        self._far = [entry for entry in self._far if horizon is not None and entry[:2] >= horizon]
+        heapq.heapify(near)
+        self._near = near
+        if not near and not self._far:  # the count was more than there is: an entry was lost, and is not waited for
+            self.count = 0
+
+    def _saved(self, start: tuple[int, int]) -> Iterator[Entry]:
+        if self._cleared:
+            return
+        start = max(start, (self._fired_saved[0], self._fired_saved[1] + 1), (self._fired[0], self._fired[1] + 1))
+        size = len(self._prefix)
+        for key, value in self._state.scan(_FAMILY, self._key(*start), after(self._prefix)):
+            due, sequence = _KEY.unpack_from(key, size)
+            yield due, sequence, value[0]
+
+    def _key(self, due: int, sequence: int) -> bytes:
+        return self._prefix + _KEY.pack(due, sequence)

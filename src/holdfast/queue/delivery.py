@@ -1,0 +1,113 @@
+"""What does a consumer get? A delivery: a message it holds for a while, and what it may do with it."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+from holdfast.base.clock import Duration
+from holdfast.base.errors import LeaseLost
+from holdfast.log.record import Headers
+
+if TYPE_CHECKING:
+    from holdfast.queue.queue import Queue
+
+__all__ = ["DeadLetter", "Delivery", "Waiting"]
+
+
+class _Delivered(NamedTuple):
+    id: int
+    """The message's sequence in the log."""
+    payload: bytes
+    key: bytes | None
+    headers: Headers
+    attempt: int
+    """Which delivery of this message it is, from 1."""
+    enqueued_at: int
+    """When it was put, in nanoseconds since 1970."""
+    priority: int
+    lease: int
+    """The id of the lease it was handed out under, shared by all that came with it."""
+    queue: "Queue"
+
+
+# A NamedTuple, as records are: built from whole columns by C code.
+class Delivery(_Delivered):
+    """A message that is held until its lease runs out. Also a context manager: acked on leaving, nacked on an error."""
+
+    __slots__ = ()
+
+    def ack(self) -> bool:
+        """It is done, and never comes back; False when the lease is no longer ours, and it may have gone to another."""
+        return self.queue.ack_one(self)
+
+    def nack(self, reason: str = "", delay: Duration | None = None) -> bool:
+        """It failed: it comes back after `delay` (the queue's backoff if None), or becomes a dead letter."""
+        return not self.queue.try_nack([self], reason, delay)
+
+    def extend(self, duration: Duration | None = None) -> bool:
+        """Hold it, and all that came with it, for so long from now on (the queue's lease if None); may shorten."""
+        return not self.queue.try_extend([self], duration)
+
+    def release(self) -> bool:
+        """Give it back untried: it is ready at once, and this delivery does not count."""
+        return not self.queue.try_release([self])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ack it, or nack it with the error's text."""
+        if error is None:
+            if not self.ack():
+                raise LeaseLost(
+                    f"the lease of message {self.id} of {self.queue.name!r} ran out before it was acked, and another "
+                    "consumer may have it: lease for longer, or extend in time",
+                    [self.id],
+                )
+        elif isinstance(error, Exception):
+            self.nack(f"{type(error).__name__}: {error}")
+        else:
+            self.release()  # Ctrl-C says nothing about the message
+
+
+make_delivery = cast("Any", tuple.__new__)
+
+
+class Waiting(NamedTuple):
+    """A message that waits, as `peek` shows it."""
+
+    id: int
+    payload: bytes
+    key: bytes | None
+    headers: Headers
+    attempts: int
+    """Deliveries that failed so far."""
+    enqueued_at: int
+    priority: int
+
+
+class DeadLetter(NamedTuple):
+    """A message that could not be delivered, and why."""
+
+    id: int
+    """Its id in the queue of dead letters, for `redrive`."""
+    payload: bytes
+    key: bytes | None
+    headers: Headers
+    """As they were put, without what dead-lettering added."""
+    reason: str
+    cause: str
+    """`attempts`, `ttl` or `overflow`."""
+    attempts: int
+    first_failed_at: int | None
+    last_failed_at: int | None
+    queue: str
+    """Where it died."""
+    original_id: int
+    """Its id there."""
+    enqueued_at: int
+    """When it was put there first."""
+    died_at: int
+    redriven: int
+    """How often it was moved back before."""

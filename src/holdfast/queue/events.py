@@ -1,0 +1,339 @@
+"""What can happen to a message? Each event of a queue's journal, and its bytes, as pure functions."""
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+from holdfast.base.errors import Corrupt
+
+__all__ = [
+    "CAUSES",
+    "Acked",
+    "Cut",
+    "Event",
+    "Extended",
+    "Leased",
+    "LeasedSpan",
+    "Moving",
+    "Purged",
+    "Returned",
+    "Settled",
+    "Snapshot",
+    "Sought",
+    "decode",
+    "encode",
+    "encode_ack_of_one",
+    "encode_lease_of_one",
+]
+
+Span = tuple[int, int]
+"""A first sequence and the one after the last."""
+
+CAUSES = (
+    "nacked",  # 0: its holder gave it back
+    "expired",  # 1: its lease ran out
+    "released",  # 2: given back without a try
+    "attempts",  # 3: it failed too often
+    "ttl",  # 4: its time to live was over
+    "overflow",  # 5: the queue was full
+    "redriven",  # 6: moved back from the dead letters
+    "moved",  # 7: it arrived where it was moving to
+    "damaged",  # 8: its record cannot be read
+)
+"""Why something happened; in the journal by its place in this list, so that it only ever grows."""
+_CAUSE = {name: number for number, name in enumerate(CAUSES)}
+
+
+class LeasedSpan(NamedTuple):
+    """Messages side by side with the same priority and the same count of deliveries."""
+
+    start: int
+    stop: int
+    priority: int
+    attempt: int
+
+
+class Leased(NamedTuple):
+    """Messages were handed out under one lease."""
+
+    time: int
+    lease: int
+    expires: int
+    spans: list[LeasedSpan]
+
+
+class Acked(NamedTuple):
+    """Messages are done."""
+
+    time: int
+    parts: list[tuple[int, list[Span]]]
+    """For each lease, which of its messages."""
+
+
+class Extended(NamedTuple):
+    """A lease runs out at another time."""
+
+    time: int
+    lease: int
+    expires: int
+
+
+class Returned(NamedTuple):
+    """Leased messages came back, to be delivered again from `due` on."""
+
+    time: int
+    cause: str
+    reason: str
+    lease: int
+    due: int
+    spans: list[LeasedSpan]
+
+
+class Moving(NamedTuple):
+    """Messages leave for another queue: as dead letters, or back from there."""
+
+    time: int
+    cause: str
+    reason: str
+    target: str
+    lease: int
+    spans: list[LeasedSpan]
+
+
+class Settled(NamedTuple):
+    """Messages are gone without an ack."""
+
+    time: int
+    cause: str
+    spans: list[Span]
+
+
+class Purged(NamedTuple):
+    """All messages below `end` that were not leased are gone."""
+
+    time: int
+    end: int
+
+
+class Sought(NamedTuple):
+    """The queue stands at this sequence: all before it is done, all from it on is to be delivered (again)."""
+
+    time: int
+    position: int
+
+
+class Cut(NamedTuple):
+    """The log ends here: what was known of sequences from here on died with a crash."""
+
+    time: int
+    end: int
+
+
+class Snapshot(NamedTuple):
+    """A part of the whole state as it was before the first part; the last part makes it count."""
+
+    time: int
+    part: int
+    last: bool
+    content: bytes
+
+
+Event = Leased | Acked | Extended | Returned | Moving | Settled | Purged | Sought | Cut | Snapshot
+
+_LEASED, _LEASED_ONE, _ACKED, _ACKED_ONE, _EXTENDED, _RETURNED, _MOVING, _SETTLED, _PURGED, _SOUGHT, _CUT, _SNAPSHOT = (
+    range(1, 13)
+)
+_HEAD = Struct("<Bq")
+_ONE_LEASED = Struct("<BqQqQ")
+_ONE_ACKED = Struct("<BqQQ")
+_LEASED_HEAD = Struct("<BqQqI")
+_LEASED_SPAN = Struct("<QIBH")
+_SPAN = Struct("<QI")
+_PART = Struct("<QI")
+_COUNT = Struct("<I")
+_NUMBER = Struct("<BqQ")
+_TWO = Struct("<BqQq")
+_RETURN_HEAD = Struct("<BqBQqI")
+_MOVING_HEAD = Struct("<BqBQI")
+_SETTLED_HEAD = Struct("<BqBI")
+_SNAPSHOT_HEAD = Struct("<BqIB")
+
+
+def encode_lease_of_one(time: int, lease: int, expires: int, sequence: int) -> bytes:
+    """A lease of one message of priority 0 at its first delivery: the common case of one by one."""
+    return _ONE_LEASED.pack(_LEASED_ONE, time, lease, expires, sequence)
+
+
+def encode_ack_of_one(time: int, lease: int, sequence: int) -> bytes:
+    """The ack of one message."""
+    return _ONE_ACKED.pack(_ACKED_ONE, time, lease, sequence)
+
+
+def _leased_spans(spans: list[LeasedSpan]) -> bytes:
+    return b"".join(
+        _LEASED_SPAN.pack(start, stop - start, priority, attempt) for start, stop, priority, attempt in spans
+    )
+
+
+def _spans(spans: list[Span]) -> bytes:
+    return b"".join(_SPAN.pack(start, stop - start) for start, stop in spans)
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode("utf-8", "surrogateescape")
+    return _COUNT.pack(len(raw)) + raw
+
+
+def encode(event: Event) -> bytes:
+    """The bytes of an event; several may follow each other in one record of the journal."""
+    match event:
+        case Leased(time, lease, expires, spans):
+            return _LEASED_HEAD.pack(_LEASED, time, lease, expires, len(spans)) + _leased_spans(spans)
+        case Acked(time, parts):
+            return (
+                _HEAD.pack(_ACKED, time)
+                + _COUNT.pack(len(parts))
+                + b"".join(_PART.pack(lease, len(spans)) + _spans(spans) for lease, spans in parts)
+            )
+        case Extended(time, lease, expires):
+            return _TWO.pack(_EXTENDED, time, lease, expires)
+        case Returned(time, cause, reason, lease, due, spans):
+            head = _RETURN_HEAD.pack(_RETURNED, time, _CAUSE[cause], lease, due, len(spans))
+            return head + _leased_spans(spans) + _text(reason)
+        case Moving(time, cause, reason, target, lease, spans):
+            head = _MOVING_HEAD.pack(_MOVING, time, _CAUSE[cause], lease, len(spans))
+            return head + _leased_spans(spans) + _text(reason) + _text(target)
+        case Settled(time, cause, spans):
+            return _SETTLED_HEAD.pack(_SETTLED, time, _CAUSE[cause], len(spans)) + _spans(spans)
+        case Purged(time, end):
+            return _NUMBER.pack(_PURGED, time, end)
+        case Sought(time, position):
+            return _NUMBER.pack(_SOUGHT, time, position)
+        case Cut(time, end):
+            return _NUMBER.pack(_CUT, time, end)
+        case Snapshot(time, part, last, content):
+            return _SNAPSHOT_HEAD.pack(_SNAPSHOT, time, part, last) + _COUNT.pack(len(content)) + content
+
+
+class _Reader:
+    """A cursor over the bytes of one journal record."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.at = 0
+
+    def take(self, form: Struct) -> tuple[Any, ...]:
+        values = form.unpack_from(self.raw, self.at)
+        self.at += form.size
+        return values
+
+    def text(self) -> str:
+        return self.content().decode("utf-8", "surrogateescape")
+
+    def content(self) -> bytes:
+        (size,) = self.take(_COUNT)
+        raw = self.raw[self.at : self.at + size]
+        self.at += size
+        return raw
+
+    def leased_spans(self, count: int) -> list[LeasedSpan]:
+        end = self.at + count * _LEASED_SPAN.size
+        found = [
+            LeasedSpan(start, start + size, priority, attempt)
+            for start, size, priority, attempt in _LEASED_SPAN.iter_unpack(self.raw[self.at : end])
+        ]
+        self.at = end
+        return found
+
+    def spans(self, count: int) -> list[Span]:
+        end = self.at + count * _SPAN.size
+        found = [(start, start + size) for start, size in _SPAN.iter_unpack(self.raw[self.at : end])]
+        self.at = end
+        return found
+
+
+def _leased(reader: _Reader) -> Event:
+    _, time, lease, expires, count = reader.take(_LEASED_HEAD)
+    return Leased(time, lease, expires, reader.leased_spans(count))
+
+
+def _leased_one(reader: _Reader) -> Event:
+    _, time, lease, expires, sequence = reader.take(_ONE_LEASED)
+    return Leased(time, lease, expires, [LeasedSpan(sequence, sequence + 1, 0, 1)])
+
+
+def _acked(reader: _Reader) -> Event:
+    _, time = reader.take(_HEAD)
+    (count,) = reader.take(_COUNT)
+    parts = []
+    for _ in range(count):
+        lease, spans = reader.take(_PART)
+        parts.append((lease, reader.spans(spans)))
+    return Acked(time, parts)
+
+
+def _acked_one(reader: _Reader) -> Event:
+    _, time, lease, sequence = reader.take(_ONE_ACKED)
+    return Acked(time, [(lease, [(sequence, sequence + 1)])])
+
+
+def _extended(reader: _Reader) -> Event:
+    _, time, lease, expires = reader.take(_TWO)
+    return Extended(time, lease, expires)
+
+
+def _returned(reader: _Reader) -> Event:
+    _, time, cause, lease, due, count = reader.take(_RETURN_HEAD)
+    spans = reader.leased_spans(count)
+    return Returned(time, CAUSES[cause], reader.text(), lease, due, spans)
+
+
+def _moving(reader: _Reader) -> Event:
+    _, time, cause, lease, count = reader.take(_MOVING_HEAD)
+    spans = reader.leased_spans(count)
+    return Moving(time, CAUSES[cause], reader.text(), reader.text(), lease, spans)
+
+
+def _settled(reader: _Reader) -> Event:
+    _, time, cause, count = reader.take(_SETTLED_HEAD)
+    return Settled(time, CAUSES[cause], reader.spans(count))
+
+
+def _numbered(kind: Callable[[int, int], Event]) -> Callable[[_Reader], Event]:
+    def decode_one(reader: _Reader) -> Event:
+        _, time, number = reader.take(_NUMBER)
+        return kind(time, number)
+
+    return decode_one
+
+
+def _snapshot(reader: _Reader) -> Event:
+    _, time, part, last = reader.take(_SNAPSHOT_HEAD)
+    return Snapshot(time, part, bool(last), reader.content())
+
+
+_DECODERS: dict[int, Callable[[_Reader], Event]] = {
+    _LEASED: _leased,
+    _LEASED_ONE: _leased_one,
+    _ACKED: _acked,
+    _ACKED_ONE: _acked_one,
+    _EXTENDED: _extended,
+    _RETURNED: _returned,
+    _MOVING: _moving,
+    _SETTLED: _settled,
+    _PURGED: _numbered(Purged),
+    _SOUGHT: _numbered(Sought),
+    _CUT: _numbered(Cut),
+    _SNAPSHOT: _snapshot,
+}
+
+
+def decode(raw: bytes) -> Iterator[Event]:
+    """The events of one journal record, in order."""
+    reader = _Reader(raw)
+    while reader.at < len(raw):
+        kind = raw[reader.at]
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            raise Corrupt(f"an event of kind {kind} is not known: the journal was written by a newer version")
+        yield decoder(reader)

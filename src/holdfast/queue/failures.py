@@ -1,0 +1,103 @@
+"""How often has a message failed, and why? Kept for those that did, in the state beyond what memory should hold."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from holdfast.queue.keys import after, number, number_of
+from holdfast.queue.ranges import Ranges
+from holdfast.state import State, Transaction
+
+__all__ = ["Failure", "Failures"]
+
+MEMORY_MAX = 16_384
+_FAMILY = "attempts"
+_VALUE = Struct("<Iqq")
+
+
+class Failure(NamedTuple):
+    """What is known of a message that came back."""
+
+    attempts: int
+    first: int
+    last: int
+    reason: str
+
+
+class Failures:
+    """The failures by sequence. Which sequences have one is always in memory, as ranges."""
+
+    def __init__(self, state: State, prefix: bytes) -> None:
+        self._state = state
+        self._prefix = prefix
+        self._index = Ranges()
+        self._known: dict[int, Failure] = {}
+        self._changed: set[int] = set()
+
+    def __len__(self) -> int:
+        return self._index.count
+
+    def __iter__(self) -> Iterator[tuple[int, Failure]]:
+        """All of them, in order."""
+        for start, stop in self._index:
+            for sequence in range(start, stop):
+                if (failure := self.get(sequence)) is not None:
+                    yield sequence, failure
+
+    def get(self, sequence: int) -> Failure | None:
+        """What is known of a message, None if it never failed."""
+        known = self._known.get(sequence)
+        if known is None and sequence in self._index:
+            raw = self._state.get(_FAMILY, number(self._prefix, sequence))
+            if raw is not None:
+                attempts, first, last = _VALUE.unpack_from(raw)
+                known = Failure(attempts, first, last, raw[_VALUE.size :].decode("utf-8", "surrogateescape"))
+        return known
+
+    def set(self, sequence: int, failure: Failure) -> None:
+        """It failed (again)."""
+        self._index.add(sequence, sequence + 1)
+        self._known[sequence] = failure
+        self._changed.add(sequence)
+
+    def forget(self, start: int, stop: int) -> None:
+        """These messages are done."""
+        if not self._index.count:
+            return
+        for first, end in self._index.within(start, stop):
+            for sequence in range(first, end):
+                self._known.pop(sequence, None)
+                self._changed.add(sequence)
+        self._index.remove(start, stop)
+
+    def forget_from(self, sequence: int) -> None:
+        """Nothing is known of messages from here on."""
+        if self._index and self._index.last >= sequence:
+            self.forget(sequence, self._index.last + 1)
+
+    @property
+    def unsaved(self) -> int:
+        """How much a checkpoint would have to write."""
+        return len(self._changed)
+
+    def save(self, batch: Transaction) -> None:
+        """Add what changed to a checkpoint. Then call `saved`."""
+        for sequence in self._changed:
+            failure = self._known.get(sequence)
+            if failure is None:
+                batch.delete(_FAMILY, number(self._prefix, sequence))
+            else:
+                raw = _VALUE.pack(*failure[:3]) + failure.reason.encode("utf-8", "surrogateescape")
+                batch.put(_FAMILY, number(self._prefix, sequence), raw)
+
+    def saved(self) -> None:
+        """The checkpoint is durable: memory may shrink."""
+        self._changed.clear()
+        if len(self._known) > MEMORY_MAX:
+            self._known.clear()
+
+    def restore(self) -> None:
+        """Take over what the state has."""
+        for key, _ in self._state.scan(_FAMILY, self._prefix, after(self._prefix)):
+            sequence = number_of(key)
+            self._index.add(sequence, sequence + 1)

@@ -1,0 +1,144 @@
+"""How does a queue remember? Each event goes to a log of its own: its last snapshot and tail are the state."""
+
+import json
+from collections.abc import Iterator
+
+from holdfast.log.draft import Draft
+from holdfast.log.log import Log
+from holdfast.log.policy import Retention
+from holdfast.queue.events import Event, Snapshot, decode, encode
+
+__all__ = ["Journal"]
+
+PENDING_MAX = 256
+"""Events that are gathered into one record where the flush mode lets them wait."""
+_PART_BYTES = 1 << 20
+Rows = list[tuple[str, bytes, bytes]]
+
+
+class Journal:
+    """The journal of one queue. Used with the queue's lock held, but for `commit`.
+
+    Under `sync` each call's events are one record, and durable after `commit`. Under `batch` and `async` events gather
+    in memory, as records do in a log, until there are enough or the queue's tick flushes them.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.pending: list[bytes] = []
+        self.since_checkpoint = 0
+        """Bytes of events since the last checkpoint."""
+        self._durable = log.settings.flush.mode == "sync"
+        self._expected = log.end
+        self.broken = False
+        """Records were given up after a failed write: the state in memory is ahead of the truth."""
+
+    def record(self, event: bytes) -> Draft | None:
+        """Take an event in; hand what this returns to `commit` once the queue's lock is free. Raises before it does."""
+        if self._durable:
+            draft, first, _ = self.log.gather([event], [], 0)
+            if first != self._expected:
+                self.broken = True
+            self._expected = first + 1
+            self.since_checkpoint += len(event)
+            return draft
+        if len(self.pending) >= PENDING_MAX:
+            self.flush()
+        self.pending.append(event)
+        return None
+
+    def commit(self, draft: Draft | None) -> None:
+        """Return when the event is as safe as the flush mode promises."""
+        if draft is not None:
+            try:
+                self.log.commit(draft)
+            except BaseException:
+                self.broken = True
+                raise
+
+    def flush(self) -> None:
+        """Hand the gathered events to the log."""
+        if self.pending:
+            record = b"".join(self.pending)
+            self.log.append(record)
+            self.pending.clear()
+            self.since_checkpoint += len(record)
+
+    def sync(self) -> int:
+        """Make everything durable; the position behind it."""
+        self.flush()
+        self.log.sync()
+        self.since_checkpoint = 0
+        return self.log.end
+
+    def replay(self, position: int) -> Iterator[Event]:
+        """The events from a record on. What is damaged was reported by the log, and is left out."""
+        for record in self.log.read(position):
+            yield from decode(record.payload)
+
+    def reread(self) -> None:
+        """Begin again after `broken`: from what is in the log."""
+        self.pending.clear()
+        self._expected = self.log.end
+        self.broken = False
+
+    def write_snapshot(self, rows: Rows, now: int) -> None:
+        """Keep the whole state in the journal, so that what is before it may go."""
+        parts = _split(rows)
+        for number, part in enumerate(parts):
+            self.log.append(encode(Snapshot(now, number, number == len(parts) - 1, part)))
+        self._expected = self.log.end
+        self.log.sync()
+
+    def last_snapshot(self) -> tuple[Rows, int] | None:
+        """The last whole snapshot, and the position behind it."""
+        parts: dict[int, bytes] = {}
+        position = 0
+        for record in self.log.read(reverse=True):
+            if record.payload[:1] != _SNAPSHOT_KIND:
+                if parts:
+                    parts = {}
+                continue
+            (event,) = decode(record.payload)
+            assert isinstance(event, Snapshot)
+            if event.last:
+                parts, position = {}, record.sequence + 1
+            parts[event.part] = event.content
+            if event.part == 0 and position and len(parts) == max(parts) + 1:
+                return _join(parts), position
+        return None
+
+    def forget_before(self, age_ns: int) -> int:
+        """Let segments go that are older; how many went."""
+        return self.log.compact(retention=Retention(max_age=age_ns / 1e9))
+
+    def has_older_than(self, moment: int) -> bool:
+        """Whether `forget_before` would let something go."""
+        segments = self.log.segments()
+        return len(segments) > 1 and segments[1].created < moment
+
+
+_SNAPSHOT_KIND = encode(Snapshot(0, 0, True, b""))[:1]
+
+
+def _split(rows: Rows) -> list[bytes]:
+    parts: list[bytes] = []
+    lines: list[str] = []
+    size = 0
+    for family, key, value in rows:
+        line = json.dumps([family, key.hex(), value.hex()])
+        lines.append(line)
+        size += len(line)
+        if size > _PART_BYTES:
+            parts.append("\n".join(lines).encode())
+            lines, size = [], 0
+    return [*parts, "\n".join(lines).encode()]
+
+
+def _join(parts: dict[int, bytes]) -> Rows:
+    rows: Rows = []
+    for number in sorted(parts):
+        for line in parts[number].splitlines():
+            family, key, value = json.loads(line)
+            rows.append((family, bytes.fromhex(key), bytes.fromhex(value)))
+    return rows

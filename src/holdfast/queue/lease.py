@@ -1,0 +1,134 @@
+"""Who holds which messages, and until when? Leases by id, and the one that runs out next."""
+
+import heapq
+from collections.abc import Iterable
+
+from holdfast.queue.events import LeasedSpan
+
+__all__ = ["Lease", "Leases"]
+
+SWEEP_NS = 1_000_000_000
+"""Leases that live longer than this are put in order of expiry; most are gone before, and never are."""
+
+
+class Lease:
+    """Messages that were handed out together; what is done, or was given back, is no longer in it."""
+
+    __slots__ = ("attempts", "expires", "left", "priorities")
+
+    def __init__(self, expires: int, left: set[int]) -> None:
+        self.expires = expires
+        self.left = left
+        self.attempts: dict[int, int] | None = None
+        """The count of deliveries of those for which this is not the first."""
+        self.priorities: dict[int, int] | None = None
+        """The priority of those that have one."""
+
+    def attempt(self, sequence: int) -> int:
+        """Which delivery of this message it is."""
+        return 1 if self.attempts is None else self.attempts.get(sequence, 1)
+
+    def priority(self, sequence: int) -> int:
+        """The priority of this message."""
+        return 0 if self.priorities is None else self.priorities.get(sequence, 0)
+
+    def spans(self, sequences: Iterable[int]) -> list[LeasedSpan]:
+        """Messages of this lease as spans of equal priority and count."""
+        found: list[LeasedSpan] = []
+        for sequence in sorted(sequences):
+            priority, attempt = self.priority(sequence), self.attempt(sequence)
+            if found and found[-1].stop == sequence and found[-1][2:] == (priority, attempt):
+                found[-1] = LeasedSpan(found[-1].start, sequence + 1, priority, attempt)
+            else:
+                found.append(LeasedSpan(sequence, sequence + 1, priority, attempt))
+        return found
+
+
+class Leases:
+    """The live leases. Ids ascend, so the newest are at the end of the dict."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Lease] = {}
+        self.count = 0
+        """How many messages are leased."""
+        self.next_check = 0
+        """Before this time no lease can run out; 0 while there is none."""
+        self._order: list[tuple[int, int]] = []
+        self._ordered_up_to = 0
+
+    def add(self, lease_id: int, lease: Lease) -> None:
+        """A lease begins."""
+        if not self.by_id:
+            self.next_check = 0
+        self.by_id[lease_id] = lease
+        self.count += len(lease.left)
+        if lease.expires < self.next_check or not self.next_check:
+            self.next_check = lease.expires
+
+    def extend(self, lease_id: int, expires: int) -> None:
+        """A lease runs out at another time, later or sooner."""
+        lease = self.by_id.get(lease_id)
+        if lease is None:
+            return
+        lease.expires = expires
+        if lease_id <= self._ordered_up_to:
+            heapq.heappush(self._order, (expires, lease_id))
+        self.next_check = min(self.next_check, expires)
+
+    def discard(self, lease_id: int, sequences: Iterable[int]) -> int:
+        """These messages leave the lease, and it ends with its last; how many of them were in it."""
+        lease = self.by_id.get(lease_id)
+        if lease is None:
+            return 0
+        before = len(lease.left)
+        lease.left.difference_update(sequences)
+        left = len(lease.left)
+        if not left:
+            del self.by_id[lease_id]
+        self.count -= before - left
+        return before - left
+
+    def expired(self, now: int) -> list[int]:
+        """The ids of leases that have run out by now."""
+        if not self.by_id or now < self.next_check:
+            return []
+        self._sweep()
+        found: list[int] = []
+        order = self._order
+        while order:
+            expires, lease_id = order[0]
+            lease = self.by_id.get(lease_id)
+            if lease is not None and lease.expires == expires:
+                if expires > now:
+                    break
+                found.append(lease_id)
+            heapq.heappop(order)
+        # Those that begin from here on are looked at within a second, so that they need not be put in order at once.
+        soonest = order[0][0] if order else now + SWEEP_NS
+        self.next_check = max(now + 1, min(soonest, now + SWEEP_NS))
+        for lease_id in found:  # until the caller has ended them they must be found again
+            heapq.heappush(order, (self.by_id[lease_id].expires, lease_id))
+        return found
+
+    def due_in(self, now: int) -> int | None:
+        """In how many nanoseconds to ask again; None while nothing is leased."""
+        return max(0, self.next_check - now) if self.by_id else None
+
+    def clear(self) -> None:
+        """All leases are void."""
+        self.by_id.clear()
+        self._order.clear()
+        self.count = self.next_check = 0
+
+    def _sweep(self) -> None:
+        """Put in order what has begun since the last time and still lives."""
+        newest = self._ordered_up_to
+        for lease_id in reversed(self.by_id):
+            if lease_id <= self._ordered_up_to:
+                break
+            newest = max(newest, lease_id)
+            heapq.heappush(self._order, (self.by_id[lease_id].expires, lease_id))
+        self._ordered_up_to = newest
+        if len(self._order) > 64 + 4 * len(self.by_id):
+            self._order = [(lease.expires, lease_id) for lease_id, lease in self.by_id.items()]
+            heapq.heapify(self._order)

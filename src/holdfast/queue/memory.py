@@ -1,0 +1,315 @@
+"""What does a queue remember, and how? State in memory, ahead of it the journal, behind it the checkpoints."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, WriterStopped
+from holdfast.base.metrics import Histogram
+from holdfast.log.draft import Draft
+from holdfast.log.log import Log
+from holdfast.log.positions import Position
+from holdfast.queue.bodies import Bodies
+from holdfast.queue.checkpoint import Checkpoint, KeptPosition
+from holdfast.queue.dedup import Dedup
+from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
+from holdfast.queue.journal import Journal
+from holdfast.queue.settings import QueueSettings
+from holdfast.queue.standing import Standing
+from holdfast.queue.waiting import Waiters
+from holdfast.state import State
+from holdfast.state.memory import MemoryState
+
+if TYPE_CHECKING:
+    from holdfast.queue.queue import Queue
+
+__all__ = ["CHECKPOINT_VALUES", "Memory"]
+
+logger = logging.getLogger("holdfast.queue")
+
+CHECKPOINT_VALUES = 16_384
+"""Changed values in memory after which a checkpoint hands them to the state."""
+
+
+class Memory:
+    """The innermost part of a queue: its state and how that is kept. A base class of `Queue`.
+
+    Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (who
+    carries messages to another queue) before `_lock` (who changes this queue) before the locks of the logs and, last,
+    that of the waiters. No lock is held while the disk is waited for, but for a checkpoint. Invariant: an event is in
+    the journal before it counts, and whatever was given to a caller was durable first, as far as the flush mode goes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: QueueSettings,
+        log: Log,
+        journal: Log,
+        state: State,
+        *,
+        clock: Clock,
+        wake: Callable[[], None],
+        open_queue: "Callable[[str], Queue]",
+        read_only: bool,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.log = log
+        self.read_only = read_only
+        self._clock = clock
+        self._now = clock.time_ns
+        self._wake_ticker = wake
+        self._open_queue = open_queue
+        self._state = state
+        self._prefix = journal.id[:8]
+        self._journal = Journal(journal)
+        self._bodies = Bodies(log)
+        self._waiters = Waiters(clock)
+        self._lock = threading.Lock()
+        self._mover = threading.Lock()
+        self._closed: HoldfastError | None = None
+        self._asleep = True
+        """Whether the ticker must be told of the next event."""
+        self._tick_at = 1 << 63
+        """When the ticker comes next by itself."""
+        self._loading = False
+        """While the journal is replayed no checkpoint may be made: it would speak of what is not applied yet."""
+        self._checkpoint_at: float | None = None
+        self._doubtful_moves = False
+        """Whether a move may have reached its target without our knowing."""
+        self._lease_ns = settings.nanoseconds("lease") or 0
+        self._ttl_ns = settings.nanoseconds("ttl")
+        self._starvation_ns = settings.nanoseconds("starvation")
+        self._history_ns = settings.nanoseconds("history") or 0
+        self._max_attempts = settings.max_attempts
+        self.waits = Histogram()
+        self.holds = Histogram()
+        self.duplicates = 0
+        self._floor_kept = -1
+        self._append = log.append
+        self._unbounded = settings.max_length is None
+        self._in_flight: dict[bytes, tuple[Draft, int]] = {}
+        """Dedup ids of messages that are gathered and not yet durable."""
+        self._load()
+        log.attach(self._waiters)
+
+    # Reading the past.
+
+    def _load(self) -> None:
+        """Build the state from the last checkpoint, or without one the last snapshot, and the journal from there."""
+        now = self._now()
+        journal = self._journal.log
+        self._checkpoint = Checkpoint(self._state, self._prefix, journal.id)
+        self._standing = self._new_standing()
+        start, end = journal.readable()
+        kept = self._checkpoint.position()
+        if kept is not None and kept["position"] > end:
+            logger.warning(
+                "the journal of %s is shorter than it was: going on from its end", self.name, extra=self._extra
+            )
+            kept["position"] = end
+        position, built_anew = 0, False
+        if kept is None or kept["position"] < start:
+            kept, position = self._rebuild(start, end)
+            built_anew = True
+        else:
+            position = kept["position"]
+        if kept is not None:
+            self._checkpoint.load(self._standing, kept, now)
+        if built_anew:
+            self._reread_dedup_ids(now)
+        self._followed = position
+        highest = self._follow()
+        if not self.read_only:
+            self._settle_beginning(start == end == 0, highest)
+        self._catch_up(self._now())
+        self._doubtful_moves = bool(self._standing.moving)
+
+    def _new_standing(self) -> Standing:
+        window = self.settings.nanoseconds("dedup_window") or 0
+        return Standing(self._state, self._prefix, dedup_window=window, dedup_limit=self.settings.dedup_limit)
+
+    def _rebuild(self, start: int, end: int) -> tuple[KeptPosition | None, int]:
+        """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
+        if end > 0:
+            logger.warning(
+                "the state of %s is not there: it is built anew from its journal", self.name, extra=self._extra
+            )
+        if self.read_only:
+            self._state = MemoryState()
+            self._checkpoint = Checkpoint(self._state, self._prefix, self._journal.log.id)
+            self._standing = self._new_standing()
+        else:
+            self._checkpoint.clear()
+        snapshot = self._journal.last_snapshot() if end > 0 else None
+        if snapshot is None:
+            if start > 0:
+                logger.error("the journal of %s has lost its beginning: done messages may come again", self.name)
+            return None, start
+        rows, position = snapshot
+        self._checkpoint.undump(rows)
+        return self._checkpoint.position(), position
+
+    def _reread_dedup_ids(self, now: int) -> None:
+        """The ids of messages that are done already are only in the log."""
+        window = self.settings.nanoseconds("dedup_window") or 0
+        dedup = self._standing.dedup = Dedup(self._state, self._prefix, window, self.settings.dedup_limit)
+        first, end = self.log.sequence_at(now - window), min(self._standing.scanned, self.log.visible_end)
+        for piece in self.log.pieces(first, end) if first < end else ():
+            for sequence, key, time in zip(
+                range(piece.first, piece.end), piece.strings("dedup") or (), piece.times(), strict=False
+            ):
+                if key is not None:
+                    dedup.note(key, sequence, time, now)
+        dedup.scanned = self._standing.scanned
+
+    def _follow(self) -> int:
+        """Apply what the journal has beyond what was applied; the end of the highest message it speaks of."""
+        highest = 0
+        self._loading = True
+        for event in self._journal.replay(self._followed):
+            touched = _end_of(event)
+            highest = touched if isinstance(event, Cut) else max(highest, touched)
+            if touched > self._standing.scanned:
+                self._catch_up(event.time, touched)
+            self._standing.apply(event)
+        self._loading = False
+        self._followed = self._journal.log.readable()[1]
+        return highest
+
+    def _settle_beginning(self, is_new: bool, highest: int) -> None:
+        end = self.log.end
+        if is_new:
+            self._keep_floor(self.log.start)
+            self._decide([Sought(self._now(), self.log.start)])
+        if highest > end or self._standing.scanned > end:
+            # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences will be given
+            # again, to others, so what was known of them must be forgotten, and for good.
+            logger.warning("messages from %d on did not survive in %s", end, self.name, extra=self._extra)
+            self._decide([Cut(self._now(), end)])
+        if self._journal.pending or self._standing.scanned == 0:
+            self._journal.sync()
+
+    def _reload(self) -> None:
+        """After a failed write: what memory knows is ahead of the truth, so it begins again from there."""
+        logger.warning("the journal of %s could not be written: reading the state again", self.name, extra=self._extra)
+        self._journal.reread()
+        self._bodies.forget()
+        self._load()
+        self._journal.broken = False
+
+    def _catch_up(self, now: int, end: int | None = None) -> None:
+        """Take in what the log has got, up to `end`."""
+        standing = self._standing
+        visible = self.log.visible_end
+        end = visible if end is None else min(end, visible)
+        if standing.scanned < end:
+            for piece in self.log.pieces(standing.scanned, end):
+                standing.enter(piece, now)
+                if standing.unsaved > CHECKPOINT_VALUES and not (self.read_only or self._loading):
+                    self._save()
+            standing.scanned = end
+            standing.dedup.scanned = max(standing.dedup.scanned, end)
+
+    def _decide(self, events: list[Event]) -> Draft | None:
+        """Let events happen: first in the journal, then here. Hand the result to `_commit` without the lock."""
+        draft = self._record(b"".join(map(encode, events)))
+        for event in events:
+            self._standing.apply(event)
+        return draft
+
+    def _record(self, event: bytes) -> Draft | None:
+        draft = self._journal.record(event)
+        if self._asleep:
+            self._asleep = False
+            self._wake_ticker()
+        return draft
+
+    def checkpoint(self) -> None:
+        """Keep the state, so that the next opening need not read the journal from further back."""
+        if self.read_only:
+            raise ReadOnly(f"the queue {self.name!r} was opened read-only")
+        with self._lock:
+            self._catch_up(self._now())
+            self._save()
+
+    def _save(self) -> None:
+        """Make a checkpoint, with the lock held. Log and journal are on disk before it speaks of them."""
+        self.log.sync()
+        position = self._journal.sync()
+        now = self._now()
+        self._checkpoint.save(self._standing, position, now)
+        self._checkpoint_at = None
+        self._keep_floor(min(self._standing.floor(), self.log.end))
+        if self._history_ns and self._journal.has_older_than(now - self._history_ns):
+            self._journal.write_snapshot(self._checkpoint.dump(), now)
+            self._journal.forget_before(self._history_ns)
+
+    def _keep_floor(self, floor: int) -> None:
+        """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""
+        if floor != self._floor_kept:
+            self.log.positions.set(Position(f"queue:{self.name}", floor, self._now()))
+            self._floor_kept = floor
+
+    def _commit(self, draft: Draft | None) -> None:
+        """Wait, without the lock, until what was decided is as safe as the flush mode promises."""
+        if draft is not None:
+            self._journal.commit(draft)
+
+    def close(self) -> None:
+        """Keep the state and let go; idempotent. Leases go on: they are in the journal.
+
+        Where the journal cannot be drained (a full disk) the queue stays open, so that it can be tried again.
+        """
+        with self._lock:
+            if self._closed is not None:
+                return
+            if not self.read_only and not self._journal.broken:
+                try:
+                    self._catch_up(self._now())
+                    self._save()
+                except StorageError as error:  # the journal is the truth: the next opening reads a little more of it
+                    logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self._extra)
+                    with contextlib.suppress(WriterStopped):
+                        self._journal.flush()
+            self._journal.log.close()
+            self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
+            self.log.detach(self._waiters)
+        self._waiters.wake()
+
+    def disown(self) -> None:
+        """Called in a forked child: this opening is the parent's."""
+        self._lock, self._mover = threading.Lock(), threading.Lock()
+        self._waiters.disown()
+        self._closed = Closed(
+            f"the queue {self.name!r} was opened before this process was forked: open the store again"
+        )
+        self._journal.log.disown()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue was closed."""
+        return self._closed is not None
+
+    @property
+    def _extra(self) -> dict[str, object]:
+        return {"queue": self.name, "log": self.log.name}
+
+
+def _end_of(event: Event) -> int:
+    """The sequence behind the highest one that an event speaks of."""
+    match event:
+        case Leased(spans=spans) | Returned(spans=spans) | Moving(spans=spans):
+            return max((span.stop for span in spans), default=0)
+        case Acked(parts=parts):
+            return max((stop for _, spans in parts for _, stop in spans), default=0)
+        case Settled(spans=spans):
+            return max((stop for _, stop in spans), default=0)
+        case Purged(end=end) | Cut(end=end):
+            return end
+        case _:
+            return 0

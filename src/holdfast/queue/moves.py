@@ -1,0 +1,256 @@
+"""How does a message move to another queue? Written there and made durable, then forgotten here: never twice."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.base.clock import NS
+from holdfast.base.errors import HoldfastError
+from holdfast.log.batch import Extra
+from holdfast.log.log import Log
+from holdfast.log.record import Headers, HeaderValue, headers_size
+from holdfast.queue.core import LONGEST_SLEEP_S, Core
+from holdfast.queue.delivery import DeadLetter
+from holdfast.queue.events import LeasedSpan, Moving, Settled
+from holdfast.queue.memory import CHECKPOINT_VALUES
+from holdfast.queue.ranges import spans_of
+from holdfast.queue.standing import Move
+
+__all__ = ["DEATH", "Moves", "dead_letter_of"]
+
+logger = logging.getLogger("holdfast.queue")
+
+DEATH = "holdfast-dead-"
+"""Headers of dead letters begin with this, followed by one of the names below."""
+REDRIVEN = "holdfast-redriven"
+"""The header that counts how often a message was moved back from the dead letters."""
+CHECKPOINT_BYTES = 8 << 20
+"""Journal bytes after which a checkpoint is made, so that opening after a kill has little to read."""
+CHECKPOINT_INTERVAL_S = 30.0
+_SWEEP_TTL_S = 1.0
+_RETRY_S = 1.0
+_BATCH = 1000
+_BATCH_BYTES = 4 << 20
+
+
+class Moves(Core):
+    """The part of a queue that sends messages away.
+
+    A move is in the journal before it begins, so a crash leaves it to be finished. The copy in the target carries the
+    time of the move and the message's sequence (the columns `producer` and `number`): whether it has arrived can be
+    seen there, and it is never written twice.
+    """
+
+    def carry(self) -> None:
+        """Bring the messages that are leaving to where they go. What cannot be done now is tried again later."""
+        with self._mover:
+            with self._lock:
+                moving = dict(self._standing.moving)
+            for target in sorted({move.target for move in moving.values()}):
+                leaving = {sequence: move for sequence, move in moving.items() if move.target == target}
+                try:
+                    self._carry_to(target, leaving)
+                except HoldfastError as error:
+                    self._doubtful_moves = True
+                    logger.warning(
+                        "%d messages of %s wait to be moved to %s: %s",
+                        len(leaving), self.name, target, error, extra={**self._extra, "target": target},
+                    )  # fmt: skip
+                    return
+            self._doubtful_moves = False
+
+    def tick(self) -> float | None:
+        """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
+        if self.read_only:
+            return None
+        with self._lock:
+            if self._closed is not None:
+                return None
+            now = self._now()
+            draft = self._look(now)
+            if self._ttl_ns is not None or self._standing.expiring:
+                draft = self._sweep_overdue(now) or draft
+            waits = self._until_next(now)
+            if self._journal.pending:
+                self._journal.flush()
+                waits.append(self._journal.log.settings.flush.interval_ns / NS)
+            else:
+                self._asleep = not waits or self._journal.log.settings.flush.mode != "sync"
+            self._tick_at = now + round(min(waits) * NS) if waits else 1 << 63
+        self._journal.commit(draft)
+        if self._standing.moving:
+            self.carry()
+        more = self._journal.log.tick()
+        return min([*waits, *([more] if more is not None else [])], default=None)
+
+    def _until_next(self, now: int) -> list[float]:
+        standing = self._standing
+        waits = []
+        if self._journal.since_checkpoint or standing.unsaved:
+            moment = self._clock.monotonic()
+            if self._checkpoint_at is None:
+                self._checkpoint_at = moment + CHECKPOINT_INTERVAL_S
+            if (
+                moment >= self._checkpoint_at
+                or self._journal.since_checkpoint > CHECKPOINT_BYTES
+                or standing.unsaved > CHECKPOINT_VALUES
+            ):
+                self._save()
+            else:
+                waits.append(self._checkpoint_at - moment)
+        if (left := standing.leases.due_in(now)) is not None:
+            waits.append(min(left / NS, LONGEST_SLEEP_S))
+        if (self._ttl_ns is not None or standing.expiring) and standing.ready:
+            waits.append(_SWEEP_TTL_S)
+        if standing.moving:
+            waits.append(_RETRY_S)
+        return waits
+
+    def _carry_to(self, name: str, leaving: dict[int, Move]) -> None:
+        target = self._open_queue(name)
+        arrived = _arrived(target.log, self.name, leaving) if self._doubtful_moves else set()
+        waiting = sorted(leaving.keys() - arrived)
+        while waiting:
+            payloads: list[bytes] = []
+            extras: list[Extra] = []
+            done, size = 0, 0
+            with self._lock:
+                while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
+                    self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
+                    size += len(payloads[-1]) if payloads else 0
+                    done += 1
+            if payloads:
+                draft, _, _ = target.log.gather(payloads, extras, 0)
+                target.log.commit(draft)
+                target.log.sync()  # whatever the flush mode: what leaves here must be there
+                target.log.announce()
+            self._arrive(waiting[:done])
+            del waiting[:done]
+        if arrived:
+            self._arrive(sorted(arrived))
+
+    def _arrive(self, sequences: list[int]) -> None:
+        with self._lock:
+            still = [sequence for sequence in sequences if sequence in self._standing.moving]
+            draft = self._decide([Settled(self._now(), "moved", spans_of(still))]) if still else None
+        self._commit(draft)
+
+    def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[Extra]) -> None:
+        page = self._bodies.page(sequence)
+        if page is None:
+            logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self._extra)
+            return
+        index = sequence - page.first
+        headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}
+        if move.cause == "redriven":
+            times = _number(headers.get(REDRIVEN)) + 1
+            headers = {name: value for name, value in headers.items() if not name.startswith(DEATH)}
+            headers[REDRIVEN] = str(times)
+        else:
+            headers |= self._death(sequence, move, page.times[index])
+        position = len(payloads)
+        payloads.append(page.payloads[index])
+        extras.append(Extra(position, "headers", headers, headers_size(headers)))
+        if page.keys and (key := page.keys[index]) is not None:
+            extras.append(Extra(position, "key", key, len(key)))
+        if move.priority:
+            extras.append(Extra(position, "priority", move.priority, 0))
+        extras += (Extra(position, "producer", move.time, 0), Extra(position, "number", sequence, 0))
+
+    def _death(self, sequence: int, move: Move, enqueued_at: int) -> dict[str, HeaderValue]:
+        facts: dict[str, object] = {
+            "queue": self.name,
+            "id": sequence,
+            "cause": move.cause,
+            "reason": move.reason,
+            "enqueued-at": enqueued_at,
+        }
+        if move.failure is not None:
+            facts |= {
+                "attempts": move.failure.attempts,
+                "first-failure": move.failure.first,
+                "last-failure": move.failure.last,
+            }
+            if move.cause != "attempts" and move.failure.reason:
+                facts["last-reason"] = move.failure.reason
+        text = {DEATH + name: str(value).encode("utf-8", "replace").decode() for name, value in facts.items()}
+        return dict(text)
+
+    def send_back(self, ids: set[int] | None, home: str) -> int:
+        """Called on a queue of dead letters: move those of `home` back; how many."""
+        count = 0
+        while True:
+            with self._lock:
+                now = self._now()
+                self._look(now)
+                spans: list[LeasedSpan] = []
+                found = 0
+                for priority, sequence in self._waiting_sequences():
+                    if ids is not None and sequence not in ids:
+                        continue
+                    if self._bodies.headers(sequence).get(DEATH + "queue", home) != home:
+                        continue
+                    spans.append(LeasedSpan(sequence, sequence + 1, priority, 0))
+                    found += 1
+                    if found == _BATCH:
+                        break
+                draft = self._decide([Moving(now, "redriven", "", home, 0, spans)]) if spans else None
+            if not spans:
+                return count
+            self._commit(draft)
+            self.carry()
+            count += found
+
+    def _waiting_sequences(self) -> Iterator[tuple[int, int]]:
+        """Ready messages with their priority, in the order of their sequence within it."""
+        for priority in range(len(self._standing.ready.levels) - 1, -1, -1):
+            for start, stop in list(self._standing.ready.levels[priority]):
+                for sequence in range(start, stop):
+                    yield priority, sequence
+
+
+def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
+    """Which of these have come to the target before a crash, or an error, kept us from knowing."""
+    if not leaving:
+        return set()
+    wanted = {(move.time, sequence) for sequence, move in leaving.items()}
+    since = log.sequence_at(min(move.time for move in leaving.values()))
+    found: set[int] = set()
+    for piece in log.pieces(since, log.visible_end):
+        producers, numbers = piece.numbers("producer"), piece.numbers("number")
+        if producers is None or numbers is None:
+            continue
+        for producer, number, headers in zip(producers, numbers, piece.headers(), strict=True):
+            if (producer, number) in wanted and headers.get(DEATH + "queue", origin) == origin:
+                found.add(number)
+    return found
+
+
+def dead_letter_of(id: int, payload: bytes, key: bytes | None, headers: Headers, died_at: int) -> DeadLetter:
+    """What the headers of a dead letter say."""
+    facts: dict[str, Any] = {
+        name.removeprefix(DEATH): value for name, value in headers.items() if name.startswith(DEATH)
+    }
+    return DeadLetter(
+        id=id,
+        payload=payload,
+        key=key,
+        headers={name: value for name, value in headers.items() if not name.startswith(DEATH)},
+        reason=str(facts.get("reason", "")),
+        cause=str(facts.get("cause", "")),
+        attempts=_number(facts.get("attempts")),
+        first_failed_at=_number(facts.get("first-failure")) or None,
+        last_failed_at=_number(facts.get("last-failure")) or None,
+        queue=str(facts.get("queue", "")),
+        original_id=_number(facts.get("id")),
+        enqueued_at=_number(facts.get("enqueued-at")) or died_at,
+        died_at=died_at,
+        redriven=_number(headers.get(REDRIVEN)),
+    )
+
+
+def _number(value: HeaderValue | None) -> int:
+    try:
+        return int(value or 0)
+    except ValueError:
+        return 0

@@ -1,0 +1,190 @@
+"""How do messages get in? Plain ones by the log's own append; the others after a look at what is there."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.base.clock import Duration, duration_ns
+from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
+from holdfast.log.batch import check_batch
+from holdfast.log.draft import Draft
+from holdfast.log.record import Headers, Message
+from holdfast.queue.moves import Moves
+from holdfast.queue.ready import PRIORITIES
+from holdfast.queue.settings import positive_ns
+
+__all__ = ["Putting"]
+
+DEDUP_MAX = 1024
+"""Bytes of a dedup id."""
+_LATEST = (1 << 63) - 1
+
+
+class Putting(Moves):
+    """The part of a queue that takes messages in."""
+
+    def put(
+        self,
+        payload: bytes,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        delay: Duration | None = None,
+        priority: int = 0,
+        ttl: Duration | None = None,
+        dedup: str | bytes | None = None,
+    ) -> int:
+        """Add a message and return its id; durable when this returns, unless the log's flush mode is weaker.
+
+        With `delay` it is not delivered before, with `ttl` not after so much time. A `dedup` id that was put within
+        the queue's window writes nothing and returns the first message's id.
+        """
+        if (
+            key is None
+            and headers is None
+            and delay is None
+            and not priority
+            and ttl is None
+            and dedup is None
+            and self._unbounded
+        ):
+            sequence = self._append(payload)
+            if self._waiters.line or self.log.is_shared:
+                self.log.announce()
+            return sequence
+        return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
+
+    def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
+        """Add messages in one write and return their ids. All of them or, after any error or crash, none."""
+        messages = list(messages)
+        now = self._now()
+        if self._unbounded and not any(isinstance(one, Message) and one.dedup is not None for one in messages):
+            ids: Sequence[int]
+            draft, first, count = self.log.gather(*check_batch(messages, lambda one: _columns(one, now)))
+            if count:
+                self.log.commit(draft)
+            ids = range(first, first + count)
+        else:
+            ids = self._put_carefully(messages, now)
+        if self._waiters.line or self.log.is_shared:
+            self.log.announce()
+        if not self._unbounded and self.settings.overflow != "reject":
+            self._shorten()
+        return ids
+
+    def _put_carefully(self, messages: list[bytes | Message], now: int) -> list[int]:
+        """With a look at what is there: for dedup ids and a limited length."""
+        keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
+        while True:
+            with self._lock:
+                self._look(now)
+                ids: list[int | None] = [None] * len(messages)
+                fresh: dict[bytes, int] = {}
+                positions: list[int] = []
+                waits_for: Draft | None = None
+                for position, key in enumerate(keys):
+                    if key is None:
+                        positions.append(position)
+                    elif key in self._in_flight:
+                        waits_for = self._in_flight[key][0]
+                        break
+                    elif (known := self._standing.dedup.find(key, now)) is not None:
+                        ids[position] = known
+                    elif key in fresh:
+                        ids[position] = -1 - fresh[key]  # the place of the first with this id in what is written
+                    else:
+                        fresh[key] = len(positions)
+                        positions.append(position)
+                if waits_for is None:
+                    batch = check_batch([messages[position] for position in positions], lambda one: _columns(one, now))
+                    self._check_room(len(positions))
+                    draft, first, count = self.log.gather(*batch)
+                    for key, place in fresh.items():
+                        self._in_flight[key] = (draft, first + place)
+                    self.duplicates += len(messages) - count
+                    break
+            # Another thread is putting the same id: whether it will be there is known when its write is.
+            with contextlib.suppress(HoldfastError):
+                self.log.commit(waits_for)
+            with self._lock:
+                for key in [key for key, (draft, _) in self._in_flight.items() if draft is waits_for]:
+                    self._in_flight.pop(key, None)
+        try:
+            if count:
+                self.log.commit(draft)
+        finally:
+            if fresh:
+                with self._lock:
+                    for key in fresh:
+                        if self._in_flight.get(key, (None,))[0] is draft:
+                            del self._in_flight[key]
+        for place, position in enumerate(positions):
+            ids[position] = first + place
+        return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids]
+
+    def _check_room(self, count: int) -> None:
+        limit = self.settings.max_length
+        if limit is None or self.settings.overflow != "reject":
+            return
+        standing = self._standing
+        waiting = standing.ready.count + standing.delayed.count + self.log.end - standing.scanned
+        if waiting + count > limit:
+            raise QueueFull(
+                f"the queue {self.name!r} holds {waiting} of at most {limit} messages and cannot take {count} more; "
+                "nothing was written: try again later, or open it with another overflow or max_length"
+            )
+
+    def _shorten(self) -> None:
+        """Let the oldest go, lowest priority first, until the queue is as long as it may be."""
+        limit = self.settings.max_length
+        assert limit is not None
+        with self._lock:
+            now = self._now()
+            draft = self._look(now)
+            standing = self._standing
+            excess = standing.ready.count + standing.delayed.count - limit
+            if excess > 0:
+                to_dead = self.settings.overflow == "dead-letter"
+                leaving: list[int] = []
+                for level in standing.ready.levels:
+                    for start, stop in level.front(excess - len(leaving)) if excess > len(leaving) else ():
+                        leaving += range(start, stop)
+                if excess > len(leaving):  # what is left of the excess is delayed: the next ones due go
+                    soonest = [sequence for _, sequence, _ in standing.delayed][: excess - len(leaving)]
+                    draft = self._dismiss("overflow", "the queue was full", sorted(soonest), now, dead_letter=False)
+                if leaving:
+                    draft = self._dismiss("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
+        self._commit(draft)
+        if self._standing.moving:
+            self.carry()
+
+
+def _dedup_key(message: Message) -> bytes | None:
+    if message.dedup is None:
+        return None
+    key = message.dedup.encode() if isinstance(message.dedup, str) else bytes(message.dedup)
+    if not 1 <= len(key) <= DEDUP_MAX:
+        raise InvalidArgument(f"a dedup id must have 1 to {DEDUP_MAX} bytes, not {len(key)}")
+    return key
+
+
+def _columns(message: Message, now: int) -> list[tuple[str, Any, int]]:
+    """What a message asks of a queue, as columns of the log."""
+    found: list[tuple[str, Any, int]] = []
+    priority = message.priority
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority < PRIORITIES:
+        raise InvalidArgument(f"priority must be a whole number from 0 to {PRIORITIES - 1}, not {priority!r}")
+    if priority:
+        found.append(("priority", priority, 0))
+    if message.delay is not None and (delay := duration_ns(message.delay, "delay")):
+        found.append(("due", _moment(now + delay, "delay"), 0))
+    if message.ttl is not None:
+        found.append(("expiry", _moment(now + positive_ns(message.ttl, "ttl"), "ttl"), 0))
+    if (key := _dedup_key(message)) is not None:
+        found.append(("dedup", key, len(key)))
+    return found
+
+
+def _moment(nanoseconds: int, what: str) -> int:
+    if nanoseconds > _LATEST:
+        raise InvalidArgument(f"{what} reaches beyond the year 2262, which is as far as times go here")
+    return nanoseconds

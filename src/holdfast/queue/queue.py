@@ -1,0 +1,469 @@
+"""What is a queue? A view of a log for those who work: put, lease, ack, and what happens when that goes wrong."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from holdfast.base.clock import NS, Clock, Duration, Instant, duration_ns
+from holdfast.base.errors import Closed, InvalidArgument, LeaseLost, ReadOnly
+from holdfast.base.metrics import Rate
+from holdfast.log.draft import Draft
+from holdfast.log.log import Log
+from holdfast.log.record import NO_HEADERS
+from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
+from holdfast.queue.events import Acked, Event, Extended, Purged, Sought, encode_ack_of_one
+from holdfast.queue.moves import dead_letter_of
+from holdfast.queue.putting import Putting
+from holdfast.queue.ranges import spans_of
+from holdfast.queue.settings import QueueSettings, positive_ns
+from holdfast.queue.stats import QueueStats
+from holdfast.state import State
+
+__all__ = ["Queue"]
+
+Stop = threading.Event | Callable[[], bool]
+
+
+class Queue(Putting):
+    """A work queue on a log; made by `Store.queue`.
+
+    A message is delivered until it is acked: to one consumer at a time, oldest first in the highest priority. All
+    methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: QueueSettings,
+        log: Log,
+        journal: Log,
+        state: State,
+        *,
+        clock: Clock,
+        wake: Callable[[], None],
+        open_queue: "Callable[[str], Queue]",
+        find_queue: "Callable[[str], Queue | None]",
+        read_only: bool,
+    ) -> None:
+        super().__init__(
+            name, settings, log, journal, state, clock=clock, wake=wake, open_queue=open_queue, read_only=read_only
+        )
+        self._find_queue = find_queue
+        monotonic = clock.monotonic
+        self._put_rate = Rate(_Reading(lambda: self.log.end), monotonic)
+        self._lease_rate = Rate(_Reading(lambda: self._standing.totals.leased), monotonic)
+        self._ack_rate = Rate(_Reading(lambda: self._standing.totals.acked), monotonic)
+
+    # Taking.
+
+    def lease(self, count: int = 1, *, lease: Duration | None = None, wait: Duration | None = 0) -> list[Delivery]:
+        """Up to `count` messages, held for `lease` seconds (the queue's own if None), oldest first in the highest
+        priority.
+
+        Where there is none, wait up to `wait` seconds for at least one; None waits for ever. Who waits longest is
+        served first, and messages that come while several wait are dealt to them in turns.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidArgument(f"lease needs a count from 1 up, not {count!r}")
+        lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
+        patience = None if wait is None else duration_ns(wait, "wait") / NS
+        self._check_writable()
+        with self._lock:
+            now = self._now()
+            swept = self._look(now)
+            if self._waiters.line:
+                self._deal(now)
+            deliveries, draft = self._hand_out(count, lease_ns, now)
+        if not deliveries and patience != 0:
+            self._commit(swept)
+            deliveries, draft = self._wait(count, lease_ns, patience)
+        self._commit(draft or swept)
+        if self._standing.moving:
+            self.carry()
+        return deliveries
+
+    def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
+        """One message, or None if there is none within `wait` seconds."""
+        deliveries = self.lease(1, lease=lease, wait=wait)
+        return deliveries[0] if deliveries else None
+
+    def consume(
+        self, batch: int = 100, stop: Stop | None = None, *, lease: Duration | None = None
+    ) -> Iterator[Delivery]:
+        """Messages as they come, leased `batch` at a time, until `stop` is set (or says so). Each is yours to ack.
+
+        What was leased and not yet handed out when you leave the loop is given back untried.
+        """
+        said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
+        waiting: list[Delivery] = []
+        try:
+            while not said():
+                waiting = self.lease(batch, lease=lease, wait=0.5)[::-1]
+                while waiting and not said():
+                    delivery = waiting.pop()
+                    if not self._holds(delivery):
+                        continue  # it waited too long behind the others; it comes again
+                    yield delivery
+        finally:
+            if waiting and not self.closed:
+                self.try_release(waiting)
+
+    def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], Draft | None]:
+        waiters = self._waiters
+        deadline = None if patience is None else self._clock.monotonic() + patience
+        with self._lock:
+            waiter = waiters.join(count, lease_ns)
+        try:
+            while True:
+                seen = waiters.signals  # before looking: what comes after is a newer sign
+                with self._lock:
+                    if waiter.result is None:
+                        now = self._now()
+                        swept = self._look(now)
+                        self._deal(now)
+                        until = self._next_event_in(now)
+                    if waiter.result is not None:
+                        return waiter.result, waiter.draft
+                self._commit(swept)
+                if self._standing.moving:
+                    self.carry()
+                left = until if deadline is None else min(until, deadline - self._clock.monotonic())
+                if left <= 0 and deadline is not None and self._clock.monotonic() >= deadline:
+                    return [], None
+                waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
+        except BaseException:
+            if waiter.result:  # dealt to in the moment of giving up: it takes nothing with it
+                self.try_release(waiter.result)
+            raise
+        finally:
+            with self._lock:
+                waiters.leave(waiter)
+
+    # Giving back.
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """They are done, and never come back: one journal record for all.
+
+        Raises `LeaseLost` for those whose lease is no longer ours; the others are acked.
+        """
+        deliveries = list(deliveries)
+        lost: list[int] = []
+        parts: list[tuple[int, list[tuple[int, int]]]] = []
+        now = self._now()
+        with self._lock:
+            self._check_writable()
+            draft = self._look(now)
+            standing = self._standing
+            for lease_id, ids in _by_lease(deliveries).items():
+                lease = standing.leases.by_id.get(lease_id)
+                if lease is None or not ids <= lease.left:
+                    held = set() if lease is None else lease.left
+                    lost += sorted(ids - held)
+                    ids &= held
+                if ids:
+                    parts.append((lease_id, spans_of(sorted(ids))))
+            if parts:
+                draft = self._decide([Acked(now, parts)])
+        if deliveries:
+            self.holds.observe(max(0, now - deliveries[0].lease) / NS)
+        self._commit(draft)
+        self._raise_lost(lost)
+
+    def ack_one(self, delivery: Delivery) -> bool:
+        """Ack one delivery; False when its lease is no longer ours. The short way for `Delivery.ack`."""
+        sequence, lease_id = delivery[0], delivery[7]
+        now = self._now()
+        with self._lock:
+            self._check_writable()
+            if now >= self._standing.leases.next_check or self._journal.broken or self._closed is not None:
+                self._commit_later(self._look(now))
+            standing = self._standing
+            lease = standing.leases.by_id.get(lease_id)
+            if lease is None or sequence not in lease.left:
+                return False
+            draft = self._record(encode_ack_of_one(now, lease_id, sequence))
+            left = lease.left
+            left.remove(sequence)
+            standing.leases.count -= 1
+            if not left:
+                del standing.leases.by_id[lease_id]
+            standing.failures.forget(sequence, sequence + 1)
+            standing.totals.acked += 1
+        self.holds.observe(max(0, now - lease_id) / NS)
+        if draft is not None:
+            self._journal.commit(draft)
+        return True
+
+    def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
+        """They failed: they come back after `delay` (the queue's backoff if None), or become dead letters.
+
+        Raises `LeaseLost` for those whose lease is no longer ours; the others are given back.
+        """
+        self._raise_lost(self.try_nack(list(deliveries), reason, delay))
+
+    def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
+        """Hold them, and all that was leased with them, for so long from now on; may shorten."""
+        self._raise_lost(self.try_extend(list(deliveries), duration))
+
+    def release(self, deliveries: Iterable[Delivery]) -> None:
+        """Give them back untried: they are ready at once, and the delivery does not count."""
+        self._raise_lost(self.try_release(list(deliveries)))
+
+    def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
+        """As `nack`; the ids of those that were lost."""
+        if not isinstance(reason, str):
+            raise InvalidArgument(f"a reason must be a str, not {type(reason).__name__}")
+        return self._give_back("nacked", deliveries, reason, None if delay is None else duration_ns(delay, "delay"))
+
+    def try_release(self, deliveries: list[Delivery]) -> list[int]:
+        """As `release`; the ids of those that were lost."""
+        return self._give_back("released", deliveries, "", 0)
+
+    def _give_back(self, cause: str, deliveries: list[Delivery], reason: str, delay_ns: int | None) -> list[int]:
+        lost: list[int] = []
+        events: list[Event] = []
+        with self._lock:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            for lease_id, ids in _by_lease(deliveries).items():
+                lease = self._standing.leases.by_id.get(lease_id)
+                held = ids & lease.left if lease is not None else set()
+                lost += sorted(ids - held)
+                if lease is not None and held:
+                    events += self._returns(now, cause, reason, lease_id, lease.spans(held), delay_ns)
+            if events:
+                draft = self._decide(events)
+        self._commit(draft)
+        if self._standing.moving:
+            self.carry()
+        if self._waiters.line:
+            self._waiters.wake()
+        return lost
+
+    def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
+        """As `extend`; the ids of those that were lost."""
+        lease_ns = self._lease_ns if duration is None else duration_ns(duration, "duration")
+        lost: list[int] = []
+        with self._lock:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            events: list[Event] = []
+            for lease_id, ids in _by_lease(deliveries).items():
+                lease = self._standing.leases.by_id.get(lease_id)
+                if lease is None:
+                    lost += sorted(ids)
+                    continue
+                lost += sorted(ids - lease.left)
+                if ids & lease.left:
+                    events.append(Extended(now, lease_id, now + lease_ns))
+            if events:
+                draft = self._decide(events)
+                if now + lease_ns < self._tick_at:
+                    self._tick_at = now + lease_ns
+                    self._wake_ticker()
+        self._commit(draft)
+        if self._waiters.line:
+            self._waiters.wake()
+        return lost
+
+    def _holds(self, delivery: Delivery) -> bool:
+        with self._lock:
+            lease = self._standing.leases.by_id.get(delivery.lease)
+            return lease is not None and delivery.id in lease.left and lease.expires > self._now()
+
+    # Looking, and moving the queue itself.
+
+    def peek(self, count: int = 10) -> list[Waiting]:
+        """The next messages as they would be delivered, without taking them."""
+        found: list[Waiting] = []
+        with self._lock:
+            now = self._now()
+            self._commit_later(self._look(now))
+            for priority, start, stop in self._standing.ready.pick(count, self._starved(now)):
+                for sequence in range(start, stop):
+                    page = self._bodies.page(sequence)
+                    if page is None or self._expiry(page, sequence - page.first) <= now:
+                        continue
+                    index = sequence - page.first
+                    failure = self._standing.failures.get(sequence)
+                    found.append(
+                        Waiting(
+                            sequence,
+                            page.payloads[index],
+                            page.keys[index] if page.keys else None,
+                            page.headers[index] if page.headers else NO_HEADERS,
+                            failure.attempts if failure else 0,
+                            page.times[index],
+                            priority,
+                        )
+                    )
+        return found
+
+    def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
+        """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
+        target = self._dead_letter_queue()
+        if target is None:
+            return []
+        found: list[DeadLetter] = []
+        with target._lock:
+            target._commit_later(target._look(target._now()))
+            for _, sequence in sorted(target._waiting_sequences(), key=lambda pair: pair[1]):
+                page = target._bodies.page(sequence)
+                if page is None:
+                    continue
+                index = sequence - page.first
+                letter = dead_letter_of(
+                    sequence,
+                    page.payloads[index],
+                    page.keys[index] if page.keys else None,
+                    page.headers[index] if page.headers else NO_HEADERS,
+                    page.times[index],
+                )
+                if letter.queue in (self.name, ""):
+                    found.append(letter)
+                    if count is not None and len(found) >= count:
+                        break
+        return found
+
+    def redrive(self, ids: Iterable[int] | None = None) -> int:
+        """Move dead letters (all, or those with these ids) back into this queue, and return how many.
+
+        Each gets a new id, its attempts start again, and a header counts how often this was done.
+        """
+        self._check_writable()
+        target = self._dead_letter_queue()
+        return 0 if target is None else target.send_back(None if ids is None else set(ids), self.name)
+
+    def purge(self) -> int:
+        """Drop every message that is not leased, delayed ones too; how many."""
+        self._check_writable()
+        with self._lock:
+            now = self._now()
+            self._look(now)
+            count = self._standing.ready.count + self._standing.delayed.count
+            draft = self._decide([Purged(now, self._standing.scanned)])
+        self._commit(draft)
+        return count
+
+    def seek(self, sequence: int) -> None:
+        """Stand at this sequence of the log: what is before it is done, what is from it on is delivered (again).
+
+        Leases are void and attempts start again. From 0 this replays all that the log has kept.
+        """
+        self._check_writable()
+        with self._lock:
+            now = self._now()
+            self._look(now)
+            start, end = self.log.start, self.log.visible_end
+            if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
+                raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {end}")
+            position = max(sequence, start)
+            if self._floor_kept > position:
+                self._keep_floor(position)  # before retention could take what will be wanted again
+            draft = self._decide([Sought(now, position)])
+            self._catch_up(now)
+        self._commit(draft)
+        self._waiters.wake()
+
+    def seek_time(self, when: Instant) -> None:
+        """Stand at the first message that was not put before `when`."""
+        self.seek(self.log.sequence_at(when))
+
+    def sync(self) -> None:
+        """Return when all that was put, and all that was decided, is on disk, whatever the flush mode."""
+        self._check_writable()
+        self.log.sync()
+        with self._lock:
+            self._journal.flush()
+        self._journal.log.sync()
+
+    def stats(self) -> QueueStats:
+        """Counts, ages and rates."""
+        dead = self._dead_letter_queue()
+        dead_count = dead.waiting() if dead is not None else 0
+        with self._lock:
+            now = self._now()
+            self._commit_later(self._look(now))
+            standing = self._standing
+            totals = standing.totals
+            firsts = [level.first for level in standing.ready.levels if level]
+            page = self._bodies.page(min(firsts)) if firsts else None
+            oldest = max(0, now - page.times[min(firsts) - page.first]) / NS if page is not None else None
+            return QueueStats(
+                name=self.name,
+                log=self.log.name,
+                ready=standing.ready.count,
+                delayed=standing.delayed.count,
+                leased=standing.leases.count,
+                moving=len(standing.moving),
+                dead=dead_count,
+                leases=len(standing.leases.by_id),
+                oldest_age=oldest,
+                next_due=standing.delayed.next_due,
+                put_rate=self._put_rate.per_second(),
+                lease_rate=self._lease_rate.per_second(),
+                ack_rate=self._ack_rate.per_second(),
+                total_leased=totals.leased,
+                total_acked=totals.acked,
+                total_nacked=totals.nacked,
+                total_expired=totals.expired,
+                total_dead=totals.dead,
+                total_redriven=totals.redriven,
+                total_dropped=totals.dropped,
+                duplicates=self.duplicates,
+                dedup_window=standing.dedup.window_at(now) / NS,
+                dedup_ids=standing.dedup.count,
+                dedup_shortened=standing.dedup.shortened_to is not None,
+                wait_p50=self.waits.quantile(0.5),
+                wait_p99=self.waits.quantile(0.99),
+                hold_p50=self.holds.quantile(0.5),
+                hold_p99=self.holds.quantile(0.99),
+                orphans=self._checkpoint.orphans,
+                lag=max(0, self.log.end - standing.floor()),
+            )
+
+    def waiting(self) -> int:
+        """How many messages are ready or delayed."""
+        with self._lock:
+            self._commit_later(self._look(self._now()))
+            return self._standing.ready.count + self._standing.delayed.count
+
+    def _dead_letter_queue(self) -> "Queue | None":
+        name = self.settings.dead_letter
+        return self._find_queue(name) if name is not None else None
+
+    def _commit_later(self, draft: Draft | None) -> None:
+        """What a look has swept up need not be durable for the caller: the next commit, or the tick, takes it along."""
+
+    def _check_writable(self) -> None:
+        if self._closed is not None:
+            raise Closed(*self._closed.args)
+        if self.read_only:
+            raise ReadOnly(f"the queue {self.name!r} was opened read-only: open the store without read_only=True")
+
+    def _raise_lost(self, lost: list[int]) -> None:
+        if lost:
+            raise LeaseLost(
+                f"the lease of {len(lost)} messages of {self.name!r} (the first is {lost[0]}) is no longer ours, and "
+                "other consumers may have them: lease for longer, or extend in time",
+                lost,
+            )
+
+
+class _Reading:
+    """A number that is kept elsewhere, for a `Rate`."""
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self._read = read
+
+    @property
+    def value(self) -> int:
+        return self._read()
+
+
+def _by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for delivery in deliveries:
+        found.setdefault(delivery.lease, set()).add(delivery.id)
+    return found

@@ -1,0 +1,83 @@
+"""Which message is next? The oldest of the highest priority, unless one has waited too long."""
+
+from collections.abc import Callable
+
+from holdfast.queue.ranges import Ranges
+
+__all__ = ["PRIORITIES", "Ready"]
+
+PRIORITIES = 10
+Pick = tuple[int, int, int]
+"""Priority, first sequence, the one after the last."""
+
+
+class Ready:
+    """What may be delivered now, by priority. With one priority in use, which is common, nothing else is looked at."""
+
+    def __init__(self, load: Callable[[int, int], bytes] | None = None) -> None:
+        def loader(priority: int) -> Callable[[int], bytes] | None:
+            return None if load is None else lambda low: load(priority, low)
+
+        self.levels = [Ranges(loader(priority)) for priority in range(PRIORITIES)]
+        self.plain = self.levels[0]
+
+    @property
+    def count(self) -> int:
+        """How many messages are ready."""
+        return sum(level.count for level in self.levels)
+
+    def __bool__(self) -> bool:
+        return any(level.count for level in self.levels)
+
+    def add(self, priority: int, start: int, stop: int) -> None:
+        """These may be delivered."""
+        self.levels[priority].add(start, stop)
+
+    def remove(self, priority: int, start: int, stop: int) -> int:
+        """These are no longer ready; how many were."""
+        return self.levels[priority].remove(start, stop)
+
+    def remove_anywhere(self, start: int, stop: int) -> int:
+        """The same, where the priority is not known."""
+        return sum(level.remove(start, stop) for level in self.levels)
+
+    def pick(self, limit: int, starved: Callable[[int], bool] | None) -> list[Pick]:
+        """The next `limit` messages in the order in which they are due; they stay ready.
+
+        `starved` tells of a sequence whether its message has waited too long: such come first, oldest first, whatever
+        their priority. None where nothing starves.
+        """
+        used = [priority for priority in range(PRIORITIES - 1, -1, -1) if self.levels[priority].count]
+        if len(used) <= 1 or starved is None:
+            picks: list[Pick] = []
+            for priority in used:
+                if limit <= 0:
+                    break
+                for start, stop in self.levels[priority].front(limit):
+                    picks.append((priority, start, stop))
+                    limit -= stop - start
+            return picks
+        return self._pick_fairly(used, limit, starved)
+
+    def _pick_fairly(self, used: list[int], limit: int, starved: Callable[[int], bool]) -> list[Pick]:
+        fronts = {
+            priority: [sequence for span in self.levels[priority].front(limit) for sequence in range(*span)][::-1]
+            for priority in used
+        }
+        order: list[tuple[int, int]] = []
+        while limit and fronts:
+            # The oldest of all, if it has waited too long; else the highest priority's oldest.
+            priority = min(fronts, key=lambda level: fronts[level][-1])
+            if not starved(fronts[priority][-1]):
+                priority = max(fronts)
+            order.append((priority, fronts[priority].pop()))
+            limit -= 1
+            if not fronts[priority]:
+                del fronts[priority]
+        picks: list[Pick] = []
+        for priority, sequence in order:
+            if picks and picks[-1][0] == priority and picks[-1][2] == sequence:
+                picks[-1] = (priority, picks[-1][1], sequence + 1)
+            else:
+                picks.append((priority, sequence, sequence + 1))
+        return picks

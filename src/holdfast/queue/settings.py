@@ -1,0 +1,151 @@
+"""What may be chosen when a queue is opened? Checked here once, with its defaults; what was chosen is kept on disk."""
+
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
+from typing import Any
+
+from holdfast.base.clock import NS, Duration, duration_ns
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.names import check_name
+
+__all__ = ["OVERFLOWS", "Backoff", "QueueSettings", "asdict_shallow", "from_json", "positive_ns", "to_json"]
+
+OVERFLOWS = ("drop-head", "reject", "dead-letter")
+_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a message that failed waits before it is delivered again: `base * factor ** (attempt - 1)`, capped."""
+
+    base: Duration = 1
+    cap: Duration = 300
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        base, cap = duration_ns(self.base, "Backoff(base=...)"), duration_ns(self.cap, "Backoff(cap=...)")
+        if cap < base:
+            raise InvalidArgument(f"Backoff(cap={self.cap!r}) must not be less than its base {self.base!r}")
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 1 <= self.factor <= 100:
+            raise InvalidArgument(f"Backoff(factor=...) must be from 1 to 100, not {self.factor!r}")
+
+    def delay_ns(self, attempt: int) -> int:
+        """The wait after this failed attempt, the first being 1."""
+        base, cap = duration_ns(self.base, "base"), duration_ns(self.cap, "cap")
+        # Beyond 64 doublings every cap is reached; a float would overflow long before the count of attempts does.
+        return min(cap, round(base * self.factor ** min(attempt - 1, 64)))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """How a queue behaves. Durations are seconds or timedeltas, as everywhere."""
+
+    log: str
+    """The log it is a view of."""
+    lease: Duration = 30
+    """How long a delivery is held for its consumer."""
+    max_attempts: int | None = 3
+    """Deliveries before a message counts as dead; None: as often as it takes."""
+    backoff: Backoff = field(default_factory=Backoff)
+    dead_letter: str | None = None
+    """The queue for dead letters; None: a message that failed too often is dropped."""
+    dedup_window: Duration = 300
+    dedup_limit: int = 1_000_000
+    """Ids that are kept at most; where more are needed the window becomes shorter, and `stats` says so."""
+    starvation: Duration | None = 30
+    """A message that has waited so long goes before higher priorities; None: never."""
+    ttl: Duration | None = None
+    """How long a message may wait to be delivered, unless it says otherwise itself; None: for ever."""
+    expired: str = "drop"
+    """What becomes of a message whose time to live is over: `drop` or `dead-letter`."""
+    max_length: int | None = None
+    """How many messages may wait (ready or delayed); None: any number."""
+    overflow: str = "drop-head"
+    """When the queue is full: `drop-head` drops the oldest, `dead-letter` moves it there, `reject` refuses the put."""
+    history: Duration = 7 * _DAY
+    """How long the journal, and messages that are done, are kept for analysis and replay."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        check_name(self.log, "log name")
+        for name in ("lease", "dedup_window", "starvation", "ttl", "history"):
+            value = getattr(self, name)
+            if value is not None and duration_ns(value, name) == 0 and name in ("lease", "ttl"):
+                raise InvalidArgument(f"{name} must be more than zero")
+        for name in ("max_attempts", "max_length", "dedup_limit"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InvalidArgument(f"{name} must be a whole number from 1 up, not {value!r}")
+        if not isinstance(self.backoff, Backoff):
+            raise InvalidArgument(f"backoff must be a Backoff, not {self.backoff!r}")
+        if self.dead_letter is not None:
+            check_name(self.dead_letter, "dead letter queue name")
+        if self.overflow not in OVERFLOWS:
+            raise InvalidArgument(f"overflow must be one of {', '.join(OVERFLOWS)}, not {self.overflow!r}")
+        if self.expired not in ("drop", "dead-letter"):
+            raise InvalidArgument(f"expired must be drop or dead-letter, not {self.expired!r}")
+        if self.dead_letter is None and "dead-letter" in (self.overflow, self.expired):
+            raise InvalidArgument("to dead-letter messages the queue needs dead_letter, the name of a queue")
+
+    @classmethod
+    def of(cls, name: str, given: dict[str, Any]) -> "QueueSettings":
+        """From what a user gave, with defaults that depend on the queue's name."""
+        known = {one.name for one in fields(cls)}
+        if unknown := given.keys() - known:
+            raise InvalidArgument(f"a queue has no setting {min(unknown)!r}; there are: {', '.join(sorted(known))}")
+        # Dead letters of dead letters would hide where things are: what fails there stays there.
+        is_end = name.endswith(".dead")
+        defaults: dict[str, Any] = {"log": name, "dead_letter": None if is_end else f"{name}.dead"}
+        if is_end and given.get("dead_letter") is None:
+            defaults["max_attempts"] = None
+        settings = cls(**{**defaults, **given})
+        if settings.dead_letter == name:
+            raise InvalidArgument(f"the queue {name!r} cannot be its own dead letter queue")
+        return settings
+
+    def nanoseconds(self, name: str) -> int | None:
+        """A duration among the settings."""
+        value = getattr(self, name)
+        return None if value is None else duration_ns(value, name)
+
+
+def asdict_shallow(settings: QueueSettings) -> dict[str, Any]:
+    """The settings by name, as a user would give them."""
+    return {one.name: getattr(settings, one.name) for one in fields(settings)}
+
+
+def to_json(given: dict[str, Any]) -> str:
+    """What a user gave, as it is kept on disk."""
+    plain = {
+        name: asdict(value)
+        if isinstance(value, Backoff)
+        else value.total_seconds()
+        if isinstance(value, timedelta)
+        else value
+        for name, value in given.items()
+    }
+    if isinstance(given.get("backoff"), Backoff):
+        backoff: Backoff = given["backoff"]
+        plain["backoff"] = {
+            "base": duration_ns(backoff.base, "base") / NS,
+            "cap": duration_ns(backoff.cap, "cap") / NS,
+            "factor": backoff.factor,
+        }
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def from_json(kept: dict[str, Any]) -> dict[str, Any]:
+    """What was kept on disk, as a user would give it."""
+    if isinstance(kept.get("backoff"), dict):
+        kept = {**kept, "backoff": replace(Backoff(), **kept["backoff"])}
+    return kept
+
+
+def positive_ns(value: Duration, what: str) -> int:
+    """A duration in nanoseconds that must not be zero."""
+    nanoseconds = duration_ns(value, what)
+    if nanoseconds == 0:
+        raise InvalidArgument(f"{what} must be more than zero")
+    return nanoseconds

@@ -1,0 +1,326 @@
+"""Where does each message stand? Ready, delayed, leased or moving; whatever is nowhere is done."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from holdfast.log.piece import Piece
+from holdfast.queue.dedup import Dedup
+from holdfast.queue.delayed import Delayed
+from holdfast.queue.events import (
+    Acked,
+    Cut,
+    Event,
+    Extended,
+    Leased,
+    LeasedSpan,
+    Moving,
+    Purged,
+    Returned,
+    Settled,
+    Snapshot,
+    Sought,
+)
+from holdfast.queue.failures import Failure, Failures
+from holdfast.queue.lease import Lease, Leases
+from holdfast.queue.ready import Ready
+from holdfast.state import State
+
+__all__ = ["Move", "Standing", "Totals"]
+
+
+class Move(NamedTuple):
+    """A message on its way to another queue."""
+
+    time: int
+    """When it left; with its sequence, this is how the target knows whether it has come."""
+    target: str
+    cause: str
+    reason: str
+    priority: int
+    failure: Failure | None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What has happened since the queue was made."""
+
+    leased: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    """Deliveries that came back because their lease ran out."""
+    dead: int = 0
+    redriven: int = 0
+    dropped: int = 0
+    """Messages that went without an ack: for their time to live, for the length, for damage, or purged."""
+
+
+class Standing:
+    """The state of one queue, changed by what comes into its log (`enter`) and by events (`apply`) alone.
+
+    Both are idempotent where a crash may make them run again, and an event counts even if those before it were lost:
+    the journal is the truth. The queue's calls change the state along quicker paths to the same end; a test compares.
+    Invariant: a sequence below `scanned` is in at most one of ready, delayed, leases and moving.
+    """
+
+    def __init__(self, state: State, prefix: bytes, *, dedup_window: int, dedup_limit: int) -> None:
+        self.scanned = 0
+        """Every message below was taken in."""
+        self.expiring = False
+        """Whether a message with a time to live of its own was ever met."""
+        self.last_lease = 0
+        self.ready = Ready(lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"")
+        self.delayed = Delayed(state, prefix)
+        self.leases = Leases()
+        self.failures = Failures(state, prefix)
+        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit)
+        self.moving: dict[int, Move] = {}
+        self.totals = Totals()
+
+    def enter(self, piece: Piece, now: int) -> None:
+        """Take in messages that came into the log. Those that were hit and cannot be read are left out."""
+        first, end = piece.first, piece.end
+        dues, priorities, lost = piece.numbers("due"), piece.numbers("priority"), piece.lost()
+        if dues is None and priorities is None and not lost:
+            self.ready.plain.add(first, end)
+        else:
+            count = end - first
+            unreadable = set(lost)
+            for sequence, due, priority in zip(
+                range(first, end), dues or [0] * count, priorities or [0] * count, strict=True
+            ):
+                if sequence in unreadable:
+                    continue
+                level = min(priority, 9)
+                if due > now:
+                    self.delayed.add(due, sequence, level)
+                else:
+                    self.ready.add(level, sequence, sequence + 1)
+        if end > self.dedup.scanned:
+            if ids := piece.strings("dedup"):
+                for sequence, key, time in zip(range(first, end), ids, piece.times(), strict=True):
+                    if key is not None and sequence >= self.dedup.scanned:
+                        self.dedup.note(key, sequence, time, now)
+            self.dedup.scanned = end
+        if not self.expiring and piece.numbers("expiry"):
+            self.expiring = True
+        self.scanned = end
+
+    def fire(self, now: int) -> bool:
+        """Let the delayed messages that are due be delivered; whether there were any."""
+        fired = self.delayed.fire(now)
+        for _, sequence, priority in fired:
+            self.ready.add(priority, sequence, sequence + 1)
+        return bool(fired)
+
+    def apply(self, event: Event) -> None:
+        """Let an event of the journal take effect."""
+        match event:
+            case Leased(_, lease_id, expires, spans):
+                self.fire(event.time)
+                lease = Lease(expires, set())
+                for span in spans:
+                    self._take(span)
+                    self.enlist(lease, span)
+                self.totals.leased += len(lease.left)
+                self.leases.add(lease_id, lease)
+                self.last_lease = max(self.last_lease, lease_id)
+            case Acked(_, parts):
+                for lease_id, done in parts:
+                    for start, stop in done:
+                        self._leave(lease_id, start, stop)
+                        self.failures.forget(start, stop)
+                        self.totals.acked += stop - start
+            case Extended(_, lease_id, expires):
+                self.leases.extend(lease_id, expires)
+            case Returned(time, cause, reason, lease_id, due, spans):
+                for span in spans:
+                    self.give_back(time, cause, reason, lease_id, due, span)
+            case Moving(time, cause, reason, target, lease_id, spans):
+                for span in spans:
+                    if lease_id:
+                        self._leave(lease_id, span.start, span.stop)
+                    self.start_move(time, cause, reason, target, span)
+            case Settled(_, cause, done):
+                for start, stop in done:
+                    self.settle(cause, start, stop)
+            case Purged(_, end):
+                self.totals.dropped += self.ready.count + self.delayed.count
+                self._clear_waiting()
+                self._forget_but_leased(end)
+                self.scanned = max(self.scanned, end)
+            case Sought(_, position):
+                self._clear_waiting()
+                self.leases.clear()
+                self.failures.forget(0, self.scanned)
+                self.moving.clear()
+                self.scanned = position
+            case Cut(_, end):
+                self._forget_from(end)
+            case Snapshot():
+                pass
+
+    def enlist(self, lease: Lease, span: LeasedSpan) -> None:
+        """Put messages into a lease that begins."""
+        sequences = range(span.start, span.stop)
+        lease.left.update(sequences)
+        if span.attempt != 1:
+            lease.attempts = {**(lease.attempts or {}), **dict.fromkeys(sequences, span.attempt)}
+        if span.priority:
+            lease.priorities = {**(lease.priorities or {}), **dict.fromkeys(sequences, span.priority)}
+
+    def give_back(self, time: int, cause: str, reason: str, lease_id: int, due: int, span: LeasedSpan) -> None:
+        """Messages of a lease come back, with one more failure unless they were only released."""
+        start, stop, priority, attempt = span
+        self._leave(lease_id, start, stop)
+        self._take(span)  # where the lease was lost, it may still stand somewhere else
+        if cause == "nacked":
+            self.totals.nacked += stop - start
+        elif cause == "expired":
+            self.totals.expired += stop - start
+        if cause != "released":
+            for sequence in range(start, stop):
+                known = self.failures.get(sequence)
+                self.failures.set(sequence, Failure(attempt, known.first if known else time, time, reason))
+        if due > time:
+            for sequence in range(start, stop):
+                self.delayed.add(due, sequence, priority)
+        else:
+            self.ready.add(priority, start, stop)
+
+    def start_move(self, time: int, cause: str, reason: str, target: str, span: LeasedSpan) -> None:
+        """Messages leave for another queue."""
+        start, stop, priority, attempt = span
+        self._take(span)
+        for sequence in range(start, stop):
+            known = self.failures.get(sequence)
+            failure = Failure(attempt, known.first if known else time, time, reason) if cause == "attempts" else known
+            self.moving[sequence] = Move(time, target, cause, reason, priority, failure)
+        self.failures.forget(start, stop)
+
+    def settle(self, cause: str, start: int, stop: int) -> None:
+        """Messages are gone without an ack."""
+        if cause == "moved":
+            for sequence in range(start, stop):
+                move = self.moving.pop(sequence, None)
+                if move is None:  # its leaving was lost, and it may still stand somewhere
+                    self._leave(0, sequence, sequence + 1)
+                if move is not None and move.cause == "redriven":
+                    self.totals.redriven += 1
+                else:
+                    self.totals.dead += 1
+            return
+        if cause == "attempts":
+            self._leave(0, start, stop)
+        elif self.ready.remove_anywhere(start, stop) < stop - start and self.delayed.count:
+            self.delayed.drop(start, stop)
+        self.failures.forget(start, stop)
+        self.totals.dropped += stop - start
+
+    def floor(self) -> int:
+        """Every message below this sequence is done; to within what `Delayed` knows."""
+        candidates = [self.scanned, *(level.first for level in self.ready.levels if level)]
+        candidates += [min(lease.left) for lease in self.leases.by_id.values()]
+        if (delayed := self.delayed.floor()) is not None:
+            candidates.append(delayed)
+        if self.moving:
+            candidates.append(min(self.moving))
+        return min(candidates)
+
+    @property
+    def unsaved(self) -> int:
+        """Roughly how many values a checkpoint would write."""
+        return self.delayed.unsaved + self.failures.unsaved
+
+    def describe(self) -> dict[str, object]:
+        """Everything, in a form that can be compared: for tests and invariants."""
+        return {
+            "scanned": self.scanned,
+            "ready": {p: _joined(level) for p, level in enumerate(self.ready.levels) if level},
+            "delayed": sorted((sequence, due, priority) for due, sequence, priority in self.delayed),
+            "leases": {
+                lease_id: (lease.expires, lease.spans(lease.left)) for lease_id, lease in self.leases.by_id.items()
+            },
+            "failures": list(self.failures),
+            "moving": sorted(self.moving.items()),
+            "totals": asdict(self.totals),
+        }
+
+    def check(self) -> None:
+        """Assert the invariant: every message is in one place, and the counts are right. Reads everything."""
+        seen: set[int] = set()
+        places: list[Iterator[int]] = [
+            (s for level in self.ready.levels for span in level for s in range(*span)),
+            (sequence for _, sequence, _ in self.delayed),
+            (s for lease in self.leases.by_id.values() for s in lease.left),
+            iter(self.moving),
+        ]
+        for place in places:
+            for sequence in place:
+                assert sequence not in seen, f"message {sequence} is in two places"
+                assert sequence < self.scanned, f"message {sequence} is beyond what was taken in"
+                seen.add(sequence)
+        for level in self.ready.levels:
+            assert level.count == sum(stop - start for start, stop in level)
+        assert self.delayed.count == len(list(self.delayed))
+        assert self.leases.count == sum(len(lease.left) for lease in self.leases.by_id.values())
+
+    def _take(self, span: LeasedSpan) -> None:
+        """Wherever these messages wait, they wait no longer."""
+        removed = self.ready.remove(span.priority, span.start, span.stop)
+        if removed < span.stop - span.start:
+            # Only where something was lost: a message of another priority than the log says, or one still delayed.
+            self.ready.remove_anywhere(span.start, span.stop)
+            if self.delayed.count:
+                self.delayed.drop(span.start, span.stop)
+
+    def _leave(self, lease_id: int, start: int, stop: int) -> None:
+        """These messages leave their lease; where the journal lost its begin, they leave wherever they are."""
+        if self.leases.discard(lease_id, range(start, stop)) < stop - start:
+            for other in [
+                other for other, lease in self.leases.by_id.items() if not lease.left.isdisjoint(range(start, stop))
+            ]:
+                self.leases.discard(other, range(start, stop))
+            self.ready.remove_anywhere(start, stop)
+            if self.delayed.count:
+                self.delayed.drop(start, stop)
+
+    def _clear_waiting(self) -> None:
+        for level in self.ready.levels:
+            level.clear()
+        self.delayed.clear()
+
+    def _forget_but_leased(self, end: int) -> None:
+        leased = {sequence for lease in self.leases.by_id.values() for sequence in lease.left}
+        for sequence, _ in list(self.failures):
+            if sequence < end and sequence not in leased:
+                self.failures.forget(sequence, sequence + 1)
+
+    def _forget_from(self, end: int) -> None:
+        for level in self.ready.levels:
+            if level and level.last >= end:
+                level.remove(end, level.last + 1)
+        self.delayed.drop(end, 1 << 63)
+        for lease_id, lease in list(self.leases.by_id.items()):
+            self.leases.discard(lease_id, [sequence for sequence in lease.left if sequence >= end])
+        self.failures.forget_from(end)
+        self.moving = {sequence: move for sequence, move in self.moving.items() if sequence < end}
+        self.dedup.forget_from(end)
+        self.scanned = min(self.scanned, end)
+
+
+def available_key(prefix: bytes, priority: int, low: int) -> bytes:
+    """Where a chunk of the ready index is kept."""
+    return prefix + bytes((priority,)) + low.to_bytes(8, "big")
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges with those that touch across chunks made one."""
+    found: list[tuple[int, int]] = []
+    for start, stop in spans:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], stop)
+        else:
+            found.append((start, stop))
+    return found

@@ -1,0 +1,93 @@
+"""Who waits for messages, and who gets how many? Waiters in the order of their coming, served in turns."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast.base.clock import Clock
+from holdfast.log.draft import Draft
+
+if TYPE_CHECKING:
+    from holdfast.queue.delivery import Delivery
+
+__all__ = ["Waiter", "Waiters", "shares"]
+
+
+class Waiter:
+    """One call that waits for up to `demand` messages."""
+
+    __slots__ = ("condition", "demand", "draft", "lease_ns", "result")
+
+    def __init__(self, demand: int, lease_ns: int, guard: threading.Lock) -> None:
+        self.demand = demand
+        self.lease_ns = lease_ns
+        self.condition = threading.Condition(guard)
+        self.result: list[Delivery] | None = None
+        """Set, with the queue's lock held, by whoever deals; never before there is something for it."""
+        self.draft: Draft | None = None
+
+
+class Waiters:
+    """The waiting calls. Its lock is the last one taken: it is held for no more than a look, never across a call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.line: list[Waiter] = []
+        """In the order of their coming; changed with both this lock and the queue's held."""
+        self.signals = 0
+        self._clock = clock
+        self._guard = threading.Lock()
+
+    def wake(self) -> None:
+        """Something may have changed: the first in line looks, and deals to all."""
+        with self._guard:
+            self.signals += 1
+            if self.line:
+                self.line[0].condition.notify()
+
+    def join(self, demand: int, lease_ns: int) -> Waiter:
+        """Get in line."""
+        waiter = Waiter(demand, lease_ns, self._guard)
+        with self._guard:
+            self.line.append(waiter)
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Get out of line; the next one looks whether something was meant for it."""
+        with self._guard:
+            if waiter in self.line:
+                self.line.remove(waiter)
+            if self.line:
+                self.line[0].condition.notify()
+
+    def serve(self, waiter: Waiter) -> None:
+        """This one has got its messages."""
+        with self._guard:
+            self.line.remove(waiter)
+            waiter.condition.notify()
+
+    def wait(self, waiter: Waiter, seen: int, seconds: float) -> None:
+        """Sleep until there is a sign newer than `seen`, or the time is up."""
+        with self._guard:
+            if self.signals == seen and waiter.result is None:
+                self._clock.wait(waiter.condition, seconds)
+
+    def disown(self) -> None:
+        """In a forked child nobody waits."""
+        self._guard = threading.Lock()
+        self.line = []
+
+
+def shares(demands: list[int], available: int) -> list[int]:
+    """How many each gets when they are dealt one at a time in turns: 5, 3 and 1 over 6 get 3, 2 and 1."""
+    given = [0] * len(demands)
+    wanting = [index for index, demand in enumerate(demands) if demand]
+    while available and wanting:
+        # As many whole rounds at once as the smallest demand, or what is there, allows.
+        rounds = max(1, min(available // len(wanting), *(demands[index] - given[index] for index in wanting)))
+        for index in wanting:
+            if not available:
+                break
+            part = min(rounds, available)
+            given[index] += part
+            available -= part
+        wanting = [index for index in wanting if given[index] < demands[index]]
+    return given

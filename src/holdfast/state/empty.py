@@ -1,0 +1,49 @@
+"""What does a reader see where there is no state to read? One that is empty and stays so."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.base.errors import Closed, ReadOnly
+from holdfast.state.families import check_family
+from holdfast.state.state import Layer, Reads, Transaction, check_reads
+
+__all__ = ["EmptyState"]
+
+
+class EmptyState:
+    """A state without anything in it, read-only; `path` is where one might have been."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._closed = False
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """As `State.get`: None."""
+        self._check_open()
+        check_family(family)
+        return None
+
+    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """As `State.scan`: nothing."""
+        self._check_open()
+        check_family(family)
+        return iter(())
+
+    def transaction(self) -> Transaction:
+        """As `State.transaction`; it can change nothing."""
+        self._check_open()
+        return Transaction(self.get, self._apply)
+
+    def close(self) -> None:
+        """As `State.close`."""
+        self._closed = True
+
+    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+        self._check_open()
+        check_reads(reads, self.get)
+        if layers:
+            raise ReadOnly(f"the state in {str(self._path)!r} is open read-only: open the store to write")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the state in {str(self._path)!r} is closed: open it again")

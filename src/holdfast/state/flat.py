@@ -1,0 +1,215 @@
+"""How is state kept on a simulated disk? In memory, sorted, and in one file that each commit replaces whole.
+
+RocksDB writes to the operating system's files alone; this one goes through `holdfast.base.files`, where a test can
+stop the machine at any operation. It suits small states: a commit costs as much as all there is.
+
+The file, little-endian: a header of `magic 4s, version u16, 2 zero bytes, length of the body u64, CRC-32C u32, 4 zero
+bytes` (the CRC is over the header with zeros in its place, and the body), then for each family
+`length of the name u16, name, count u32`, and for each of its records `length of the key u32, length of the value u32,
+key, value`, ascending by key.
+"""
+
+import struct
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.base.checksum import crc32c
+from holdfast.base.errors import (
+    Closed,
+    Corrupt,
+    DiskFull,
+    InvalidArgument,
+    NewerFormat,
+    ReadOnly,
+    StorageError,
+    WriterStopped,
+)
+from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.state.families import check_family
+from holdfast.state.state import Layer, Reads, Transaction, check_reads
+
+__all__ = ["FlatState"]
+
+MAGIC = b"HFST"
+VERSION = 1
+_HEADER = struct.Struct("<4sH2xQI4x")
+_NAME = struct.Struct("<H")
+_COUNT = struct.Struct("<I")
+_LENGTHS = struct.Struct("<II")
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Never changed once made: a scan keeps the one it began with."""
+
+    keys: list[bytes]
+    values: dict[bytes, bytes]
+
+    @classmethod
+    def of(cls, values: dict[bytes, bytes]) -> "_Family":
+        return cls(sorted(values), values)
+
+
+_NOTHING = _Family([], {})
+_Content = dict[str, _Family]
+
+
+class FlatState:
+    """A `State` in memory and in the one file `path`; where there is no file, it is empty.
+
+    Threads: all methods may be called from any. After a failure other than a full disk it takes no more commits, since
+    what the disk holds is then not known.
+    """
+
+    def __init__(self, files: Files, path: Path, read_only: bool = False) -> None:
+        self.path = path
+        self.read_only = read_only
+        self._files = files
+        self._guard = threading.Lock()
+        self._closed = False
+        self._stopped = ""
+        with errors_as_ours("opening the state", path):
+            if not read_only:
+                files.make_dirs(path.parent)
+            try:
+                raw = read_file(files, path)
+            except FileNotFoundError:
+                raw = None
+        self._content: _Content = {} if raw is None else _decode(raw, path)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """As `State.get`."""
+        return self._family(family).values.get(key)
+
+    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """As `State.scan`."""
+        return self._records(self._family(family), start, stop)
+
+    def transaction(self) -> Transaction:
+        """As `State.transaction`."""
+        self._check_open()
+        return Transaction(self.get, self._apply)
+
+    def close(self) -> None:
+        """As `State.close`."""
+        with self._guard:
+            self._closed = True
+            self._content = {}
+
+    def _records(self, family: _Family, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        first = bisect_left(family.keys, start)
+        last = len(family.keys) if stop is None else bisect_left(family.keys, stop)
+        for position in range(first, last):
+            self._check_open()
+            key = family.keys[position]
+            yield key, family.values[key]
+
+    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+        with self._guard:
+            check_reads(reads, self.get)
+            self._check_open()
+            if not layers:
+                return
+            if self.read_only:
+                raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
+            if self._stopped:
+                raise WriterStopped(f"{self._stopped}. The state takes no more commits: open it again")
+            content = changed(self._content, layers)
+            try:
+                with errors_as_ours("writing the state", self.path):
+                    replace_file(self._files, self.path, _encode(content))
+            except DiskFull:
+                raise
+            except StorageError as error:
+                self._stopped = str(error)
+                raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error
+            self._content = content
+
+    def _family(self, family: str) -> _Family:
+        self._check_open()
+        check_family(family)
+        return self._content.get(family, _NOTHING)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the state in {str(self.path)!r} is closed: open it again")
+
+
+def changed(content: _Content, layers: Sequence[Layer]) -> _Content:
+    """The content after some changes; the families they do not touch are the same ones."""
+    touched: dict[str, dict[bytes, bytes]] = {}
+
+    def values_of(family: str) -> dict[bytes, bytes]:
+        if family not in touched:
+            touched[family] = dict(content.get(family, _NOTHING).values)
+        return touched[family]
+
+    for layer in layers:
+        for family, start, stop in layer.ranges:
+            values = values_of(family)
+            for key in [key for key in values if start <= key < stop]:
+                del values[key]
+        for family, points in layer.points.items():
+            _set_points(values_of(family), points)
+    return content | {family: _Family.of(values) for family, values in touched.items()}
+
+
+def _set_points(values: dict[bytes, bytes], points: Mapping[bytes, bytes | None]) -> None:
+    for key, value in points.items():
+        # As strict as RocksDB, so that what passes here passes there.
+        if not isinstance(key, bytes) or not isinstance(value, bytes | None):
+            raise InvalidArgument("keys and values of a state are bytes: convert them before they are put")
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+
+
+def _encode(content: _Content) -> bytes:
+    parts: list[bytes] = []
+    for name, family in sorted(content.items()):  # also one that only a later version knows
+        parts += [_NAME.pack(len(name)), name.encode(), _COUNT.pack(len(family.keys))]
+        for key in family.keys:
+            value = family.values[key]
+            parts += [_LENGTHS.pack(len(key), len(value)), key, value]
+    body = b"".join(parts)
+    return _header(VERSION, body) + body
+
+
+def _header(version: int, body: bytes) -> bytes:
+    checksum = crc32c(body, crc32c(_HEADER.pack(MAGIC, version, len(body), 0)))
+    return _HEADER.pack(MAGIC, version, len(body), checksum)
+
+
+def _decode(raw: bytes, path: Path) -> _Content:
+    """Read a whole file; the checksum vouches for all that follows it."""
+    if len(raw) < _HEADER.size or not raw.startswith(MAGIC):
+        raise Corrupt(f"{str(path)!r} is no state: it does not begin as one", str(path))
+    _, version, length, _ = _HEADER.unpack_from(raw)
+    body = raw[_HEADER.size :]
+    if length != len(body) or raw[: _HEADER.size] != _header(version, body):
+        raise Corrupt(f"the state in {str(path)!r} is damaged: its checksum does not match", str(path))
+    if version > VERSION:  # asked only now: a damaged version must not pass for a newer one
+        raise NewerFormat(f"{str(path)!r} has the format {version} of a newer Holdfast: update, or rebuild the state")
+    content: _Content = {}
+    offset = 0
+    while offset < len(body):
+        (size,) = _NAME.unpack_from(body, offset)
+        offset += _NAME.size
+        name = body[offset : offset + size].decode()
+        offset += size
+        (count,) = _COUNT.unpack_from(body, offset)
+        offset += _COUNT.size
+        values: dict[bytes, bytes] = {}
+        for _ in range(count):
+            key_size, value_size = _LENGTHS.unpack_from(body, offset)
+            offset += _LENGTHS.size
+            key = body[offset : offset + key_size]
+            offset += key_size
+            values[key] = body[offset : offset + value_size]
+            offset += value_size
+        content[name] = _Family(list(values), values)
+    return content

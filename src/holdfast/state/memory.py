@@ -1,0 +1,29 @@
+"""What holds a state that must not be written? Memory: for readers that rebuild one beside the process that owns it."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.base.files import SystemFiles
+from holdfast.state.flat import FlatState, changed
+from holdfast.state.state import Layer, Reads, check_reads
+
+__all__ = ["MemoryState"]
+
+
+class MemoryState(FlatState):
+    """A `State` that is gone when it is closed."""
+
+    def __init__(self) -> None:
+        self.path = Path("memory")
+        self.read_only = False
+        self._files = SystemFiles()
+        self._guard = threading.Lock()
+        self._closed = False
+        self._stopped = ""
+        self._content = {}
+
+    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+        with self._guard:
+            check_reads(reads, self.get)
+            self._content = changed(self._content, layers)

@@ -1,0 +1,60 @@
+"""How is a database read while another process writes it? Through a folder of links that only this reader has.
+
+Opened where it lies, even for reading, rocksdict would write its configuration and RocksDB its info log into it; on a
+disk that cannot be written, it could not be opened at all. Opening as a secondary does the same. So the names of the
+database are linked into a temporary folder, that one is opened, and when all files are open it is removed again.
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.files import errors_as_ours
+
+__all__ = ["open_mirrored"]
+
+CURRENT = "CURRENT"
+_LEFT_OUT = ("LOCK", "LOG", "rocksdict-config.json")
+_TRIES = 50
+
+
+def open_mirrored(path: Path, open_there: Callable[[Path], None]) -> None:
+    """Call `open_there` with a mirror of the database in `path`; NotFound if there is none.
+
+    Where the writer replaced files meanwhile, so that the links point to nothing, it is tried again.
+    """
+    for attempt in range(_TRIES):
+        names = _names(path)
+        if CURRENT not in names:
+            raise NotFound(f"there is no state in {str(path)!r}: open the store to write, and there will be")
+        try:
+            _open_links(path, names, open_there)
+        except Corrupt:
+            # A file that comes or goes changes the names; if they are the same, the fault lies elsewhere.
+            if _names(path) == names or attempt == _TRIES - 1:
+                raise
+        else:
+            return
+
+
+def _open_links(path: Path, names: list[str], open_there: Callable[[Path], None]) -> None:
+    target = path.absolute()
+    with errors_as_ours("reading the state", path), tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        mirror = Path(folder)
+        for name in names:
+            (mirror / name).symlink_to(target / name)
+        open_there(mirror)
+
+
+def _names(path: Path) -> list[str]:
+    with errors_as_ours("reading the state", path):
+        try:
+            names = os.listdir(path)  # noqa: PTH208 - names are all that is wanted
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return []
+            raise
+    return sorted(name for name in names if not name.startswith(_LEFT_OUT))

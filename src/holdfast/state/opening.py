@@ -1,0 +1,74 @@
+"""Which state does a store have? RocksDB on real files, the flat one on simulated ones; a damaged one is set aside."""
+
+import logging
+from pathlib import Path
+
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.files import Files, SystemFiles, errors_as_ours
+from holdfast.state.empty import EmptyState
+from holdfast.state.flat import FlatState
+from holdfast.state.rocks import RocksState
+from holdfast.state.state import State
+
+__all__ = ["open_state", "set_aside"]
+
+logger = logging.getLogger("holdfast.state")
+
+FLAT = "state.flat"
+
+
+def open_state(files: Files, folder: Path, *, read_only: bool = False) -> State:
+    """Open the state in `folder`, made if there is none.
+
+    One that is damaged is set aside and an empty one takes its place, since all of it can be rebuilt: see `set_aside`.
+    With `read_only` nothing is made or moved; where there is none, or a damaged one, the state is empty. A state that
+    is locked by someone else, or that the machine refuses to open, is an error and stays where it is.
+    """
+    try:
+        return _open(files, folder, read_only)
+    except NotFound:
+        return EmptyState(folder)
+    except Corrupt as error:
+        if read_only:
+            logger.error(
+                "the state in %s is damaged and read as empty: %s",
+                folder,
+                error,
+                extra={"path": str(folder), "reason": str(error)},
+            )
+            return EmptyState(folder)
+        set_aside(files, folder, str(error))
+    return _open(files, folder, read_only)
+
+
+def set_aside(files: Files, folder: Path, reason: str) -> Path:
+    """Move a closed state out of the way, to `<folder>.damaged-N` beside it, and return where it went.
+
+    For damage that shows only when it is read: close the state, set it aside, open an empty one and rebuild.
+    """
+    with errors_as_ours("setting aside the damaged state", folder):
+        number = 1
+        while files.exists(aside := folder.with_name(f"{folder.name}.damaged-{number}")):
+            number += 1
+        if isinstance(files, SystemFiles):
+            files.replace(folder, aside)
+        else:  # which rename files only
+            files.make_dirs(aside)
+            files.replace(folder / FLAT, aside / FLAT)
+            files.sync_dir(aside)
+            files.sync_dir(folder)
+        files.sync_dir(folder.parent)
+    logger.error(
+        "the state in %s is damaged: set aside as %s, to be rebuilt: %s",
+        folder,
+        aside,
+        reason,
+        extra={"path": str(folder), "aside": str(aside), "reason": reason},
+    )
+    return aside
+
+
+def _open(files: Files, folder: Path, read_only: bool) -> State:
+    if isinstance(files, SystemFiles):
+        return RocksState(folder, read_only=read_only)
+    return FlatState(files, folder / FLAT, read_only=read_only)

@@ -1,0 +1,297 @@
+"""How is state kept on a real disk? In RocksDB: a column family for each kind, and a log that every commit syncs."""
+
+import contextlib
+import ctypes
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rocksdict import AccessType, ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch
+
+from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, ReadOnly, WriterStopped
+from holdfast.base.files import SystemFiles, errors_as_ours
+from holdfast.state.families import FAMILIES, check_family
+from holdfast.state.mirror import open_mirrored
+from holdfast.state.refusal import refusal
+from holdfast.state.state import Layer, Reads, Transaction, check_reads
+from holdfast.state.tuning import Tuning
+
+__all__ = ["RocksState"]
+
+logger = logging.getLogger("holdfast.state")
+
+_FETCH_FIRST = 16
+_FETCH_MOST = 1024
+
+
+class RocksState:
+    """A `State` in the RocksDB of the folder `path`, made if there is none.
+
+    With `read_only` it is opened beside whoever writes it: takes no lock, changes nothing, and sees what was committed
+    before; where there is none, raises `NotFound`.
+
+    Files: RocksDB's own, in `path`. Threads: all methods may be called from any. A commit writes under `_guard` and
+    syncs under `_syncing`, so that one sync serves all who wrote while the last one ran. A forked child must open its
+    own: the parent's is closed to it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], read_only: bool = False) -> None:
+        self.path = Path(path)
+        self.read_only = read_only
+        self._guard = threading.Lock()
+        self._syncing = threading.Lock()
+        self._written = 0
+        """Commits that RocksDB has."""
+        self._synced = 0
+        """Commits that the disk has."""
+        self._stopped: WriterStopped | None = None
+        self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        # Only these attributes may refer to the database: whatever else did would keep it open after `close`.
+        self._tables: dict[str, Rdict] = {}
+        self._handles: dict[str, ColumnFamily] = {}
+        self._db: Rdict | None = None
+        if read_only:
+            open_mirrored(self.path, self._open_to_read)
+        else:
+            self._open_to_write()
+        _open_states.add(self)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """As `State.get`."""
+        with self._guard:
+            return self._get(family, key)
+
+    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """As `State.scan`."""
+        with self._guard:
+            self._check_open()
+            check_family(family)
+            if family not in self._tables or (stop is not None and start >= stop):
+                return iter(())
+            cursor = _Cursor(self, self._tables[family], start, stop)
+            self._cursors.add(cursor)
+        return cursor.records()
+
+    def transaction(self) -> Transaction:
+        """As `State.transaction`."""
+        self._check_open()
+        return Transaction(self.get, self._apply)
+
+    def close(self) -> None:
+        """As `State.close`; the folder can be opened again at once."""
+        with self._guard, self._syncing:
+            if self._db is None:
+                return
+            if self._synced < self._written and self._stopped is None:  # for those who wait for their sync
+                with contextlib.suppress(WriterStopped):
+                    self._sync_now(self._db)
+            for cursor in list(self._cursors):
+                cursor.drop()
+            self._handles.clear()
+            self._tables.clear()
+            database, self._db = self._db, None
+            try:
+                database.close()
+            except Exception as error:  # nothing is lost: the write-ahead log has it all, and opening replays it
+                logger.warning("the state was not flushed at closing: %s", error, extra={"path": str(self.path)})
+
+    def _open_to_write(self) -> None:
+        with errors_as_ours("opening the state", self.path):
+            SystemFiles().make_dirs(self.path)
+        # RocksDB wants every family named that is there, also one that only a later version knows. Where it cannot
+        # list them, the opening itself says why, after it has looked at the lock.
+        families = set(FAMILIES)
+        with contextlib.suppress(Exception):
+            families.update(Rdict.list_cf(str(self.path), Options(raw_mode=True)))
+        self._open(self.path, families, AccessType.read_write())
+
+    def _open_to_read(self, mirror: Path) -> None:
+        try:
+            families = set(Rdict.list_cf(str(mirror), Options(raw_mode=True)))
+        except Exception as error:
+            raise self._refusal(error, "opening the state", mirror) from error
+        self._open(mirror, families, AccessType.read_only(error_if_log_file_exist=False))
+
+    def _open(self, folder: Path, families: set[str], access: AccessType) -> None:
+        tuning = Tuning(read_only=self.read_only)
+        try:
+            options = {family: tuning.options() for family in families}
+            self._db = Rdict(str(folder), tuning.options(), options, access)
+            for family in families.intersection(FAMILIES):
+                self._tables[family] = self._db.get_column_family(family)
+                self._handles[family] = self._db.get_column_family_handle(family)
+        except UnicodeError as error:
+            raise InvalidArgument(f"the path {str(self.path)!r} is not text: RocksDB takes no other") from error
+        except Exception as error:
+            raise self._refusal(error, "opening the state", folder) from error
+
+    def _get(self, family: str, key: bytes) -> bytes | None:
+        table = self._tables.get(family)
+        try:
+            if table is not None:
+                value: bytes | None = table.get(key)
+                return value
+        except Exception as error:
+            raise self._refusal(error, "reading the state") from error
+        finally:
+            del table  # the traceback of an error must not keep the database open
+        self._check_open()
+        check_family(family)
+        return None
+
+    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+        with self._guard:
+            self._check_open()
+            check_reads(reads, self._get)
+            if not layers:
+                return
+            if self.read_only:
+                raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
+            if self._stopped is not None:
+                raise WriterStopped(str(self._stopped))
+            self._write(layers)
+            self._written += 1
+            mine = self._written
+        # Outside the guard: others read and write meanwhile. Whoever builds on what is not synced yet syncs it too.
+        with self._syncing:
+            if self._synced >= mine:
+                return
+            if self._stopped is not None:
+                raise WriterStopped(str(self._stopped))
+            assert self._db is not None, "closing syncs what was written"
+            self._sync_now(self._db)
+
+    def _write(self, layers: Sequence[Layer]) -> None:
+        assert self._db is not None
+        batch = WriteBatch(raw_mode=True)
+        try:
+            try:
+                self._fill(batch, layers)
+            except Exception as error:
+                raise InvalidArgument(
+                    "keys and values of a state are bytes: convert them before they are put"
+                ) from error
+            # Not with `sync`: writing holds the interpreter, and a sync may take long. `flush_wal` lets others run.
+            self._db.write(batch)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._refusal(error, "writing the state") from error
+        finally:
+            del batch  # it refers to the database, and would do so from a traceback
+
+    def _fill(self, batch: WriteBatch, layers: Sequence[Layer]) -> None:
+        try:
+            for layer in layers:
+                for family, start, stop in layer.ranges:
+                    batch.delete_range(start, stop, self._handles[family])
+                for family, points in layer.points.items():
+                    # Set as the default, the handle is not copied for each key: 0.10 us a put against 0.19.
+                    batch.set_default_column_family(self._handles[family])
+                    for key, value in points.items():
+                        if value is None:
+                            del batch[key]
+                        else:
+                            batch[key] = value
+        finally:
+            del batch
+
+    def _sync_now(self, database: Rdict) -> None:
+        """Sync all that is written; once that has failed, nothing more is: the pages may be lost and seem clean."""
+        reached = self._written
+        try:
+            database.flush_wal(sync=True)
+        except Exception as error:
+            why = self._refusal(error, "syncing the state")
+            self._stopped = WriterStopped(f"{why}. The state takes no more commits: open it again")
+            logger.error("the state stopped: %s", why, extra={"path": str(self.path)})
+            raise self._stopped from error
+        finally:
+            del database
+        self._synced = reached
+
+    def _refusal(self, error: Exception, doing: str, mirror: Path | None = None) -> HoldfastError:
+        text = str(error) if mirror is None else str(error).replace(str(mirror), str(self.path))
+        return refusal(text, doing, self.path)
+
+    def _check_open(self) -> None:
+        if self._db is None:
+            raise Closed(f"the state in {str(self.path)!r} is closed: open it again")
+
+    def _disown(self) -> None:
+        """In a forked child: never touch the parent's database, not even to let it go.
+
+        RocksDB's threads are not there, so letting go would wait for ever on a flush; and it would write.
+        """
+        for thing in (self._db, *self._tables.values(), *self._handles.values()):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+        for cursor in list(self._cursors):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(cursor.drop()))
+        self._guard, self._syncing = threading.Lock(), threading.Lock()  # a thread that is gone may hold the old ones
+        self._db, self._tables, self._handles = None, {}, {}
+
+
+class _Cursor:
+    """A scan under way. It reads ahead in growing steps, so that the guard is taken for many records at once."""
+
+    def __init__(self, state: RocksState, table: Rdict, start: bytes, stop: bytes | None) -> None:
+        self._state = state
+        options = ReadOptions()
+        if stop is not None:
+            # Not left to us alone: without it the last step would pass every deleted key behind `stop`.
+            options.set_iterate_upper_bound(stop)
+        self._iterator: RdictIter | None = table.iter(options)
+        self._iterator.seek(start)
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        size = _FETCH_FIRST
+        while True:
+            records, more = self._fetch(size)
+            for record in records:
+                if self._state._db is None:
+                    self._state._check_open()
+                yield record
+            if not more:
+                return
+            size = min(size * 4, _FETCH_MOST)
+
+    def drop(self) -> RdictIter | None:
+        """Let go of the database, which a living iterator would keep open."""
+        iterator, self._iterator = self._iterator, None
+        return iterator
+
+    def _fetch(self, size: int) -> tuple[list[tuple[bytes, bytes]], bool]:
+        with self._state._guard:
+            self._state._check_open()
+            iterator = self._iterator
+            assert iterator is not None
+            key_of, value_of, step = iterator.key, iterator.value, iterator.next
+            records: list[tuple[bytes, bytes]] = []
+            try:
+                for _ in range(size):
+                    if (key := key_of()) is None:
+                        # `Rdict.items()` would be faster and end here too, without a word about damage.
+                        iterator.status()
+                        self.drop()
+                        return records, False
+                    records.append((key, value_of()))
+                    step()
+                return records, True
+            except Exception as error:
+                raise self._state._refusal(error, "reading the state") from error
+            finally:
+                del iterator, key_of, value_of, step  # from a traceback they would keep the database open
+
+
+_open_states: weakref.WeakSet[RocksState] = weakref.WeakSet()
+
+
+def _disown_in_child() -> None:
+    for state in list(_open_states):
+        state._disown()
+
+
+os.register_at_fork(after_in_child=_disown_in_child)
