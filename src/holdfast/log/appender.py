@@ -70,6 +70,8 @@ class Appender:
         self._draft = Draft(0, -1, 0)
         self._unwritten: Draft | None = None
         self._views: tuple[View, ...] = ()
+        self.is_shared = False
+        """Whether more than one view is to be told."""
         self._recent: deque[Draft] = deque()
         """While there are views, the last drafts, the open one at the end: what was just put is mostly wanted next."""
         self._recent_bytes = 0
@@ -240,13 +242,9 @@ class Appender:
         """Tell this view when there is more, and keep the last drafts at hand for it."""
         with self._lock:
             self._views = (*self._views, view)
+            self.is_shared = len(self._views) > 1
             if not self._recent:
                 self._recent.append(self._draft)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether more than one view is to be told."""
-        return len(self._views) > 1
 
     def announce(self) -> None:
         """Tell the views that there may be more: what was put under a weaker flush mode can be read at once."""
@@ -257,6 +255,7 @@ class Appender:
         """This view is no more."""
         with self._lock:
             self._views = tuple(other for other in self._views if other is not view)
+            self.is_shared = len(self._views) > 1
             if not self._views:
                 self._recent.clear()
                 self._recent_bytes = 0

@@ -167,6 +167,11 @@ class Log(Appender):
         """The end of what this process may read: under `sync` what is durable, else all that was appended."""
         return self._draft.end if self._writer is not None and not self._durable_appends else self._visible_end
 
+    @property
+    def draft(self) -> Draft:
+        """The open draft; under `sync` nothing of it may be read."""
+        return self._draft
+
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         """The records from `start` up to `stop`, for views: also from drafts, so that nothing need be written first.
 

@@ -32,6 +32,10 @@ class Piece(Protocol):
         """The headers."""
         ...
 
+    def has(self, column: str) -> bool:
+        """Whether any record near these has a value in this optional column."""
+        ...
+
     def numbers(self, column: str) -> list[int] | None:
         """An optional column of numbers, 0 where a record has none; None where no record has one."""
         ...
@@ -45,7 +49,7 @@ class Piece(Protocol):
         ...
 
 
-class DraftPiece:
+class DraftPiece(Piece):
     """A stretch of a draft, which may still grow behind it."""
 
     __slots__ = ("_draft", "_start", "_stop", "end", "first")
@@ -72,6 +76,9 @@ class DraftPiece:
             return [NO_HEADERS] * (self.end - self.first)
         return [values.get(position, NO_HEADERS) for position in range(self._start, self._stop)]
 
+    def has(self, column: str) -> bool:
+        return bool(self._draft.extras.get(column))
+
     def numbers(self, column: str) -> list[int] | None:
         # By position, never by walking the dict: other threads may be adding to it.
         values = self._draft.extras.get(column)
@@ -85,7 +92,7 @@ class DraftPiece:
         return []
 
 
-class BlockPiece:
+class BlockPiece(Piece):
     """A stretch of a block."""
 
     __slots__ = ("_block", "_start", "_stop", "end", "first")
@@ -109,7 +116,12 @@ class BlockPiece:
     def headers(self) -> list[Headers]:
         return self._block.headers(self._start, self._stop)
 
+    def has(self, column: str) -> bool:
+        return self._block.has(column)
+
     def numbers(self, column: str) -> list[int] | None:
+        if not self._block.has(column):  # else the block would have to be cut into columns to say so
+            return None
         values = self._block.numbers(column)
         return None if values is None else values[self._start : self._stop].tolist()
 

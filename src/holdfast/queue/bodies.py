@@ -20,10 +20,8 @@ class Page:
         self.payloads = piece.payloads()
         self.end = piece.first + len(self.payloads)
         self.times = piece.times()
-        keys = piece.strings("key")
-        self.keys = keys if keys and any(key is not None for key in keys) else None
-        headers = piece.headers()
-        self.headers = headers if any(map(bool, headers)) else None
+        self.keys = piece.strings("key")
+        self.headers = piece.headers() if piece.has("headers") else None
         self.expiries = piece.numbers("expiry")
         self.dues = piece.numbers("due")
         self.lost = set(piece.lost())

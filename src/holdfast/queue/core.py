@@ -1,7 +1,8 @@
 """What happens to messages by themselves and on demand? They are handed out, run out, come back, are given up."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 
 from holdfast.base.clock import NS
 from holdfast.base.errors import Closed
@@ -9,16 +10,19 @@ from holdfast.log.draft import Draft
 from holdfast.log.record import NO_HEADERS, Headers
 from holdfast.queue.bodies import Page
 from holdfast.queue.delivery import Delivery, make_delivery
-from holdfast.queue.events import Event, Leased, LeasedSpan, Moving, Returned, Settled, encode
+from holdfast.queue.events import Event, Leased, LeasedSpan, Moving, Returned, Settled, encode, encode_lease_of_one
+from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.lease import Lease
 from holdfast.queue.memory import Memory
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.waiting import shares
 
-__all__ = ["Core"]
+__all__ = ["LONGEST_SLEEP_S", "SAMPLE", "Core"]
 
 logger = logging.getLogger("holdfast.queue")
 
+SAMPLE = 15
+"""Of messages that are handed out one by one, each sixteenth is timed."""
 LONGEST_SLEEP_S = 1.0
 """Nobody sleeps longer towards a point in time: the wall clock may jump."""
 Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers] | None]
@@ -42,9 +46,11 @@ class Core(Memory):
         standing = self._standing
         if standing.scanned != self.log.visible_end:
             self._catch_up(now)
+        if not standing.plain:
+            standing.look_again()
         if standing.delayed.count and (due := standing.delayed.next_due) is not None and due <= now:
             standing.fire(now)
-        if standing.leases.by_id and now >= standing.leases.next_check and not self.read_only:
+        if now >= standing.leases.next_check and not self.read_only:
             return self._expire(now)
         return None
 
@@ -64,8 +70,8 @@ class Core(Memory):
         attempts: list[int] | None = None
         if len(standing.failures):
             attempts = [failure.attempts + 1 if (failure := standing.failures.get(id)) else 1 for id in ids]
-            priorities = [priority for priority, start, stop in picks for _ in range(start, stop)]
-            for id, priority, attempt in zip(ids, priorities, attempts, strict=True):
+            levels = [priority for priority, start, stop in picks for _ in range(start, stop)]
+            for id, priority, attempt in zip(ids, levels, attempts, strict=True):
                 if spans and spans[-1].stop == id and spans[-1][2:] == (priority, attempt):
                     spans[-1] = LeasedSpan(spans[-1].start, id + 1, priority, attempt)
                 else:
@@ -90,23 +96,80 @@ class Core(Memory):
             self._wake_ticker()
         standing.totals.leased += len(ids)
         payloads, times, keys, headers = columns
-        deliveries = [
-            make_delivery(Delivery, fields)
-            for fields in zip(
-                ids,
-                payloads,
-                keys or _nones(len(ids)),
-                headers or [NO_HEADERS] * len(ids),
-                attempts or [1] * len(ids),
-                times,
-                [priority for priority, start, stop in picks for _ in range(start, stop)],
-                [lease_id] * len(ids),
-                [self] * len(ids),
-                strict=True,
-            )
-        ]
+        if ready.has_priorities or len(picks) > 1:
+            priorities: Iterable[int] = [priority for priority, start, stop in picks for _ in range(start, stop)]
+        else:
+            priorities = repeat(picks[0][0])
+        columns_of_all = zip(
+            ids,
+            payloads,
+            keys or repeat(None),
+            headers or repeat(NO_HEADERS),
+            attempts or repeat(1),
+            times,
+            priorities,
+            repeat(lease_id),
+            repeat(self),
+            strict=False,
+        )
+        deliveries: list[Delivery] = list(map(make_delivery, columns_of_all))
         self.waits.observe(max(0, now - times[0]) / NS)
         return deliveries, draft
+
+    def _hand_out_one(self) -> Delivery | None:
+        """The next message where nothing stands in the way: the common case of one by one, in a fifth of the time.
+
+        None where something does (or nothing is there): then the long way finds out. With the lock held.
+        """
+        standing = self._standing
+        leases = standing.leases
+        now = self._now()
+        if now >= leases.next_check or not standing.plain or self._waiters.line or not self._quick:
+            return None
+        plain = standing.ready.plain
+        draft = self.log.draft
+        scanned = standing.scanned
+        end = draft.first + len(draft.payloads)
+        if scanned < end and (scanned < draft.first or draft.extras):
+            return None
+        fresh = not plain.count
+        if not fresh:
+            sequence = plain.first
+        elif scanned < end:
+            sequence = scanned  # just put, and the first in line: it need not even be taken in
+        else:
+            return None
+        if sequence >= draft.first and not draft.extras:
+            payload, time = draft.payloads[sequence - draft.first], draft.times[sequence - draft.first]
+        else:
+            page = self._bodies.page(sequence)
+            if page is None or page.keys or page.headers:
+                return None
+            payload, time = page.payloads[sequence - page.first], page.times[sequence - page.first]
+        lease_id = standing.last_lease + 1 if standing.last_lease >= now else now
+        expires = now + self._lease_ns
+        event = encode_lease_of_one(now, lease_id, expires, sequence)
+        if len(self._pending) < PENDING_MAX and not self._asleep:
+            self._pending.append(event)
+        else:
+            self._record(event)
+        if fresh:
+            standing.scanned = standing.dedup.scanned = sequence + 1
+        else:
+            plain.take_front(sequence, sequence + 1)
+        standing.last_lease = lease_id
+        if expires < leases.next_check or not leases.by_id:
+            leases.next_check = expires
+        leases.by_id[lease_id] = Lease(expires, {sequence})
+        leases.count += 1
+        standing.totals.leased += 1
+        if expires < self._tick_at:
+            self._tick_at = expires
+            self._wake_ticker()
+        if not sequence & SAMPLE:
+            self.waits.observe(max(0, now - time) / NS)
+        delivery: Delivery = make_delivery((sequence, payload, None, NO_HEADERS, 1, time, 0, lease_id, self))
+        return delivery
 
     def _read_picks(
         self, picks: list[tuple[int, int, int]], now: int

@@ -1,5 +1,6 @@
 """What does a consumer get? A delivery: a message it holds for a while, and what it may do with it."""
 
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -71,7 +72,8 @@ class Delivery(_Delivered):
             self.release()  # Ctrl-C says nothing about the message
 
 
-make_delivery = cast("Any", tuple.__new__)
+make_delivery = partial(cast("Any", tuple.__new__), Delivery)
+"""A delivery from a tuple of its fields, without the cost of a call in Python."""
 
 
 class Waiting(NamedTuple):

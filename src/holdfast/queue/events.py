@@ -1,6 +1,7 @@
 """What can happen to a message? Each event of a queue's journal, and its bytes, as pure functions."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -159,14 +160,10 @@ _SETTLED_HEAD = Struct("<BqBI")
 _SNAPSHOT_HEAD = Struct("<BqIB")
 
 
-def encode_lease_of_one(time: int, lease: int, expires: int, sequence: int) -> bytes:
-    """A lease of one message of priority 0 at its first delivery: the common case of one by one."""
-    return _ONE_LEASED.pack(_LEASED_ONE, time, lease, expires, sequence)
-
-
-def encode_ack_of_one(time: int, lease: int, sequence: int) -> bytes:
-    """The ack of one message."""
-    return _ONE_ACKED.pack(_ACKED_ONE, time, lease, sequence)
+encode_lease_of_one: Callable[[int, int, int, int], bytes] = partial(_ONE_LEASED.pack, _LEASED_ONE)
+"""(time, lease, expires, sequence) of one message of priority 0 at its first delivery: the common case."""
+encode_ack_of_one: Callable[[int, int, int], bytes] = partial(_ONE_ACKED.pack, _ACKED_ONE)
+"""(time, lease, sequence) of one message that is done."""
 
 
 def _leased_spans(spans: list[LeasedSpan]) -> bytes:

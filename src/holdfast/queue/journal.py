@@ -8,7 +8,7 @@ from holdfast.log.log import Log
 from holdfast.log.policy import Retention
 from holdfast.queue.events import Event, Snapshot, decode, encode
 
-__all__ = ["Journal"]
+__all__ = ["PENDING_MAX", "Journal"]
 
 PENDING_MAX = 256
 """Events that are gathered into one record where the flush mode lets them wait."""
@@ -26,26 +26,22 @@ class Journal:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.pending: list[bytes] = []
+        """Events that are not handed to the log yet: with a weaker flush mode at most `PENDING_MAX`."""
         self.since_checkpoint = 0
         """Bytes of events since the last checkpoint."""
-        self._durable = log.settings.flush.mode == "sync"
+        self.durable = log.settings.flush.mode == "sync"
         self._expected = log.end
         self.broken = False
         """Records were given up after a failed write: the state in memory is ahead of the truth."""
 
-    def record(self, event: bytes) -> Draft | None:
-        """Take an event in; hand what this returns to `commit` once the queue's lock is free. Raises before it does."""
-        if self._durable:
-            draft, first, _ = self.log.gather([event], [], 0)
-            if first != self._expected:
-                self.broken = True
-            self._expected = first + 1
-            self.since_checkpoint += len(event)
-            return draft
-        if len(self.pending) >= PENDING_MAX:
-            self.flush()
-        self.pending.append(event)
-        return None
+    def record(self, event: bytes) -> Draft:
+        """Take in an event that must be durable; hand what this returns to `commit` once the queue's lock is free."""
+        draft, first, _ = self.log.gather([event], [], 0)
+        if first != self._expected:
+            self.broken = True
+        self._expected = first + 1
+        self.since_checkpoint += len(event)
+        return draft
 
     def commit(self, draft: Draft | None) -> None:
         """Return when the event is as safe as the flush mode promises."""

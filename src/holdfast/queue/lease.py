@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 from holdfast.queue.events import LeasedSpan
 
-__all__ = ["Lease", "Leases"]
+__all__ = ["NEVER", "Lease", "Leases"]
+
+NEVER = 1 << 63
+"""Later than any time."""
 
 SWEEP_NS = 1_000_000_000
 """Leases that live longer than this are put in order of expiry; most are gone before, and never are."""
@@ -51,19 +54,17 @@ class Leases:
         self.by_id: dict[int, Lease] = {}
         self.count = 0
         """How many messages are leased."""
-        self.next_check = 0
-        """Before this time no lease can run out; 0 while there is none."""
+        self.next_check = NEVER
+        """Before this time no lease can run out."""
         self._order: list[tuple[int, int]] = []
         self._ordered_up_to = 0
 
     def add(self, lease_id: int, lease: Lease) -> None:
         """A lease begins."""
-        if not self.by_id:
-            self.next_check = 0
+        if lease.expires < self.next_check or not self.by_id:
+            self.next_check = lease.expires
         self.by_id[lease_id] = lease
         self.count += len(lease.left)
-        if lease.expires < self.next_check or not self.next_check:
-            self.next_check = lease.expires
 
     def extend(self, lease_id: int, expires: int) -> None:
         """A lease runs out at another time, later or sooner."""
@@ -90,7 +91,10 @@ class Leases:
 
     def expired(self, now: int) -> list[int]:
         """The ids of leases that have run out by now."""
-        if not self.by_id or now < self.next_check:
+        if now < self.next_check:
+            return []
+        if not self.by_id:
+            self.next_check = NEVER
             return []
         self._sweep()
         found: list[int] = []
@@ -118,7 +122,8 @@ class Leases:
         """All leases are void."""
         self.by_id.clear()
         self._order.clear()
-        self.count = self.next_check = 0
+        self.count = 0
+        self.next_check = NEVER
 
     def _sweep(self) -> None:
         """Put in order what has begun since the last time and still lives."""

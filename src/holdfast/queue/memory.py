@@ -16,7 +16,7 @@ from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.dedup import Dedup
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
-from holdfast.queue.journal import Journal
+from holdfast.queue.journal import PENDING_MAX, Journal
 from holdfast.queue.settings import QueueSettings
 from holdfast.queue.standing import Standing
 from holdfast.queue.waiting import Waiters
@@ -67,6 +67,7 @@ class Memory:
         self._state = state
         self._prefix = journal.id[:8]
         self._journal = Journal(journal)
+        self._pending = self._journal.pending
         self._bodies = Bodies(log)
         self._waiters = Waiters(clock)
         self._lock = threading.Lock()
@@ -90,6 +91,8 @@ class Memory:
         self.holds = Histogram()
         self.duplicates = 0
         self._floor_kept = -1
+        self._quick = not read_only and self._ttl_ns is None and log.settings.flush.mode != "sync"
+        """Whether messages may be handed out and acked one by one along the short ways."""
         self._append = log.append
         self._unbounded = settings.max_length is None
         self._in_flight: dict[bytes, tuple[Draft, int]] = {}
@@ -223,7 +226,14 @@ class Memory:
         return draft
 
     def _record(self, event: bytes) -> Draft | None:
-        draft = self._journal.record(event)
+        journal = self._journal
+        draft = None
+        if journal.durable:
+            draft = journal.record(event)
+        else:
+            if len(journal.pending) >= PENDING_MAX:
+                journal.flush()
+            journal.pending.append(event)
         if self._asleep:
             self._asleep = False
             self._wake_ticker()
@@ -277,6 +287,7 @@ class Memory:
                     with contextlib.suppress(WriterStopped):
                         self._journal.flush()
             self._journal.log.close()
+            self._quick = False
             self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
             self.log.detach(self._waiters)
         self._waiters.wake()
@@ -285,6 +296,7 @@ class Memory:
         """Called in a forked child: this opening is the parent's."""
         self._lock, self._mover = threading.Lock(), threading.Lock()
         self._waiters.disown()
+        self._quick = False
         self._closed = Closed(
             f"the queue {self.name!r} was opened before this process was forked: open the store again"
         )

@@ -46,6 +46,9 @@ class Moves(Core):
         with self._mover:
             with self._lock:
                 moving = dict(self._standing.moving)
+                self._journal.flush()
+            # That they leave must be known for sure before they are anywhere else: else a crash would leave them twice.
+            self._journal.log.sync()
             for target in sorted({move.target for move in moving.values()}):
                 leaving = {sequence: move for sequence, move in moving.items() if move.target == target}
                 try:

@@ -57,8 +57,8 @@ class Putting(Moves):
         """Add messages in one write and return their ids. All of them or, after any error or crash, none."""
         messages = list(messages)
         now = self._now()
-        if self._unbounded and not any(isinstance(one, Message) and one.dedup is not None for one in messages):
-            ids: Sequence[int]
+        ids: Sequence[int]
+        if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
             draft, first, count = self.log.gather(*check_batch(messages, lambda one: _columns(one, now)))
             if count:
                 self.log.commit(draft)
@@ -156,6 +156,10 @@ class Putting(Moves):
         self._commit(draft)
         if self._standing.moving:
             self.carry()
+
+
+def _has_dedup(message: bytes | Message) -> bool:
+    return isinstance(message, Message) and message.dedup is not None
 
 
 def _dedup_key(message: Message) -> bytes | None:

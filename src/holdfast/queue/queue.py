@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 
 from holdfast.base.clock import NS, Clock, Duration, Instant, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument, LeaseLost, ReadOnly
@@ -9,8 +10,10 @@ from holdfast.base.metrics import Rate
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
 from holdfast.log.record import NO_HEADERS
+from holdfast.queue.core import SAMPLE
 from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
 from holdfast.queue.events import Acked, Event, Extended, Purged, Sought, encode_ack_of_one
+from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.moves import dead_letter_of
 from holdfast.queue.putting import Putting
 from holdfast.queue.ranges import spans_of
@@ -83,6 +86,11 @@ class Queue(Putting):
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
         """One message, or None if there is none within `wait` seconds."""
+        if lease is None and self._quick:
+            with self._lock:
+                delivery = self._hand_out_one()
+            if delivery is not None:
+                return delivery
         deliveries = self.lease(1, lease=lease, wait=wait)
         return deliveries[0] if deliveries else None
 
@@ -173,22 +181,30 @@ class Queue(Putting):
         sequence, lease_id = delivery[0], delivery[7]
         now = self._now()
         with self._lock:
-            self._check_writable()
-            if now >= self._standing.leases.next_check or self._journal.broken or self._closed is not None:
+            if now >= self._standing.leases.next_check or not self._quick:
+                self._check_writable()
                 self._commit_later(self._look(now))
             standing = self._standing
-            lease = standing.leases.by_id.get(lease_id)
+            leases = standing.leases
+            lease = leases.by_id.get(lease_id)
             if lease is None or sequence not in lease.left:
                 return False
-            draft = self._record(encode_ack_of_one(now, lease_id, sequence))
+            event = encode_ack_of_one(now, lease_id, sequence)
+            draft = None
+            if self._quick and len(self._pending) < PENDING_MAX and not self._asleep:
+                self._pending.append(event)
+            else:
+                draft = self._record(event)
             left = lease.left
+            if len(left) == 1:
+                del leases.by_id[lease_id]
             left.remove(sequence)
-            standing.leases.count -= 1
-            if not left:
-                del standing.leases.by_id[lease_id]
-            standing.failures.forget(sequence, sequence + 1)
+            leases.count -= 1
+            if not standing.plain:
+                standing.failures.forget(sequence, sequence + 1)
             standing.totals.acked += 1
-        self.holds.observe(max(0, now - lease_id) / NS)
+        if not sequence & SAMPLE:
+            self.holds.observe(max(0, now - lease_id) / NS)
         if draft is not None:
             self._journal.commit(draft)
         return True
@@ -463,6 +479,8 @@ class _Reading:
 
 
 def _by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:
+    if len(leases := set(map(itemgetter(7), deliveries))) == 1:  # all of one lease, as they mostly are
+        return {leases.pop(): set(map(itemgetter(0), deliveries))}
     found: dict[int, set[int]] = {}
     for delivery in deliveries:
         found.setdefault(delivery.lease, set()).add(delivery.id)

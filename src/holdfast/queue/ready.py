@@ -20,6 +20,8 @@ class Ready:
 
         self.levels = [Ranges(loader(priority)) for priority in range(PRIORITIES)]
         self.plain = self.levels[0]
+        self.has_priorities = False
+        """Whether any priority but 0 may have messages: False spares the common case a look at each."""
 
     @property
     def count(self) -> int:
@@ -31,6 +33,8 @@ class Ready:
 
     def add(self, priority: int, start: int, stop: int) -> None:
         """These may be delivered."""
+        if priority:
+            self.has_priorities = True
         self.levels[priority].add(start, stop)
 
     def remove(self, priority: int, start: int, stop: int) -> int:
@@ -47,7 +51,10 @@ class Ready:
         `starved` tells of a sequence whether its message has waited too long: such come first, oldest first, whatever
         their priority. None where nothing starves.
         """
+        if not self.has_priorities:
+            return [(0, start, stop) for start, stop in self.plain.front(limit)]
         used = [priority for priority in range(PRIORITIES - 1, -1, -1) if self.levels[priority].count]
+        self.has_priorities = used not in ([], [0])
         if len(used) <= 1 or starved is None:
             picks: list[Pick] = []
             for priority in used:

@@ -70,6 +70,8 @@ class Standing:
         self.expiring = False
         """Whether a message with a time to live of its own was ever met."""
         self.last_lease = 0
+        self.plain = True
+        """No message was met that is delayed, has a priority, may expire or has failed: the short ways may be taken."""
         self.ready = Ready(lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"")
         self.delayed = Delayed(state, prefix)
         self.leases = Leases()
@@ -85,6 +87,7 @@ class Standing:
         if dues is None and priorities is None and not lost:
             self.ready.plain.add(first, end)
         else:
+            self.plain = False
             count = end - first
             unreadable = set(lost)
             for sequence, due, priority in zip(
@@ -103,8 +106,9 @@ class Standing:
                     if key is not None and sequence >= self.dedup.scanned:
                         self.dedup.note(key, sequence, time, now)
             self.dedup.scanned = end
-        if not self.expiring and piece.numbers("expiry"):
+        if not self.expiring and piece.has("expiry"):
             self.expiring = True
+            self.plain = False
         self.scanned = end
 
     def fire(self, now: int) -> bool:
@@ -113,6 +117,15 @@ class Standing:
         for _, sequence, priority in fired:
             self.ready.add(priority, sequence, sequence + 1)
         return bool(fired)
+
+    def look_again(self) -> None:
+        """Find out whether the short ways may be taken again."""
+        self.plain = not (
+            self.delayed.count
+            or self.expiring
+            or len(self.failures)
+            or any(level.count for level in self.ready.levels[1:])
+        )
 
     def apply(self, event: Event) -> None:
         """Let an event of the journal take effect."""
@@ -180,10 +193,12 @@ class Standing:
         elif cause == "expired":
             self.totals.expired += stop - start
         if cause != "released":
+            self.plain = False
             for sequence in range(start, stop):
                 known = self.failures.get(sequence)
                 self.failures.set(sequence, Failure(attempt, known.first if known else time, time, reason))
         if due > time:
+            self.plain = False
             for sequence in range(start, stop):
                 self.delayed.add(due, sequence, priority)
         else:
