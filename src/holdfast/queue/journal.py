@@ -63,9 +63,17 @@ class Journal:
     def sync(self) -> int:
         """Make everything durable; the position behind it."""
         self.flush()
-        self.log.sync()
+        self.make_durable()
         self.since_checkpoint = 0
         return self.log.end
+
+    def make_durable(self) -> None:
+        """Return when all that was handed to the log is on disk. May be called without the queue's lock."""
+        try:
+            self.log.sync()
+        except BaseException:
+            self.broken = self.durable  # under a weaker mode the log keeps what it took, and tries again
+            raise
 
     def replay(self, position: int) -> Iterator[Event]:
         """The events from a record on. What is damaged was reported by the log, and is left out."""

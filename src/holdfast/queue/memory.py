@@ -265,6 +265,12 @@ class Memory:
             self.log.positions.set(Position(f"queue:{self.name}", floor, self._now()))
             self._floor_kept = floor
 
+    def _settle_journal(self) -> None:
+        """Make every event durable, whatever the flush mode."""
+        with self._lock:
+            self._journal.flush()
+        self._journal.make_durable()
+
     def _commit(self, draft: Draft | None) -> None:
         """Wait, without the lock, until what was decided is as safe as the flush mode promises."""
         if draft is not None:

@@ -46,21 +46,17 @@ class Moves(Core):
         with self._mover:
             with self._lock:
                 moving = dict(self._standing.moving)
-                self._journal.flush()
-            # That they leave must be known for sure before they are anywhere else: else a crash would leave them twice.
-            self._journal.log.sync()
-            for target in sorted({move.target for move in moving.values()}):
-                leaving = {sequence: move for sequence, move in moving.items() if move.target == target}
-                try:
-                    self._carry_to(target, leaving)
-                except HoldfastError as error:
-                    self._doubtful_moves = True
-                    logger.warning(
-                        "%d messages of %s wait to be moved to %s: %s",
-                        len(leaving), self.name, target, error, extra={**self._extra, "target": target},
-                    )  # fmt: skip
-                    return
-            self._doubtful_moves = False
+            try:
+                # That they leave must be known for sure before they are anywhere else: else a crash could double them.
+                self._settle_journal()
+                for target in sorted({move.target for move in moving.values()}):
+                    self._carry_to(target, {at: move for at, move in moving.items() if move.target == target})
+                self._doubtful_moves = False
+            except HoldfastError as error:
+                self._doubtful_moves = True
+                logger.warning(
+                    "%d messages of %s wait to be moved: %s", len(moving), self.name, error, extra=self._extra
+                )
 
     def tick(self) -> float | None:
         """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""

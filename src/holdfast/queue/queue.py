@@ -390,9 +390,7 @@ class Queue(Putting):
         """Return when all that was put, and all that was decided, is on disk, whatever the flush mode."""
         self._check_writable()
         self.log.sync()
-        with self._lock:
-            self._journal.flush()
-        self._journal.log.sync()
+        self._settle_journal()
 
     def stats(self) -> QueueStats:
         """Counts, ages and rates."""
