@@ -283,19 +283,3 @@ def test_what_rocksdb_says_becomes_the_error_that_it_means(text: str, kind: type
     error = refusal(text.format(folder), "opening the state", Path(folder))
     assert type(error) is kind
     assert folder in str(error)
-
-
-def test_a_long_scan_ends_at_its_bound_and_nowhere_before(tmp_path: Path) -> None:
-    """The library's iterator reads its bound from memory that it does not keep alive."""
-    state = RocksState(tmp_path / "state")
-    batch = state.transaction()
-    for number in range(20_000):
-        batch.put("leases", b"prefix-1" + number.to_bytes(8, "big"), b"value")
-    batch.commit()
-    state.close()
-    state = RocksState(tmp_path / "state")
-    scans = [state.scan("leases", b"prefix-1", b"prefix-2") for _ in range(20)]
-    clutter = [bytes([number % 256]) * 8 for number in range(100_000)]  # takes the place of whatever was freed
-    assert [sum(1 for _ in scan) for scan in scans] == [20_000] * 20
-    assert len(clutter) == 100_000
-    state.close()

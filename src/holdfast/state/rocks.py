@@ -243,7 +243,9 @@ class _Cursor:
         if stop is not None:
             # Not left to us alone: without it the last step would pass every deleted key behind `stop`.
             options.set_iterate_upper_bound(stop)
-        self._options = options  # the iterator reads the bound from it and does not keep it: freed, a scan ends anywhere
+        self._options = (
+            options  # the iterator reads the bound from it and does not keep it: freed, a scan ends anywhere
+        )
         self._iterator: RdictIter | None = table.iter(options)
         self._iterator.seek(start)
 
