@@ -14,6 +14,7 @@ from typing import Any, Self, TypedDict, Unpack
 from holdfast.base.clock import Clock, Duration, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, InvalidName, NotFound
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, read_file, replace_file
+from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of, name_of
 from holdfast.log.catalog import list_segments
 from holdfast.log.log import Log
@@ -112,6 +113,8 @@ class Store:
         self._open_logs: dict[str, Log] = {}
         self._open_queues: dict[str, Queue] = {}
         self._state: State | None = None
+        self.metrics = Registry()
+        """Counts, gauges and latencies of the open queues."""
         self._closed = False
         self._lock: Lock | None = None
         self._ticker = Ticker(self._snapshot)
@@ -190,6 +193,7 @@ class Store:
                 wake=self._wake,
                 open_queue=self.queue,
                 find_queue=self._find_queue,
+                metrics=self.metrics,
                 read_only=self.read_only,
             )
             self._open_queues[name] = queue

@@ -16,7 +16,19 @@ from typing import Literal, Protocol, TypeVar
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
 
-__all__ = ["Counted", "Counter", "Distribution", "Gauge", "Histogram", "Kind", "Labels", "Rate", "Registry", "Sample"]
+__all__ = [
+    "Counted",
+    "Counter",
+    "Distribution",
+    "Gauge",
+    "Histogram",
+    "Kind",
+    "Labels",
+    "Rate",
+    "Reading",
+    "Registry",
+    "Sample",
+]
 
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]
@@ -38,6 +50,20 @@ class Counter:
     def add(self, amount: int = 1) -> None:
         """Count so many more."""
         self.value += amount
+
+
+class Reading:
+    """A count that is kept elsewhere, and read when it is wanted."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], int] = int) -> None:
+        self._read = read
+
+    @property
+    def value(self) -> int:
+        """The count now."""
+        return self._read()
 
 
 class Gauge:
@@ -229,10 +255,10 @@ class Sample:
     """A histogram's is a `Distribution`."""
 
 
-_Instrument = Counter | Gauge | Histogram
-_I = TypeVar("_I", Counter, Gauge, Histogram)
+_Instrument = Counter | Reading | Gauge | Histogram
+_I = TypeVar("_I", Counter, Reading, Gauge, Histogram)
 _Key = tuple[str, Labels]
-_KINDS: dict[type[_Instrument], Kind] = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
+_KINDS: dict[type[_Instrument], Kind] = {Counter: "counter", Reading: "counter", Gauge: "gauge", Histogram: "histogram"}
 _ENDINGS: dict[Kind, str] = {"counter": "_total", "gauge": "", "histogram": "_seconds"}
 
 
@@ -249,6 +275,12 @@ class Registry:
     def counter(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Counter:
         """The counter of this name and these labels, made when first asked for. Its name ends in `_total`."""
         return self._get(name, help, labels, Counter)
+
+    def reading(self, name: str, help: str, labels: Mapping[str, str], read: Callable[[], int]) -> Reading:
+        """A counter that is kept elsewhere, read by the newest `read`."""
+        reading = self._get(name, help, labels, Reading)
+        reading._read = read
+        return reading
 
     def histogram(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Histogram:
         """The histogram of this name and these labels, made when first asked for. Its name ends in `_seconds`."""

@@ -43,7 +43,7 @@ class Core(Memory):
             if self._journal.log.readable()[0] > self._followed:
                 self._load()
             self._follow()
-        standing = self._standing
+        standing = self.standing
         if standing.scanned != self.log.visible_end:
             self._catch_up(now)
         if not standing.plain:
@@ -56,7 +56,7 @@ class Core(Memory):
 
     def _hand_out(self, count: int, lease_ns: int, now: int) -> tuple[list[Delivery], Draft | None]:
         """Lease the next messages. Those whose time to live is over, or that cannot be read, go another way."""
-        standing = self._standing
+        standing = self.standing
         ready = standing.ready
         while True:
             picks = ready.pick(count, self._starved(now))
@@ -113,7 +113,7 @@ class Core(Memory):
             strict=False,
         )
         deliveries: list[Delivery] = list(map(make_delivery, columns_of_all))
-        self.waits.observe(max(0, now - times[0]) / NS)
+        self._measures.waits.observe(max(0, now - times[0]) / NS)
         return deliveries, draft
 
     def _hand_out_one(self) -> Delivery | None:
@@ -121,7 +121,7 @@ class Core(Memory):
 
         None where something does (or nothing is there): then the long way finds out. With the lock held.
         """
-        standing = self._standing
+        standing = self.standing
         leases = standing.leases
         now = self._now()
         if now >= leases.next_check or not standing.plain or self._waiters.line or not self._quick:
@@ -167,7 +167,7 @@ class Core(Memory):
             self._tick_at = expires
             self._wake_ticker()
         if not sequence & SAMPLE:
-            self.waits.observe(max(0, now - time) / NS)
+            self._measures.waits.observe(max(0, now - time) / NS)
         delivery: Delivery = make_delivery((sequence, payload, None, NO_HEADERS, 1, time, 0, lease_id, self))
         return delivery
 
@@ -246,7 +246,7 @@ class Core(Memory):
         if dead_letter and self.settings.dead_letter is not None:
             spans = [
                 LeasedSpan(start, stop, priority, 0)
-                for priority, level in enumerate(self._standing.ready.levels)
+                for priority, level in enumerate(self.standing.ready.levels)
                 for first, last in spans_of(sequences)
                 for start, stop in level.within(first, last)
             ]
@@ -256,8 +256,8 @@ class Core(Memory):
     def _expire(self, now: int) -> Draft | None:
         """Take back what was held too long."""
         events: list[Event] = []
-        for lease_id in self._standing.leases.expired(now):
-            lease = self._standing.leases.by_id[lease_id]
+        for lease_id in self.standing.leases.expired(now):
+            lease = self.standing.leases.by_id[lease_id]
             events += self._returns(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
         if not events:
             return None
@@ -288,9 +288,9 @@ class Core(Memory):
     def _deal(self, now: int) -> None:
         """Give what is ready to those who wait, in turns."""
         line = list(self._waiters.line)
-        if not line or not self._standing.ready:
+        if not line or not self.standing.ready:
             return
-        available = min(self._standing.ready.count, sum(waiter.demand for waiter in line))
+        available = min(self.standing.ready.count, sum(waiter.demand for waiter in line))
         for waiter, share in zip(line, shares([waiter.demand for waiter in line], available), strict=True):
             if share:
                 deliveries, draft = self._hand_out(share, waiter.lease_ns, now)
@@ -300,8 +300,8 @@ class Core(Memory):
 
     def _next_event_in(self, now: int) -> float:
         """Seconds until something happens by itself, at the longest a second if anything will at all."""
-        moments = [due for due in (self._standing.delayed.next_due,) if due is not None]
-        if (left := self._standing.leases.due_in(now)) is not None:
+        moments = [due for due in (self.standing.delayed.next_due,) if due is not None]
+        if (left := self.standing.leases.due_in(now)) is not None:
             moments.append(now + left)
         if not moments:
             return float("inf")
@@ -310,7 +310,7 @@ class Core(Memory):
     def _sweep_overdue(self, now: int) -> Draft | None:
         """Messages at the head whose time to live is over leave, though nobody asks for them."""
         draft = None
-        for priority, level in enumerate(self._standing.ready.levels):
+        for priority, level in enumerate(self.standing.ready.levels):
             while level:
                 spans = [(priority, start, stop) for start, stop in level.front(256)]
                 ids, _, overdue, lost = self._read_picks(spans, now)

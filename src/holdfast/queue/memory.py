@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, WriterStopped
-from holdfast.base.metrics import Histogram
+from holdfast.base.metrics import Registry
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
 from holdfast.log.positions import Position
@@ -17,6 +17,7 @@ from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.dedup import Dedup
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
 from holdfast.queue.journal import PENDING_MAX, Journal
+from holdfast.queue.measures import Measures
 from holdfast.queue.settings import QueueSettings
 from holdfast.queue.standing import Standing
 from holdfast.queue.waiting import Waiters
@@ -54,6 +55,8 @@ class Memory:
         clock: Clock,
         wake: Callable[[], None],
         open_queue: "Callable[[str], Queue]",
+        find_queue: "Callable[[str], Queue | None]",
+        metrics: Registry,
         read_only: bool,
     ) -> None:
         self.name = name
@@ -64,6 +67,7 @@ class Memory:
         self._now = clock.time_ns
         self._wake_ticker = wake
         self._open_queue = open_queue
+        self._find_queue = find_queue
         self._state = state
         self._prefix = journal.id[:8]
         self._journal = Journal(journal)
@@ -87,9 +91,6 @@ class Memory:
         self._starvation_ns = settings.nanoseconds("starvation")
         self._history_ns = settings.nanoseconds("history") or 0
         self._max_attempts = settings.max_attempts
-        self.waits = Histogram()
-        self.holds = Histogram()
-        self.duplicates = 0
         self._floor_kept = -1
         self._quick = not read_only and self._ttl_ns is None and log.settings.flush.mode != "sync"
         """Whether messages may be handed out and acked one by one along the short ways."""
@@ -98,6 +99,8 @@ class Memory:
         self._in_flight: dict[bytes, tuple[Draft, int]] = {}
         """Dedup ids of messages that are gathered and not yet durable."""
         self._load()
+        self._measures = Measures(self, metrics, clock)
+        self._measures.orphans.add(self._checkpoint.orphans)
         log.attach(self._waiters)
 
     # Reading the past.
@@ -107,7 +110,7 @@ class Memory:
         now = self._now()
         journal = self._journal.log
         self._checkpoint = Checkpoint(self._state, self._prefix, journal.id)
-        self._standing = self._new_standing()
+        self.standing = self._new_standing()
         start, end = journal.readable()
         kept = self._checkpoint.position()
         if kept is not None and kept["position"] > end:
@@ -122,7 +125,7 @@ class Memory:
         else:
             position = kept["position"]
         if kept is not None:
-            self._checkpoint.load(self._standing, kept, now)
+            self._checkpoint.load(self.standing, kept, now)
         if built_anew:
             self._reread_dedup_ids(now)
         self._followed = position
@@ -130,7 +133,7 @@ class Memory:
         if not self.read_only:
             self._settle_beginning(start == end == 0, highest)
         self._catch_up(self._now())
-        self._doubtful_moves = bool(self._standing.moving)
+        self._doubtful_moves = bool(self.standing.moving)
 
     def _new_standing(self) -> Standing:
         window = self.settings.nanoseconds("dedup_window") or 0
@@ -145,7 +148,7 @@ class Memory:
         if self.read_only:
             self._state = MemoryState()
             self._checkpoint = Checkpoint(self._state, self._prefix, self._journal.log.id)
-            self._standing = self._new_standing()
+            self.standing = self._new_standing()
         else:
             self._checkpoint.clear()
         snapshot = self._journal.last_snapshot() if end > 0 else None
@@ -160,15 +163,15 @@ class Memory:
     def _reread_dedup_ids(self, now: int) -> None:
         """The ids of messages that are done already are only in the log."""
         window = self.settings.nanoseconds("dedup_window") or 0
-        dedup = self._standing.dedup = Dedup(self._state, self._prefix, window, self.settings.dedup_limit)
-        first, end = self.log.sequence_at(now - window), min(self._standing.scanned, self.log.visible_end)
+        dedup = self.standing.dedup = Dedup(self._state, self._prefix, window, self.settings.dedup_limit)
+        first, end = self.log.sequence_at(now - window), min(self.standing.scanned, self.log.visible_end)
         for piece in self.log.pieces(first, end) if first < end else ():
             for sequence, key, time in zip(
                 range(piece.first, piece.end), piece.strings("dedup") or (), piece.times(), strict=False
             ):
                 if key is not None:
                     dedup.note(key, sequence, time, now)
-        dedup.scanned = self._standing.scanned
+        dedup.scanned = self.standing.scanned
 
     def _follow(self) -> int:
         """Apply what the journal has beyond what was applied; the end of the highest message it speaks of."""
@@ -177,9 +180,9 @@ class Memory:
         for event in self._journal.replay(self._followed):
             touched = _end_of(event)
             highest = touched if isinstance(event, Cut) else max(highest, touched)
-            if touched > self._standing.scanned:
+            if touched > self.standing.scanned:
                 self._catch_up(event.time, touched)
-            self._standing.apply(event)
+            self.standing.apply(event)
         self._loading = False
         self._followed = self._journal.log.readable()[1]
         return highest
@@ -189,12 +192,12 @@ class Memory:
         if is_new:
             self._keep_floor(self.log.start)
             self._decide([Sought(self._now(), self.log.start)])
-        if highest > end or self._standing.scanned > end:
+        if highest > end or self.standing.scanned > end:
             # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences will be given
             # again, to others, so what was known of them must be forgotten, and for good.
             logger.warning("messages from %d on did not survive in %s", end, self.name, extra=self._extra)
             self._decide([Cut(self._now(), end)])
-        if self._journal.pending or self._standing.scanned == 0:
+        if self._journal.pending or self.standing.scanned == 0:
             self._journal.sync()
 
     def _reload(self) -> None:
@@ -207,7 +210,7 @@ class Memory:
 
     def _catch_up(self, now: int, end: int | None = None) -> None:
         """Take in what the log has got, up to `end`."""
-        standing = self._standing
+        standing = self.standing
         visible = self.log.visible_end
         end = visible if end is None else min(end, visible)
         if standing.scanned < end:
@@ -222,7 +225,7 @@ class Memory:
         """Let events happen: first in the journal, then here. Hand the result to `_commit` without the lock."""
         draft = self._record(b"".join(map(encode, events)))
         for event in events:
-            self._standing.apply(event)
+            self.standing.apply(event)
         return draft
 
     def _record(self, event: bytes) -> Draft | None:
@@ -252,9 +255,9 @@ class Memory:
         self.log.sync()
         position = self._journal.sync()
         now = self._now()
-        self._checkpoint.save(self._standing, position, now)
+        self._checkpoint.save(self.standing, position, now)
         self._checkpoint_at = None
-        self._keep_floor(min(self._standing.floor(), self.log.end))
+        self._keep_floor(min(self.standing.floor(), self.log.end))
         if self._history_ns and self._journal.has_older_than(now - self._history_ns):
             self._journal.write_snapshot(self._checkpoint.dump(), now)
             self._journal.forget_before(self._history_ns)
@@ -296,6 +299,7 @@ class Memory:
             self._quick = False
             self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
             self.log.detach(self._waiters)
+            self._measures.forget()
         self._waiters.wake()
 
     def disown(self) -> None:

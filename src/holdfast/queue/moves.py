@@ -45,7 +45,7 @@ class Moves(Core):
         """Bring the messages that are leaving to where they go. What cannot be done now is tried again later."""
         with self._mover:
             with self._lock:
-                moving = dict(self._standing.moving)
+                moving = dict(self.standing.moving)
             try:
                 # That they leave must be known for sure before they are anywhere else: else a crash could double them.
                 self._settle_journal()
@@ -67,7 +67,7 @@ class Moves(Core):
                 return None
             now = self._now()
             draft = self._look(now)
-            if self._ttl_ns is not None or self._standing.expiring:
+            if self._ttl_ns is not None or self.standing.expiring:
                 draft = self._sweep_overdue(now) or draft
             waits = self._until_next(now)
             if self._journal.pending:
@@ -77,13 +77,13 @@ class Moves(Core):
                 self._asleep = not waits or self._journal.log.settings.flush.mode != "sync"
             self._tick_at = now + round(min(waits) * NS) if waits else 1 << 63
         self._journal.commit(draft)
-        if self._standing.moving:
+        if self.standing.moving:
             self.carry()
         more = self._journal.log.tick()
         return min([*waits, *([more] if more is not None else [])], default=None)
 
     def _until_next(self, now: int) -> list[float]:
-        standing = self._standing
+        standing = self.standing
         waits = []
         if self._journal.since_checkpoint or standing.unsaved:
             moment = self._clock.monotonic()
@@ -130,7 +130,7 @@ class Moves(Core):
 
     def _arrive(self, sequences: list[int]) -> None:
         with self._lock:
-            still = [sequence for sequence in sequences if sequence in self._standing.moving]
+            still = [sequence for sequence in sequences if sequence in self.standing.moving]
             draft = self._decide([Settled(self._now(), "moved", spans_of(still))]) if still else None
         self._commit(draft)
 
@@ -202,8 +202,8 @@ class Moves(Core):
 
     def _waiting_sequences(self) -> Iterator[tuple[int, int]]:
         """Ready messages with their priority, in the order of their sequence within it."""
-        for priority in range(len(self._standing.ready.levels) - 1, -1, -1):
-            for start, stop in list(self._standing.ready.levels[priority]):
+        for priority in range(len(self.standing.ready.levels) - 1, -1, -1):
+            for start, stop in list(self.standing.ready.levels[priority]):
                 for sequence in range(start, stop):
                     yield priority, sequence
 

@@ -87,7 +87,7 @@ class Putting(Moves):
                     elif key in self._in_flight:
                         waits_for = self._in_flight[key][0]
                         break
-                    elif (known := self._standing.dedup.find(key, now)) is not None:
+                    elif (known := self.standing.dedup.find(key, now)) is not None:
                         ids[position] = known
                     elif key in fresh:
                         ids[position] = -1 - fresh[key]  # the place of the first with this id in what is written
@@ -100,7 +100,7 @@ class Putting(Moves):
                     draft, first, count = self.log.gather(*batch)
                     for key, place in fresh.items():
                         self._in_flight[key] = (draft, first + place)
-                    self.duplicates += len(messages) - count
+                    self._measures.duplicates.add(len(messages) - count)
                     break
             # Another thread is putting the same id: whether it will be there is known when its write is.
             with contextlib.suppress(HoldfastError):
@@ -125,7 +125,7 @@ class Putting(Moves):
         limit = self.settings.max_length
         if limit is None or self.settings.overflow != "reject":
             return
-        standing = self._standing
+        standing = self.standing
         waiting = standing.ready.count + standing.delayed.count + self.log.end - standing.scanned
         if waiting + count > limit:
             raise QueueFull(
@@ -140,7 +140,7 @@ class Putting(Moves):
         with self._lock:
             now = self._now()
             draft = self._look(now)
-            standing = self._standing
+            standing = self.standing
             excess = standing.ready.count + standing.delayed.count - limit
             if excess > 0:
                 to_dead = self.settings.overflow == "dead-letter"
@@ -154,7 +154,7 @@ class Putting(Moves):
                 if leaving:
                     draft = self._dismiss("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
         self._commit(draft)
-        if self._standing.moving:
+        if self.standing.moving:
             self.carry()
 
 

@@ -4,11 +4,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 
-from holdfast.base.clock import NS, Clock, Duration, Instant, duration_ns
+from holdfast.base.clock import NS, Duration, Instant, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument, LeaseLost, ReadOnly
-from holdfast.base.metrics import Rate
 from holdfast.log.draft import Draft
-from holdfast.log.log import Log
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue.core import SAMPLE
 from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
@@ -17,9 +15,8 @@ from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.moves import dead_letter_of
 from holdfast.queue.putting import Putting
 from holdfast.queue.ranges import spans_of
-from holdfast.queue.settings import QueueSettings, positive_ns
+from holdfast.queue.settings import positive_ns
 from holdfast.queue.stats import QueueStats
-from holdfast.state import State
 
 __all__ = ["Queue"]
 
@@ -32,29 +29,6 @@ class Queue(Putting):
     A message is delivered until it is acked: to one consumer at a time, oldest first in the highest priority. All
     methods may be called from any thread.
     """
-
-    def __init__(
-        self,
-        name: str,
-        settings: QueueSettings,
-        log: Log,
-        journal: Log,
-        state: State,
-        *,
-        clock: Clock,
-        wake: Callable[[], None],
-        open_queue: "Callable[[str], Queue]",
-        find_queue: "Callable[[str], Queue | None]",
-        read_only: bool,
-    ) -> None:
-        super().__init__(
-            name, settings, log, journal, state, clock=clock, wake=wake, open_queue=open_queue, read_only=read_only
-        )
-        self._find_queue = find_queue
-        monotonic = clock.monotonic
-        self._put_rate = Rate(_Reading(lambda: self.log.end), monotonic)
-        self._lease_rate = Rate(_Reading(lambda: self._standing.totals.leased), monotonic)
-        self._ack_rate = Rate(_Reading(lambda: self._standing.totals.acked), monotonic)
 
     # Taking.
 
@@ -80,7 +54,7 @@ class Queue(Putting):
             self._commit(swept)
             deliveries, draft = self._wait(count, lease_ns, patience)
         self._commit(draft or swept)
-        if self._standing.moving:
+        if self.standing.moving:
             self.carry()
         return deliveries
 
@@ -132,7 +106,7 @@ class Queue(Putting):
                     if waiter.result is not None:
                         return waiter.result, waiter.draft
                 self._commit(swept)
-                if self._standing.moving:
+                if self.standing.moving:
                     self.carry()
                 left = until if deadline is None else min(until, deadline - self._clock.monotonic())
                 if left <= 0 and deadline is not None and self._clock.monotonic() >= deadline:
@@ -160,7 +134,7 @@ class Queue(Putting):
         with self._lock:
             self._check_writable()
             draft = self._look(now)
-            standing = self._standing
+            standing = self.standing
             for lease_id, ids in _by_lease(deliveries).items():
                 lease = standing.leases.by_id.get(lease_id)
                 if lease is None or not ids <= lease.left:
@@ -172,7 +146,7 @@ class Queue(Putting):
             if parts:
                 draft = self._decide([Acked(now, parts)])
         if deliveries:
-            self.holds.observe(max(0, now - deliveries[0].lease) / NS)
+            self._measures.holds.observe(max(0, now - deliveries[0].lease) / NS)
         self._commit(draft)
         self._raise_lost(lost)
 
@@ -181,10 +155,10 @@ class Queue(Putting):
         sequence, lease_id = delivery[0], delivery[7]
         now = self._now()
         with self._lock:
-            if now >= self._standing.leases.next_check or not self._quick:
+            if now >= self.standing.leases.next_check or not self._quick:
                 self._check_writable()
                 self._commit_later(self._look(now))
-            standing = self._standing
+            standing = self.standing
             leases = standing.leases
             lease = leases.by_id.get(lease_id)
             if lease is None or sequence not in lease.left:
@@ -204,7 +178,7 @@ class Queue(Putting):
                 standing.failures.forget(sequence, sequence + 1)
             standing.totals.acked += 1
         if not sequence & SAMPLE:
-            self.holds.observe(max(0, now - lease_id) / NS)
+            self._measures.holds.observe(max(0, now - lease_id) / NS)
         if draft is not None:
             self._journal.commit(draft)
         return True
@@ -242,7 +216,7 @@ class Queue(Putting):
             now = self._now()
             draft = self._look(now)
             for lease_id, ids in _by_lease(deliveries).items():
-                lease = self._standing.leases.by_id.get(lease_id)
+                lease = self.standing.leases.by_id.get(lease_id)
                 held = ids & lease.left if lease is not None else set()
                 lost += sorted(ids - held)
                 if lease is not None and held:
@@ -250,7 +224,7 @@ class Queue(Putting):
             if events:
                 draft = self._decide(events)
         self._commit(draft)
-        if self._standing.moving:
+        if self.standing.moving:
             self.carry()
         if self._waiters.line:
             self._waiters.wake()
@@ -266,7 +240,7 @@ class Queue(Putting):
             draft = self._look(now)
             events: list[Event] = []
             for lease_id, ids in _by_lease(deliveries).items():
-                lease = self._standing.leases.by_id.get(lease_id)
+                lease = self.standing.leases.by_id.get(lease_id)
                 if lease is None:
                     lost += sorted(ids)
                     continue
@@ -285,7 +259,7 @@ class Queue(Putting):
 
     def _holds(self, delivery: Delivery) -> bool:
         with self._lock:
-            lease = self._standing.leases.by_id.get(delivery.lease)
+            lease = self.standing.leases.by_id.get(delivery.lease)
             return lease is not None and delivery.id in lease.left and lease.expires > self._now()
 
     # Looking, and moving the queue itself.
@@ -296,13 +270,13 @@ class Queue(Putting):
         with self._lock:
             now = self._now()
             self._commit_later(self._look(now))
-            for priority, start, stop in self._standing.ready.pick(count, self._starved(now)):
+            for priority, start, stop in self.standing.ready.pick(count, self._starved(now)):
                 for sequence in range(start, stop):
                     page = self._bodies.page(sequence)
                     if page is None or self._expiry(page, sequence - page.first) <= now:
                         continue
                     index = sequence - page.first
-                    failure = self._standing.failures.get(sequence)
+                    failure = self.standing.failures.get(sequence)
                     found.append(
                         Waiting(
                             sequence,
@@ -357,8 +331,8 @@ class Queue(Putting):
         with self._lock:
             now = self._now()
             self._look(now)
-            count = self._standing.ready.count + self._standing.delayed.count
-            draft = self._decide([Purged(now, self._standing.scanned)])
+            count = self.standing.ready.count + self.standing.delayed.count
+            draft = self._decide([Purged(now, self.standing.scanned)])
         self._commit(draft)
         return count
 
@@ -399,7 +373,7 @@ class Queue(Putting):
         with self._lock:
             now = self._now()
             self._commit_later(self._look(now))
-            standing = self._standing
+            standing = self.standing
             totals = standing.totals
             firsts = [level.first for level in standing.ready.levels if level]
             page = self._bodies.page(min(firsts)) if firsts else None
@@ -415,9 +389,9 @@ class Queue(Putting):
                 leases=len(standing.leases.by_id),
                 oldest_age=oldest,
                 next_due=standing.delayed.next_due,
-                put_rate=self._put_rate.per_second(),
-                lease_rate=self._lease_rate.per_second(),
-                ack_rate=self._ack_rate.per_second(),
+                put_rate=self._measures.put_rate.per_second(),
+                lease_rate=self._measures.lease_rate.per_second(),
+                ack_rate=self._measures.ack_rate.per_second(),
                 total_leased=totals.leased,
                 total_acked=totals.acked,
                 total_nacked=totals.nacked,
@@ -425,14 +399,14 @@ class Queue(Putting):
                 total_dead=totals.dead,
                 total_redriven=totals.redriven,
                 total_dropped=totals.dropped,
-                duplicates=self.duplicates,
+                duplicates=self._measures.duplicates.value,
                 dedup_window=standing.dedup.window_at(now) / NS,
                 dedup_ids=standing.dedup.count,
                 dedup_shortened=standing.dedup.shortened_to is not None,
-                wait_p50=self.waits.quantile(0.5),
-                wait_p99=self.waits.quantile(0.99),
-                hold_p50=self.holds.quantile(0.5),
-                hold_p99=self.holds.quantile(0.99),
+                wait_p50=self._measures.waits.quantile(0.5),
+                wait_p99=self._measures.waits.quantile(0.99),
+                hold_p50=self._measures.holds.quantile(0.5),
+                hold_p99=self._measures.holds.quantile(0.99),
                 orphans=self._checkpoint.orphans,
                 lag=max(0, self.log.end - standing.floor()),
             )
@@ -441,7 +415,7 @@ class Queue(Putting):
         """How many messages are ready or delayed."""
         with self._lock:
             self._commit_later(self._look(self._now()))
-            return self._standing.ready.count + self._standing.delayed.count
+            return self.standing.ready.count + self.standing.delayed.count
 
     def _dead_letter_queue(self) -> "Queue | None":
         name = self.settings.dead_letter
@@ -463,17 +437,6 @@ class Queue(Putting):
                 "other consumers may have them: lease for longer, or extend in time",
                 lost,
             )
-
-
-class _Reading:
-    """A number that is kept elsewhere, for a `Rate`."""
-
-    def __init__(self, read: Callable[[], int]) -> None:
-        self._read = read
-
-    @property
-    def value(self) -> int:
-        return self._read()
 
 
 def _by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:

@@ -1,16 +1,20 @@
 """How do records get in from a terminal? One from the command line or a file, or one a line from standard input."""
 
-import contextlib
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
-from holdfast.base.errors import storage_error
+from holdfast.cli.lines import (
+    STANDARD_INPUT,
+    key_of,
+    parse_headers,
+    payload_of,
+    read_file_payload,
+    standard_input_lines,
+)
 from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import store_to_write
 from holdfast.cli.options import (
@@ -22,14 +26,13 @@ from holdfast.cli.options import (
     UsageError,
     size_option,
 )
-from holdfast.cli.output import byte_progress, show, write_json
+from holdfast.cli.output import show, write_json
 from holdfast.cli.units import plural
 from holdfast.log import Flush, Headers, Log, Message
 from holdfast.log.settings import MESSAGE_MAX
 
 __all__ = ["append"]
 
-_CHUNK = 1 << 20
 _FLUSH = {FlushChoice.SYNC: Flush.sync, FlushChoice.BATCH: Flush.batch, FlushChoice.ASYNC: Flush.async_}
 
 
@@ -63,8 +66,7 @@ def append(
 
     The log is made if there is none. Lines from standard input are taken as they come, many in one write.
     """
-    headers = _parse_headers(header or [])
-    key_bytes = None if key is None else os.fsencode(key)
+    headers, key_bytes = parse_headers(header), key_of(key)
     given = _single_payload(payload, file)
     first: int | None = None
     count = 0
@@ -99,65 +101,17 @@ def _show_result(name: str, first: int | None, count: int, *, as_json: bool) -> 
         show(str(first) if count == 1 else f"{first}-{last} ({plural(count, 'record')})")
 
 
-def _parse_headers(given: list[str]) -> Headers:
-    headers: dict[str, str] = {}
-    for item in given:
-        name, separator, value = item.partition("=")
-        if not separator or not name:
-            raise UsageError(f"--header {item!r} is not of the form K=V")
-        if name in headers:
-            raise UsageError(f"the header {name!r} is given twice")
-        headers[name] = value
-    return headers
-
-
 def _single_payload(payload: str | None, file: Path | None) -> bytes | None:
     """The one payload that was given, None where lines are to be read."""
     if file is not None:
         if payload is not None:
             raise UsageError("give a PAYLOAD or --file PATH, not both")
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise storage_error(error, "reading", file) from error
+        return read_file_payload(file)
     if payload is None:
         raise UsageError("nothing to append: give a PAYLOAD, --file PATH, or - for lines from standard input")
-    return None if payload == "-" else os.fsencode(payload)
+    return None if payload == STANDARD_INPUT else payload_of(payload)
 
 
 def _append_lines(log: Log, key: bytes | None, headers: Headers, *, shown: bool) -> Iterator[range]:
-    source = sys.stdin.buffer
-    with byte_progress(shown=shown) as progress:
-        bar = progress.add_task(f"appending to {log.name}", total=_size_of(source))
-        for lines, size in _batches(source, log.settings.max_message):
-            yield log.append_many(
-                lines if key is None and not headers else [Message(line, key, headers) for line in lines]
-            )
-            progress.update(bar, advance=size)
-
-
-def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]]:
-    """Lines as they arrive, and their bytes: a slow source is not waited for, a fast one comes in large parts."""
-    rest = bytearray()
-    while chunk := source.read1(_CHUNK):  # type: ignore[attr-defined]
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            rest += chunk[:cut]
-            lines = bytes(rest).split(b"\n")
-            yield lines[:-1], len(rest)
-            rest = bytearray(chunk[cut:])
-        else:
-            rest += chunk
-            if len(rest) > longest:  # the log refuses it, and says why, before it fills the memory
-                break
-    if rest:
-        yield [bytes(rest)], len(rest)
-
-
-def _size_of(source: BinaryIO) -> int | None:
-    """How many bytes will come, where that is known."""
-    with contextlib.suppress(OSError, ValueError):
-        status = os.fstat(source.fileno())
-        if stat.S_ISREG(status.st_mode):
-            return status.st_size
-    return None
+    for lines in standard_input_lines(f"appending to {log.name}", log.settings.max_message, shown=shown):
+        yield log.append_many(lines if key is None and not headers else [Message(line, key, headers) for line in lines])

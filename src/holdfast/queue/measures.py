@@ -1,0 +1,65 @@
+"""What is measured of a queue? Counts, rates and latencies, in a registry that `stats` and exporters read."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.base.clock import Clock
+from holdfast.base.metrics import Rate, Reading, Registry
+
+if TYPE_CHECKING:
+    from holdfast.queue.memory import Memory
+
+__all__ = ["Measures"]
+
+_TOTALS = {
+    "leased": "Messages handed out.",
+    "acked": "Messages that are done.",
+    "nacked": "Deliveries that were given back as failed.",
+    "expired": "Deliveries whose lease ran out.",
+    "dead": "Messages that became dead letters.",
+    "redriven": "Dead letters that were moved back from here.",
+    "dropped": "Messages that went without an ack: overdue, too many, damaged or purged.",
+}
+
+
+class Measures:
+    """The instruments of one queue. What the queue counts anyway is only read; the histograms are its own."""
+
+    def __init__(self, queue: "Memory", registry: Registry, clock: Clock) -> None:
+        self._labels = {"queue": queue.name}
+        self._registry = registry
+        self.waits = registry.histogram("holdfast_queue_wait_seconds", "From put to delivery.", self._labels)
+        self.holds = registry.histogram("holdfast_queue_hold_seconds", "From delivery to ack.", self._labels)
+        self.duplicates = registry.counter(
+            "holdfast_queue_duplicates_total", "Puts that were answered with the first message's id.", self._labels
+        )
+        self.orphans = registry.counter(
+            "holdfast_queue_orphans_total", "Entries of the state that led nowhere and were put right.", self._labels
+        )
+
+        def total(name: str) -> Callable[[], int]:
+            return lambda: int(getattr(queue.standing.totals, name))
+
+        totals = {
+            name: registry.reading(f"holdfast_queue_{name}_total", help, self._labels, total(name))
+            for name, help in _TOTALS.items()
+        }
+
+        def gauge(name: str, help: str, read: Callable[[], float]) -> None:
+            registry.gauge(f"holdfast_queue_{name}", help, self._labels, read)
+
+        gauge("ready", "Messages that may be delivered now.", lambda: queue.standing.ready.count)
+        gauge("delayed", "Messages that must wait.", lambda: queue.standing.delayed.count)
+        gauge("leased", "Messages that are held by consumers.", lambda: queue.standing.leases.count)
+        gauge(
+            "dedup_window_seconds",
+            "How far back a duplicate is found: less than asked for where the limit of ids was met.",
+            lambda: queue.standing.dedup.window_at(clock.time_ns()) / 1e9,
+        )
+        self.put_rate = Rate(Reading(lambda: queue.log.end), clock.monotonic)
+        self.lease_rate = Rate(totals["leased"], clock.monotonic)
+        self.ack_rate = Rate(totals["acked"], clock.monotonic)
+
+    def forget(self) -> None:
+        """The queue is closed: it is no longer collected."""
+        self._registry.remove(self._labels)
