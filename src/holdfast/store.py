@@ -19,6 +19,7 @@ from holdfast.base.names import check_name, folder_of, name_of
 from holdfast.log.catalog import list_segments
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
+from holdfast.log.positions import QUEUE, Positions
 from holdfast.log.segment import open_segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker
@@ -36,6 +37,7 @@ JOURNALS = "journals"
 STATE = "state"
 META = "log.json"
 QUEUE_META = "queue.json"
+_JOURNAL_RECORD = 256 << 20
 _JOURNAL_ROLL = Roll.any(Roll.size(64 << 20), Roll.time(86_400))
 
 
@@ -163,25 +165,28 @@ class Store:
             given = {key: value for key, value in settings.items() if key not in log_settings}
             known = self._open_queues.get(name)
             if known is not None:
+                self._check_same(known.log, log_settings)
                 if given and QueueSettings.of(name, {**asdict_shallow(known.settings), **given}) != known.settings:
                     raise InvalidArgument(
                         f"the queue {name!r} is open with other settings: close the store to change them"
                     )
                 return known
             folder = self.path / JOURNALS / folder_of(name, "queue name")
-            with errors_as_ours("opening the queue in", folder):
-                kept = self._queue_meta(folder)
+            kept, known_log = self._queue_meta(name, folder)
             if self.read_only and kept is None:
                 there = ", ".join(map(repr, self.queues()[:10])) or "none"
                 raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {there}")
             chosen = {**(kept or {}), **given}
             wanted = QueueSettings.of(name, chosen)
+            if kept is not None and wanted.log != kept.get("log", name):
+                raise InvalidArgument(
+                    f"the queue {name!r} is a view of the log {kept.get('log', name)!r}: give it another name here"
+                )
             log = self._log_of(wanted, log_settings)
-            if chosen != kept and not self.read_only:
-                with errors_as_ours("opening the queue in", folder):
-                    self._keep_queue_meta(name, folder, chosen)
             journal = self._open_log(
-                name, self.path / JOURNALS, LogSettings(flush=log.settings.flush, roll=_JOURNAL_ROLL)
+                name,
+                self.path / JOURNALS,
+                LogSettings(flush=log.settings.flush, roll=_JOURNAL_ROLL, max_message=_JOURNAL_RECORD),
             )
             queue = Queue(
                 name,
@@ -194,8 +199,12 @@ class Store:
                 open_queue=self.queue,
                 find_queue=self._find_queue,
                 metrics=self.metrics,
+                log_is_new=known_log is not None and known_log != log.id,
                 read_only=self.read_only,
             )
+            if (chosen != kept or known_log != log.id) and not self.read_only:
+                with errors_as_ours("opening the queue in", folder):
+                    self._keep_queue_meta(name, folder, chosen, log.id)
             self._open_queues[name] = queue
             self._wake()
             return queue
@@ -206,11 +215,8 @@ class Store:
         root = self.path / JOURNALS
         with errors_as_ours("listing the queues in", root):
             folders = self._files.list(root)
-            return sorted(
-                name
-                for folder in folders
-                if self._queue_meta(root / folder) is not None and (name := name_of(folder)) is not None
-            )
+            names = [self._read_meta(root / folder).get("name") for folder in folders]
+        return sorted(name for name in names if isinstance(name, str))
 
     def logs(self) -> list[str]:
         """The names of all logs in the store, sorted."""
@@ -296,10 +302,18 @@ class Store:
 
     def _log_of(self, settings: QueueSettings, log_settings: dict[str, Any]) -> Log:
         known = self._open_logs.get(settings.log)
-        if known is not None and not log_settings:
+        if known is not None:
+            self._check_same(known, log_settings)
             return known
         defaults = {"flush": Flush.sync(), "retention": Retention(max_age=settings.history)}
         return self.log(settings.log, **{**defaults, **log_settings})
+
+    def _check_same(self, log: Log, log_settings: dict[str, Any]) -> None:
+        for name, value in log_settings.items():
+            if getattr(log.settings, name) != value:
+                raise InvalidArgument(
+                    f"the log {log.name!r} is open with another {name}: close the store to change it, or leave it out"
+                )
 
     def _find_queue(self, name: str) -> Queue | None:
         """A queue that is there; None where none was ever made."""
@@ -308,29 +322,37 @@ class Store:
             if known is not None:
                 return known
             folder = self.path / JOURNALS / folder_of(name, "queue name")
-            return self.queue(name) if self._queue_meta(folder) is not None else None
+            return self.queue(name) if self._queue_meta(name, folder)[0] is not None else None
 
     def _open_state(self) -> State:
         if self._state is None:
             self._state = open_state(self._files, self.path / STATE, read_only=self.read_only)
         return self._state
 
-    def _queue_meta(self, folder: Path) -> dict[str, Any] | None:
-        """What was chosen for a queue; None where there is none."""
-        try:
-            meta = json.loads(read_file(self._files, folder / QUEUE_META))
-            return from_json(dict(meta["settings"]))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, KeyError, TypeError):
-            logger.warning("%s is not legible: the queue's settings are the defaults", folder / QUEUE_META)
-            return {}
+    def _queue_meta(self, name: str, folder: Path) -> tuple[dict[str, Any] | None, bytes | None]:
+        """What was chosen for a queue, None where there is none; and the id of the log it is a view of."""
+        with errors_as_ours("opening the queue in", folder):
+            try:
+                meta = json.loads(read_file(self._files, folder / QUEUE_META))
+                return from_json(dict(meta["settings"])), bytes.fromhex(meta["log"])
+            except (FileNotFoundError, NotADirectoryError):
+                # A crash may come between the journal's first record and this file.
+                return ({}, None) if list_segments(self._files, folder) else (None, None)
+            except (ValueError, KeyError, TypeError):
+                logger.warning("%s is not legible: the queue's settings are the defaults", folder / QUEUE_META)
+                log = self._log_read_by(name)
+                return ({} if log is None or log == name else {"log": log}), None
 
-    def _keep_queue_meta(self, name: str, folder: Path, chosen: dict[str, Any]) -> None:
-        self._files.make_dirs(folder)
-        self._files.sync_dir(folder.parent)
-        self._files.sync_dir(self.path)
-        content = {"format": 1, "name": name, "settings": json.loads(to_json(chosen))}
+    def _log_read_by(self, queue: str) -> str | None:
+        """The log in which a queue keeps its place."""
+        root = self.path / LOGS
+        for folder in self._files.list(root):
+            if Positions(self._files, root / folder, bytes(16)).exists(QUEUE + queue):
+                return self._read_meta(root / folder).get("name") or name_of(folder)
+        return None
+
+    def _keep_queue_meta(self, name: str, folder: Path, chosen: dict[str, Any], log_id: bytes) -> None:
+        content = {"format": 1, "name": name, "log": log_id.hex(), "settings": json.loads(to_json(chosen))}
         replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
 
     def _wake_ticker(self) -> None:

@@ -10,6 +10,8 @@ from holdfast.base.errors import InvalidArgument
 __all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "duration_ns", "from_ns", "instant_ns"]
 
 NS = 1_000_000_000
+_LONGEST_NS = 200 * 365 * 86_400 * NS
+"""Added to any time before 2054 it stays within 64 bits."""
 
 Duration = int | float | timedelta
 """A length of time as users write it: seconds, or a timedelta."""
@@ -62,6 +64,8 @@ def duration_ns(value: Duration, what: str) -> int:
             raise InvalidArgument(f"{what} must be a finite number of seconds, not {value!r}") from error
     if nanoseconds < 0:
         raise InvalidArgument(f"{what} must not be negative, but is {value!r}")
+    if nanoseconds > _LONGEST_NS:
+        raise InvalidArgument(f"{what} must not be more than 200 years, but is {value!r}")
     return nanoseconds
 
 

@@ -15,9 +15,11 @@ import holdfast
 from holdfast.base.errors import HoldfastError
 from holdfast.cli.demo import demo
 from holdfast.cli.log import log_commands
+from holdfast.cli.log.reading import tail
 from holdfast.cli.notices import Notices, one_line
 from holdfast.cli.options import UsageError, help_if_alone
 from holdfast.cli.output import error_console
+from holdfast.cli.queue import add_queue_commands
 
 __all__ = ["app", "main"]
 
@@ -34,8 +36,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Holdfast: a durable message queue that you embed like SQLite, serve like RabbitMQ and query with Spark.",
 )
-app.add_typer(log_commands, name="log")
-app.command("demo")(demo)
+add_queue_commands(app)
+app.command("tail", rich_help_panel="Logs")(tail)
+app.add_typer(log_commands, name="log", rich_help_panel="Logs")
+app.command("demo", rich_help_panel="More")(demo)
 
 
 def _show_version(asked: bool) -> None:

@@ -11,15 +11,16 @@ import holdfast
 from holdfast import Store
 from holdfast.base.errors import Locked, NotFound
 from holdfast.log import Log
+from holdfast.queue import Queue
 
-__all__ = ["log_to_change", "log_to_read", "store_to_read", "store_to_write"]
+__all__ = ["log_to_change", "log_to_read", "queue_to_change", "queue_to_read", "store_to_read", "store_to_write"]
 
 
 @contextlib.contextmanager
 def store_to_read(data: Path) -> Iterator[Store]:
     """A store opened read-only, as it can be while another process writes."""
     if not data.exists():
-        raise NotFound(f"there is no store at {str(data)!r}: check --data, or make one with holdfast log append")
+        raise NotFound(f"there is no store at {str(data)!r}: check --data, or make one with holdfast put")
     with holdfast.open(data, read_only=True) as store:
         yield store
 
@@ -52,3 +53,20 @@ def log_to_change(data: Path, name: str) -> Iterator[Log]:
         pass
     with store_to_write(data) as store:
         yield store.log(name)
+
+
+@contextlib.contextmanager
+def queue_to_read(data: Path, name: str) -> Iterator[Queue]:
+    """A queue opened read-only, as it can be while another process works on it."""
+    with store_to_read(data) as store:
+        yield store.queue(name)
+
+
+@contextlib.contextmanager
+def queue_to_change(data: Path, name: str) -> Iterator[Queue]:
+    """A queue that must exist, opened for writing: a mistyped name or folder is an error and not a new, empty queue."""
+    with store_to_read(data) as store:
+        if name not in store.queues():
+            store.queue(name)  # which says that it is not there, and which ones are
+    with store_to_write(data) as store:
+        yield store.queue(name)

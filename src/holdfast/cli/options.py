@@ -19,9 +19,12 @@ __all__ = [
     "FormatChoice",
     "JsonOption",
     "NameArgument",
+    "QueueArgument",
     "UsageError",
+    "YesOption",
     "duration_option",
     "help_if_alone",
+    "patience_option",
     "pattern_option",
     "size_option",
     "time_option",
@@ -71,6 +74,8 @@ JsonOption = Annotated[
     ),
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The log.")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def help_if_alone(context: typer.Context) -> None:
@@ -87,6 +92,11 @@ def size_option(text: str) -> int:
 def duration_option(text: str) -> timedelta:
     """Parse a duration that was typed as an option."""
     return _as_usage(parse_duration, text)
+
+
+def patience_option(text: str) -> timedelta:
+    """Parse how long to wait; `forever` is as long as there is."""
+    return timedelta.max if text.strip().lower() == "forever" else duration_option(text)
 
 
 def time_option(text: str) -> datetime:

@@ -10,6 +10,7 @@ __all__ = [
     "format_count",
     "format_duration",
     "format_instant",
+    "format_rate",
     "format_size",
     "format_time",
     "iso_time",
@@ -22,6 +23,11 @@ __all__ = [
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i?b?)|b)?", re.IGNORECASE)
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PAIRS = (
+    (7_200.0, 60, "min", 1, "s"),
+    (172_800.0, 3_600, "h", 60, "min"),
+    (float("inf"), 86_400, "d", 3_600, "h"),
+)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
@@ -83,20 +89,31 @@ def format_count(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def format_rate(rate: float) -> str:
+    """How many a second, for people: `0/s`, `0.25/s`, `3.2/s`, `1,250/s`."""
+    if rate == 0 or rate >= 10:
+        return f"{rate:,.0f}/s"
+    return f"{rate:.1f}/s" if rate >= 1 else f"{rate:.2g}/s"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 record`, `2,000 records`."""
     return f"{format_count(count)} {noun}" + ("" if count == 1 else "s")
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time for people: `0.4 ms`, `12 ms`, `3.2 s`, `5 min 7 s`."""
+    """A length of time for people: `0.4 ms`, `12 ms`, `3.2 s`, `30 s`, `5 min 7 s`, `3 h 20 min`, `12 d`."""
     if seconds < 0.01:
-        return f"{seconds * 1000:.1f} ms"
+        return f"{seconds * 1000:.1f} ms" if seconds else "0 s"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+        return f"{seconds:.0f} s" if seconds % 1 == 0 else f"{seconds:.1f} s"
+    for longest, large, name, small, part in _PAIRS:
+        if seconds < longest:
+            break
+    rest = f" {seconds % large // small:.0f} {part}" if seconds % large >= small else ""
+    return f"{seconds // large:,.0f} {name}{rest}"
 
 
 def format_time(timestamp_ns: int | None) -> str:

@@ -121,17 +121,20 @@ class Appender:
             self.commit(draft)
         return range(first, first + count)
 
-    def gather(self, payloads: list[bytes], extras: list[Extra], largest: int) -> tuple[Draft, int, int]:
+    def gather(
+        self, payloads: list[bytes], extras: list[Extra], largest: int, *, limited: bool = True
+    ) -> tuple[Draft, int, int]:
         """Put checked messages into the draft: where they are, the first one's sequence, and how many.
 
         They are accepted, and not yet as safe as `append_many` promises: that is `commit`. A queue does the two apart,
-        so that it need not hold its lock while the disk works.
+        so that it need not hold its lock while the disk works. What was accepted once, and only moves, is not
+        `limited` in its size again.
         """
         count = len(payloads)
         total = sum(map(len, payloads))
-        if largest > self._max_message:
+        if limited and largest > self._max_message:
             raise self._too_large(largest)
-        if total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
+        if limited and total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
             raise self._too_large(largest)
         for extra in extras:
             total += extra.size

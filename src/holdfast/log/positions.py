@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
 from holdfast.base.names import folder_of, name_of
 
-__all__ = ["Position", "Positions"]
+__all__ = ["QUEUE", "Position", "Positions"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -24,6 +24,13 @@ class Position:
     name: str
     position: int
     committed_at: int
+    survived: int | None = None
+    """For queues: where the log ended when it was opened since; what the queue knows beyond died with a crash, and its
+    sequences may have been given again by now."""
+
+
+QUEUE = "queue:"
+"""The names of queues among the readers begin with this."""
 
 
 class Positions:
@@ -48,9 +55,15 @@ class Positions:
             "committed_at": position.committed_at,
             "log": self._log_id,
         }
+        if position.survived is not None:
+            content["survived"] = position.survived
         with self._guard, errors_as_ours("keeping a tailer's position in", path):
             self._files.make_dirs(self._folder)
             replace_file(self._files, path, json.dumps(content).encode() + b"\n")
+
+    def exists(self, name: str) -> bool:
+        """Whether a reader of this name ever kept a position here."""
+        return self._files.exists(self._path(name))
 
     def remove(self, name: str) -> bool:
         """Forget a reader, so that it holds nothing back any more; False if there was none."""
@@ -68,11 +81,19 @@ class Positions:
         return [position for name in names if (position := self._read(self._folder / name))]
 
     def settle(self, end: int) -> None:
-        """When a writer opens: take back positions beyond the end, which a power cut under a weaker flush can leave."""
+        """When a writer opens: take back positions beyond the end, which a power cut under a weaker flush can leave.
+
+        A queue may know of messages beyond its position, too, so it is told where the log ended.
+        """
         for position in self.all():
+            settled = position
             if position.position > end:
                 logger.warning("the tailer %s had read beyond what survived: set back to %d", position.name, end)
-                self.set(replace(position, position=end))
+                settled = replace(settled, position=end)
+            if position.name.startswith(QUEUE) and (position.survived is None or position.survived > end):
+                settled = replace(settled, survived=end)
+            if settled != position:
+                self.set(settled)
 
     def _path(self, name: str) -> Path:
         return self._folder / (folder_of(name, "tailer name") + _SUFFIX)
@@ -82,7 +103,13 @@ class Positions:
             content = json.loads(read_file(self._files, path))
             if content["log"] != self._log_id:
                 return None  # kept for a log of that name that was deleted since
-            return Position(str(content["name"]), int(content["position"]), int(content["committed_at"]))
+            survived = content.get("survived")
+            return Position(
+                str(content["name"]),
+                int(content["position"]),
+                int(content["committed_at"]),
+                None if survived is None else int(survived),
+            )
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):

@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.base.clock import Duration, Instant, duration_ns, instant_ns
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, InvalidName
 from holdfast.log.block import Block
-from holdfast.log.positions import Position
+from holdfast.log.positions import QUEUE, Position
 from holdfast.log.record import Record
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class Tailer:
     """
 
     def __init__(self, log: "Log", name: str | None = None) -> None:
+        if name is not None and name.startswith(QUEUE):
+            raise InvalidName(f"a tailer's name must not begin with {QUEUE!r}: that is how queues keep their place")
         self.log = log
         self.name = name
         self._records: list[Record] = []

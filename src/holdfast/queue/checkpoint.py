@@ -19,9 +19,10 @@ logger = logging.getLogger("holdfast.queue")
 
 RESIDENT_CHUNKS = 64
 """Chunks of the ready index, for each priority, that stay in memory after a checkpoint: 1 MiB."""
-_LEASED = Struct("<cQQBH")
+_LEASED = Struct("<cQQBI")
 _EXPIRY = Struct(">QQ")
 _VALUE = Struct("<q")
+_FIELDS = {"position", "scanned", "expiring", "last_lease", "delayed", "dedup"}
 KeptPosition = dict[str, Any]
 """What the family `positions` holds for a queue."""
 
@@ -43,15 +44,23 @@ class Checkpoint:
         self._last: bytes | None = None
         self.orphans = 0
         """Entries that led nowhere, found and put right when the state was read."""
+        self._undumped: bytes | None = None
+        """The position of a snapshot that was just put back."""
 
     def position(self) -> KeptPosition | None:
         """What was kept last for this very journal; None if nothing was."""
         self._last = self._state.get("positions", self._prefix)
-        if self._last is None:
+        raw = self._undumped or self._last
+        if raw is None:
             return None
         try:
-            kept: KeptPosition = json.loads(self._last)
-            return kept if kept["journal"] == self._journal_id else None
+            kept: KeptPosition = json.loads(raw)
+            if kept["journal"] != self._journal_id:
+                return None
+            Totals(**kept["totals"])
+            if missing := _FIELDS - kept.keys():
+                raise KeyError(*missing)
+            return kept
         except (ValueError, KeyError, TypeError):
             logger.warning("the kept position of a queue is not legible: its state is built anew")
             return None
@@ -71,8 +80,11 @@ class Checkpoint:
         delayed = standing.delayed.save(batch)
         dedup = standing.dedup.save(batch, now)
         standing.failures.save(batch)
+        for sequence in self._moving - standing.moving.keys():  # before the leases: one of them may have it again
+            batch.delete("in_progress", number(prefix, sequence))
         leases = self._save_leases(standing, batch)
-        moving = self._save_moving(standing, batch)
+        for sequence, move in standing.moving.items():
+            batch.put("in_progress", number(prefix, sequence), b"M" + json.dumps(move).encode())
         kept = {
             "journal": self._journal_id,
             "position": position,
@@ -86,7 +98,7 @@ class Checkpoint:
         raw = json.dumps(kept).encode()
         batch.put("positions", prefix, raw)
         batch.commit()
-        self._last, self._leases, self._moving = raw, leases, moving
+        self._last, self._leases, self._moving = raw, leases, set(standing.moving)
         for level in standing.ready.levels:
             level.kept(RESIDENT_CHUNKS)
         standing.delayed.saved()
@@ -98,6 +110,8 @@ class Checkpoint:
         prefix = self._prefix
         for key, value in self._state.scan("available", prefix, after(prefix)):
             standing.ready.levels[key[-9]].restore(number_of(key), value)
+        standing.ready.has_priorities = True  # until it looks
+        standing.plain = False
         standing.scanned = kept["scanned"]
         standing.expiring = kept["expiring"]
         standing.last_lease = kept["last_lease"]
@@ -129,10 +143,17 @@ class Checkpoint:
         return found
 
     def undump(self, rows: list[tuple[str, bytes, bytes]]) -> None:
-        """Put back what `dump` gave."""
+        """Put back what `dump` gave.
+
+        But for the position, which goes in with the next checkpoint: until then the dedup ids, which are read from the
+        log, are in memory only, and a crash must lead here again.
+        """
         batch = self._state.transaction()
         for family, key, value in rows:
-            batch.put(family, self._prefix + key, value)
+            if family == "positions":
+                self._undumped = value
+            else:
+                batch.put(family, self._prefix + key, value)
         batch.commit()
 
     def _save_leases(self, standing: Standing, batch: Transaction) -> dict[int, tuple[int, int, list[int]]]:
@@ -159,13 +180,6 @@ class Checkpoint:
                 )
             leases[lease_id] = (lease.expires, len(lease.left), [span.start for span in spans])
         return leases
-
-    def _save_moving(self, standing: Standing, batch: Transaction) -> set[int]:
-        for sequence in self._moving - standing.moving.keys():
-            batch.delete("in_progress", number(self._prefix, sequence))
-        for sequence, move in standing.moving.items():
-            batch.put("in_progress", number(self._prefix, sequence), b"M" + json.dumps(move).encode())
-        return set(standing.moving)
 
     def _load_leases(self, standing: Standing, heal: Transaction, now: int) -> None:
         expires = {

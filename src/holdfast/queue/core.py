@@ -23,6 +23,8 @@ logger = logging.getLogger("holdfast.queue")
 
 SAMPLE = 15
 """Of messages that are handed out one by one, each sixteenth is timed."""
+EVENTS_MAX = 1000
+"""Events that are put into one record of the journal."""
 LONGEST_SLEEP_S = 1.0
 """Nobody sleeps longer towards a point in time: the wall clock may jump."""
 Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers] | None]
@@ -255,14 +257,17 @@ class Core(Memory):
 
     def _expire(self, now: int) -> Draft | None:
         """Take back what was held too long."""
+        draft: Draft | None = None
         events: list[Event] = []
         for lease_id in self.standing.leases.expired(now):
             lease = self.standing.leases.by_id[lease_id]
             events += self._returns(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
-        if not events:
-            return None
-        draft = self._decide(events)
-        self._waiters.wake()
+            if len(events) >= EVENTS_MAX:  # a record of the journal has its limit, too
+                draft, events = self._decide(events), []
+        if events:
+            draft = self._decide(events)
+        if draft is not None or not self._journal.durable:
+            self._waiters.wake()
         return draft
 
     def _returns(

@@ -39,6 +39,8 @@ class Dedup:
         self._window = window
         self._limit = limit
         self._recent: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._void: dict[bytes, int] = {}
+        """Ids in the state whose messages died with a crash: gone with the next checkpoint."""
         self._low = 0
         self._low_saved = 0
         self._saved = 0
@@ -47,7 +49,12 @@ class Dedup:
     def find(self, key: bytes, now: int) -> int | None:
         """The sequence of the message that had this id within the window."""
         known = self._recent.get(key)
-        if known is None and self._saved > self._low and (raw := self._state.get(_FAMILY, self._by_id + key)):
+        if (
+            known is None
+            and key not in self._void
+            and self._saved > self._low
+            and (raw := self._state.get(_FAMILY, self._by_id + key))
+        ):
             known = _VALUE.unpack(raw)
         if known is None or known[0] < self._low or known[1] + self._window <= now:
             return None
@@ -67,6 +74,12 @@ class Dedup:
     def forget_from(self, sequence: int) -> None:
         """Messages from here on died with a crash, and their ids with them."""
         self.scanned = min(self.scanned, sequence)
+        if self._saved > sequence:
+            for entry, key in self._state.scan(
+                _FAMILY, number(self._by_sequence, max(sequence, self._low_saved)), after(self._by_sequence)
+            ):
+                self._void[key] = number_of(entry)
+            self._saved = sequence
         for key in [key for key, known in self._recent.items() if known[0] >= sequence]:
             del self._recent[key]
             self.count -= 1
@@ -78,6 +91,9 @@ class Dedup:
 
     def save(self, batch: Transaction, now: int) -> dict[str, int | None]:
         """Add what changed to a checkpoint: new ids in, old ids out."""
+        for key, sequence in self._void.items():
+            batch.delete(_FAMILY, self._by_id + key)
+            batch.delete(_FAMILY, number(self._by_sequence, sequence))
         for key, (sequence, time) in self._fresh():
             batch.put(_FAMILY, self._by_id + key, _VALUE.pack(sequence, time))
             batch.put(_FAMILY, number(self._by_sequence, sequence), key)
@@ -92,6 +108,7 @@ class Dedup:
 
     def saved(self) -> None:
         """The checkpoint is durable."""
+        self._void.clear()
         self._saved = self.scanned
         self._low_saved = self._low
         while len(self._recent) > MEMORY_MAX or (self._recent and next(iter(self._recent.values()))[0] < self._low):

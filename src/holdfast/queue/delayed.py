@@ -1,8 +1,9 @@
 """Which messages must wait? By due time: the next ones in memory, the others in the state, however many there are."""
 
 import heapq
+import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from struct import Struct
 from typing import Any
@@ -11,6 +12,8 @@ from holdfast.queue.keys import after
 from holdfast.state import State, Transaction
 
 __all__ = ["Delayed"]
+
+logger = logging.getLogger("holdfast.queue")
 
 NEAR_MAX = 32_768
 """Entries in memory; beyond that a checkpoint leaves the later ones to the state."""
@@ -30,13 +33,19 @@ class Delayed:
     checkpoint. Everything up to `_fired` has come up, and nothing that comes later is put before it.
     """
 
-    def __init__(self, state: State, prefix: bytes) -> None:
+    def __init__(
+        self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]] = lambda sequences: set()
+    ) -> None:
+        """`elsewhere` tells which messages cannot be delayed, whatever the state says."""
         self.count = 0
+        self.orphans = 0
+        """Entries of the state that were wrong, and go with the next checkpoint."""
         self._state = state
+        self._elsewhere = elsewhere
         self._prefix = prefix
         self._near: list[Entry] = []
         self._far: list[Entry] = []
-        self._fresh: list[Entry] = []
+        self._fresh: dict[tuple[int, int], int] = {}
         """Added since the last checkpoint."""
         self._horizon: tuple[int, int] | None = None
         """None: the state has nothing that is not in memory too."""
@@ -52,7 +61,7 @@ class Delayed:
         entry = (max(due, self._fired[0] + 1), sequence, priority)  # the clock may have been set back; never early
         self.count += 1
         self._buckets[sequence >> BUCKET_BITS] += 1
-        self._fresh.append(entry)
+        self._fresh[entry[:2]] = priority
         if self._horizon is None or entry[:2] < self._horizon:
             heapq.heappush(self._near, entry)
         else:
@@ -61,7 +70,7 @@ class Delayed:
     @property
     def next_due(self) -> int | None:
         """When the next one comes up."""
-        if not self._near and self.count:
+        while not self._near and self.count:
             self._fetch()
         return self._near[0][0] if self._near else None
 
@@ -83,6 +92,18 @@ class Delayed:
                 self._leave(entry[1])
         return fired
 
+    def take_first(self, count: int) -> list[Entry]:
+        """The next ones to come up, before their time; they are no longer here."""
+        taken: list[Entry] = []
+        while len(taken) < count and self.next_due is not None:
+            entry = heapq.heappop(self._near)
+            self._fresh.pop(entry[:2], None)
+            self._leave(entry[1])
+            self.count -= 1
+            taken.append(entry)
+        self._dropped += taken
+        return taken
+
     def drop(self, start: int, stop: int) -> int:
         """Forget messages by their sequence; how many there were. Reads everything: for rare cases."""
         found = [entry for entry in self if start <= entry[1] < stop]
@@ -91,7 +112,8 @@ class Delayed:
             self._near = [entry for entry in self._near if entry not in gone]
             heapq.heapify(self._near)
             self._far = [entry for entry in self._far if entry not in gone]
-            self._fresh = [entry for entry in self._fresh if entry not in gone]
+            for due, sequence, _ in found:
+                self._fresh.pop((due, sequence), None)
             self._dropped += found
             self.count -= len(found)
             for entry in found:
@@ -100,7 +122,7 @@ class Delayed:
 
     def clear(self) -> None:
         """Forget all."""
-        self._near, self._far, self._fresh, self._dropped, self.count, self._horizon = [], [], [], [], 0, None
+        self._near, self._far, self._fresh, self._dropped, self.count, self._horizon = [], [], {}, [], 0, None
         self._cleared = True
         self._buckets.clear()
 
@@ -133,14 +155,14 @@ class Delayed:
             batch.delete_range(_FAMILY, self._key(*self._fired_saved), self._key(*stop))
         fired = self._fired
         put, prefix, pack = batch.put, self._prefix, _KEY.pack
-        for due, sequence, priority in self._fresh:
+        for (due, sequence), priority in self._fresh.items():
             if (due, sequence) > fired:
                 put(_FAMILY, prefix + pack(due, sequence), bytes((priority,)))
         return {"fired": list(self._fired), "count": self.count, "buckets": list(self._buckets.items())}
 
     def saved(self) -> None:
         """The checkpoint is durable: the state has everything, and memory may shrink."""
-        self._fresh, self._far, self._dropped, self._cleared = [], [], [], False
+        self._fresh, self._far, self._dropped, self._cleared = {}, [], [], False
         self._fired_saved = self._fired
         if len(self._near) > NEAR_MAX:
             self._near.sort()
@@ -153,7 +175,10 @@ class Delayed:
         self._fired = self._fired_saved = (int(due), int(sequence))
         self.count = int(kept["count"])
         self._buckets = Counter(dict(kept["buckets"]))
-        self._horizon = (0, 0) if self.count else None
+        self._horizon = (0, 0)
+        if not self.count:  # mostly there is nothing; if there is, it was left behind
+            self._disown(list(self._saved(self._horizon)))
+            self._horizon = None
 
     def _leave(self, sequence: int) -> None:
         bucket = sequence >> BUCKET_BITS
@@ -168,12 +193,26 @@ class Delayed:
         found = list(islice(waiting, NEAR_KEEP + 1))
         self._horizon = found.pop()[:2] if len(found) > NEAR_KEEP else None
         horizon = self._horizon
+        if wrong := self._elsewhere([sequence for _, sequence, _ in found]):
+            self._disown([entry for entry in found if entry[1] in wrong])
+            found = [entry for entry in found if entry[1] not in wrong]
         near = [*found, *(entry for entry in self._far if horizon is None or entry[:2] < horizon)]
         self._far = [entry for entry in self._far if horizon is not None and entry[:2] >= horizon]
+        last = {sequence: (due, sequence, priority) for due, sequence, priority in sorted(near)}
+        if len(last) < len(near):  # one message twice: never early, so the later one counts
+            self._disown([entry for entry in near if last[entry[1]] != entry])
+            near = list(last.values())
         heapq.heapify(near)
         self._near = near
-        if not near and not self._far:  # the count was more than there is: an entry was lost, and is not waited for
-            self.count = 0
+        if horizon is None:  # all is at hand: what was kept of it may have been wrong
+            self.count = len(near)
+            self._buckets = Counter(sequence >> BUCKET_BITS for _, sequence, _ in near)
+
+    def _disown(self, entries: list[Entry]) -> None:
+        if entries:
+            self.orphans += len(entries)
+            self._dropped += entries
+            logger.warning("%d orphans in %s were put right: %s", len(entries), _FAMILY, entries[:10])
 
     def _saved(self, start: tuple[int, int]) -> Iterator[Entry]:
         if self._cleared:

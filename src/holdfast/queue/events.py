@@ -148,7 +148,7 @@ _HEAD = Struct("<Bq")
 _ONE_LEASED = Struct("<BqQqQ")
 _ONE_ACKED = Struct("<BqQQ")
 _LEASED_HEAD = Struct("<BqQqI")
-_LEASED_SPAN = Struct("<QIBH")
+_LEASED_SPAN = Struct("<QIBI")
 _SPAN = Struct("<QI")
 _PART = Struct("<QI")
 _COUNT = Struct("<I")
@@ -177,7 +177,7 @@ def _spans(spans: list[Span]) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    raw = text.encode("utf-8", "surrogateescape")
+    raw = text.encode("utf-8", "surrogatepass")  # an exception's text may hold anything
     return _COUNT.pack(len(raw)) + raw
 
 
@@ -225,7 +225,7 @@ class _Reader:
         return values
 
     def text(self) -> str:
-        return self.content().decode("utf-8", "surrogateescape")
+        return self.content().decode("utf-8", "surrogatepass")
 
     def content(self) -> bytes:
         (size,) = self.take(_COUNT)

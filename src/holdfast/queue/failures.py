@@ -51,7 +51,7 @@ class Failures:
             raw = self._state.get(_FAMILY, number(self._prefix, sequence))
             if raw is not None:
                 attempts, first, last = _VALUE.unpack_from(raw)
-                known = Failure(attempts, first, last, raw[_VALUE.size :].decode("utf-8", "surrogateescape"))
+                known = Failure(attempts, first, last, raw[_VALUE.size :].decode("utf-8", "surrogatepass"))
         return known
 
     def set(self, sequence: int, failure: Failure) -> None:
@@ -87,7 +87,7 @@ class Failures:
             if failure is None:
                 batch.delete(_FAMILY, number(self._prefix, sequence))
             else:
-                raw = _VALUE.pack(*failure[:3]) + failure.reason.encode("utf-8", "surrogateescape")
+                raw = _VALUE.pack(*failure[:3]) + failure.reason.encode("utf-8", "surrogatepass")
                 batch.put(_FAMILY, number(self._prefix, sequence), raw)
 
     def saved(self) -> None:

@@ -105,7 +105,8 @@ class Leases:
             if lease is not None and lease.expires == expires:
                 if expires > now:
                     break
-                found.append(lease_id)
+                if not found or found[-1] != lease_id:  # extended away and back, it has two entries, side by side
+                    found.append(lease_id)
             heapq.heappop(order)
         # Those that begin from here on are looked at within a second, so that they need not be put in order at once.
         soonest = order[0][0] if order else now + SWEEP_NS

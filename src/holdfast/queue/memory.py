@@ -11,7 +11,7 @@ from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, 
 from holdfast.base.metrics import Registry
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
-from holdfast.log.positions import Position
+from holdfast.log.positions import QUEUE, Position
 from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.dedup import Dedup
@@ -58,6 +58,7 @@ class Memory:
         find_queue: "Callable[[str], Queue | None]",
         metrics: Registry,
         read_only: bool,
+        log_is_new: bool = False,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -66,6 +67,8 @@ class Memory:
         self._clock = clock
         self._now = clock.time_ns
         self._wake_ticker = wake
+        self._log_is_new = log_is_new
+        """Whether the log in its folder is another than the one this queue was a view of: someone deleted that."""
         self._open_queue = open_queue
         self._find_queue = find_queue
         self._state = state
@@ -91,7 +94,6 @@ class Memory:
         self._starvation_ns = settings.nanoseconds("starvation")
         self._history_ns = settings.nanoseconds("history") or 0
         self._max_attempts = settings.max_attempts
-        self._floor_kept = -1
         self._quick = not read_only and self._ttl_ns is None and log.settings.flush.mode != "sync"
         """Whether messages may be handed out and acked one by one along the short ways."""
         self._append = log.append
@@ -128,16 +130,20 @@ class Memory:
             self._checkpoint.load(self.standing, kept, now)
         if built_anew:
             self._reread_dedup_ids(now)
+        self._floor_kept = -1
         self._followed = position
         highest = self._follow()
         if not self.read_only:
             self._settle_beginning(start == end == 0, highest)
         self._catch_up(self._now())
         self._doubtful_moves = bool(self.standing.moving)
+        self._log_is_new = False
 
     def _new_standing(self) -> Standing:
         window = self.settings.nanoseconds("dedup_window") or 0
-        return Standing(self._state, self._prefix, dedup_window=window, dedup_limit=self.settings.dedup_limit)
+        return Standing(
+            self.name, self._state, self._prefix, dedup_window=window, dedup_limit=self.settings.dedup_limit
+        )
 
     def _rebuild(self, start: int, end: int) -> tuple[KeptPosition | None, int]:
         """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
@@ -192,13 +198,19 @@ class Memory:
         if is_new:
             self._keep_floor(self.log.start)
             self._decide([Sought(self._now(), self.log.start)])
-        if highest > end or self.standing.scanned > end:
-            # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences will be given
+        if self._log_is_new:
+            logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self._extra)
+            self._decide([Cut(self._now(), 0), Sought(self._now(), self.log.start)])
+        kept = self.log.positions.get(QUEUE + self.name)
+        survived = end if kept is None or kept.survived is None else min(end, kept.survived)
+        if not self._log_is_new and (highest > survived or self.standing.scanned > survived):
+            # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences are given
             # again, to others, so what was known of them must be forgotten, and for good.
-            logger.warning("messages from %d on did not survive in %s", end, self.name, extra=self._extra)
-            self._decide([Cut(self._now(), end)])
-        if self._journal.pending or self.standing.scanned == 0:
-            self._journal.sync()
+            logger.warning("messages from %d on did not survive in %s", survived, self.name, extra=self._extra)
+            self._decide([Cut(self._now(), survived)])
+        self._journal.sync()
+        if not is_new:
+            self._keep_floor(min(self.standing.floor(), end))  # which also says that this was taken into account
 
     def _reload(self) -> None:
         """After a failed write: what memory knows is ahead of the truth, so it begins again from there."""
@@ -265,7 +277,7 @@ class Memory:
     def _keep_floor(self, floor: int) -> None:
         """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""
         if floor != self._floor_kept:
-            self.log.positions.set(Position(f"queue:{self.name}", floor, self._now()))
+            self.log.positions.set(Position(QUEUE + self.name, floor, self._now()))
             self._floor_kept = floor
 
     def _settle_journal(self) -> None:

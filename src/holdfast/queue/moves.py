@@ -14,7 +14,7 @@ from holdfast.queue.delivery import DeadLetter
 from holdfast.queue.events import LeasedSpan, Moving, Settled
 from holdfast.queue.memory import CHECKPOINT_VALUES
 from holdfast.queue.ranges import spans_of
-from holdfast.queue.standing import Move
+from holdfast.queue.standing import FOR, Move
 
 __all__ = ["DEATH", "Moves", "dead_letter_of"]
 
@@ -116,10 +116,10 @@ class Moves(Core):
             with self._lock:
                 while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
                     self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
-                    size += len(payloads[-1]) if payloads else 0
                     done += 1
+                    size = sum(map(len, payloads)) + sum(extra.size for extra in extras)
             if payloads:
-                draft, _, _ = target.log.gather(payloads, extras, 0)
+                draft, _, _ = target.log.gather(payloads, extras, 0, limited=False)
                 target.log.commit(draft)
                 target.log.sync()  # whatever the flush mode: what leaves here must be there
                 target.log.announce()
@@ -145,6 +145,7 @@ class Moves(Core):
             times = _number(headers.get(REDRIVEN)) + 1
             headers = {name: value for name, value in headers.items() if not name.startswith(DEATH)}
             headers[REDRIVEN] = str(times)
+            headers[FOR] = move.target  # on a shared log the other groups have done with it
         else:
             headers |= self._death(sequence, move, page.times[index])
         position = len(payloads)

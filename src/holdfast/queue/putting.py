@@ -8,7 +8,7 @@ from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
 from holdfast.log.batch import check_batch
 from holdfast.log.draft import Draft
-from holdfast.log.record import Headers, Message
+from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.moves import Moves
 from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.settings import positive_ns
@@ -17,7 +17,6 @@ __all__ = ["Putting"]
 
 DEDUP_MAX = 1024
 """Bytes of a dedup id."""
-_LATEST = (1 << 63) - 1
 
 
 class Putting(Moves):
@@ -148,11 +147,18 @@ class Putting(Moves):
                 for level in standing.ready.levels:
                     for start, stop in level.front(excess - len(leaving)) if excess > len(leaving) else ():
                         leaving += range(start, stop)
-                if excess > len(leaving):  # what is left of the excess is delayed: the next ones due go
-                    soonest = [sequence for _, sequence, _ in standing.delayed][: excess - len(leaving)]
-                    draft = self._dismiss("overflow", "the queue was full", sorted(soonest), now, dead_letter=False)
-                if leaving:
+                # What is left of the excess is delayed: the next ones due go, by way of those that are ready.
+                early = standing.delayed.take_first(excess - len(leaving))
+                for _, sequence, priority in early:
+                    standing.ready.add(priority, sequence, sequence + 1)
+                    leaving.append(sequence)
+                try:
                     draft = self._dismiss("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
+                except BaseException:
+                    for due, sequence, priority in early:
+                        standing.ready.remove(priority, sequence, sequence + 1)
+                        standing.delayed.add(due, sequence, priority)
+                    raise
         self._commit(draft)
         if self.standing.moving:
             self.carry()
@@ -165,7 +171,10 @@ def _has_dedup(message: bytes | Message) -> bool:
 def _dedup_key(message: Message) -> bytes | None:
     if message.dedup is None:
         return None
-    key = message.dedup.encode() if isinstance(message.dedup, str) else bytes(message.dedup)
+    try:
+        key = message.dedup.encode() if isinstance(message.dedup, str) else as_bytes(message.dedup, "a dedup id")
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"a dedup id holds characters that UTF-8 cannot: {error.reason}") from error
     if not 1 <= len(key) <= DEDUP_MAX:
         raise InvalidArgument(f"a dedup id must have 1 to {DEDUP_MAX} bytes, not {len(key)}")
     return key
@@ -180,15 +189,9 @@ def _columns(message: Message, now: int) -> list[tuple[str, Any, int]]:
     if priority:
         found.append(("priority", priority, 0))
     if message.delay is not None and (delay := duration_ns(message.delay, "delay")):
-        found.append(("due", _moment(now + delay, "delay"), 0))
+        found.append(("due", now + delay, 0))
     if message.ttl is not None:
-        found.append(("expiry", _moment(now + positive_ns(message.ttl, "ttl"), "ttl"), 0))
+        found.append(("expiry", now + positive_ns(message.ttl, "ttl"), 0))
     if (key := _dedup_key(message)) is not None:
         found.append(("dedup", key, len(key)))
     return found
-
-
-def _moment(nanoseconds: int, what: str) -> int:
-    if nanoseconds > _LATEST:
-        raise InvalidArgument(f"{what} reaches beyond the year 2262, which is as far as times go here")
-    return nanoseconds

@@ -20,6 +20,8 @@ from holdfast.queue.stats import QueueStats
 
 __all__ = ["Queue"]
 
+REASON_MAX = 4096
+"""Characters of a reason that are kept."""
 Stop = threading.Event | Callable[[], bool]
 
 
@@ -127,7 +129,7 @@ class Queue(Putting):
 
         Raises `LeaseLost` for those whose lease is no longer ours; the others are acked.
         """
-        deliveries = list(deliveries)
+        deliveries = _listed(deliveries)
         lost: list[int] = []
         parts: list[tuple[int, list[tuple[int, int]]]] = []
         now = self._now()
@@ -188,20 +190,22 @@ class Queue(Putting):
 
         Raises `LeaseLost` for those whose lease is no longer ours; the others are given back.
         """
-        self._raise_lost(self.try_nack(list(deliveries), reason, delay))
+        self._raise_lost(self.try_nack(_listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
         """Hold them, and all that was leased with them, for so long from now on; may shorten."""
-        self._raise_lost(self.try_extend(list(deliveries), duration))
+        self._raise_lost(self.try_extend(_listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
         """Give them back untried: they are ready at once, and the delivery does not count."""
-        self._raise_lost(self.try_release(list(deliveries)))
+        self._raise_lost(self.try_release(_listed(deliveries)))
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
         """As `nack`; the ids of those that were lost."""
         if not isinstance(reason, str):
             raise InvalidArgument(f"a reason must be a str, not {type(reason).__name__}")
+        # What UTF-8 cannot hold (half of a cut emoji in an error's text) must not keep a message from being given back.
+        reason = reason[:REASON_MAX].encode("utf-8", "backslashreplace").decode()
         return self._give_back("nacked", deliveries, reason, None if delay is None else duration_ns(delay, "delay"))
 
     def try_release(self, deliveries: list[Delivery]) -> list[int]:
@@ -270,11 +274,20 @@ class Queue(Putting):
         with self._lock:
             now = self._now()
             self._commit_later(self._look(now))
-            for priority, start, stop in self.standing.ready.pick(count, self._starved(now)):
-                for sequence in range(start, stop):
-                    page = self._bodies.page(sequence)
-                    if page is None or self._expiry(page, sequence - page.first) <= now:
-                        continue
+            wanted = count
+            while True:  # some of the next ones may be overdue, and nobody has swept them up yet
+                picks = self.standing.ready.pick(wanted, self._starved(now))
+                alive = [
+                    (priority, sequence)
+                    for priority, start, stop in picks
+                    for sequence in range(start, stop)
+                    if (page := self._bodies.page(sequence)) and self._expiry(page, sequence - page.first) > now
+                ]
+                if len(alive) >= count or wanted > self.standing.ready.count:
+                    break
+                wanted *= 4
+            for priority, sequence in alive[:count]:
+                if page := self._bodies.page(sequence):
                     index = sequence - page.first
                     failure = self.standing.failures.get(sequence)
                     found.append(
@@ -437,6 +450,10 @@ class Queue(Putting):
                 "other consumers may have them: lease for longer, or extend in time",
                 lost,
             )
+
+
+def _listed(deliveries: Iterable[Delivery]) -> list[Delivery]:
+    return [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
 
 
 def _by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:

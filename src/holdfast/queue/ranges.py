@@ -152,12 +152,14 @@ class Ranges:
         assert stops is not None
         head = chunk.head
         assert starts[head] == start
+        if stop > stops[head]:  # it was joined from several ranges, which may even be in several chunks
+            self.remove(start, stop)
+            return
         self.count -= stop - start
         chunk.changed = True
         if stop < stops[head]:
             starts[head] = stop
             return
-        assert stop == stops[head]
         chunk.head = head = head + 1
         if head == len(starts):
             self._drop_chunk(0)

@@ -73,10 +73,9 @@ class Ready:
         }
         order: list[tuple[int, int]] = []
         while limit and fronts:
-            # The oldest of all, if it has waited too long; else the highest priority's oldest.
-            priority = min(fronts, key=lambda level: fronts[level][-1])
-            if not starved(fronts[priority][-1]):
-                priority = max(fronts)
+            # Of those that have waited too long the oldest; if there are none, the highest priority's oldest.
+            starving = [level for level in fronts if starved(fronts[level][-1])]
+            priority = min(starving, key=lambda level: fronts[level][-1]) if starving else max(fronts)
             order.append((priority, fronts[priority].pop()))
             limit -= 1
             if not fronts[priority]:

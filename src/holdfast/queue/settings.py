@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.base.clock import NS, Duration, duration_ns
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, InvalidName
 from holdfast.base.names import check_name
 
 __all__ = ["OVERFLOWS", "Backoff", "QueueSettings", "asdict_shallow", "from_json", "positive_ns", "to_json"]
 
+NAME_BYTES_MAX = 200
 OVERFLOWS = ("drop-head", "reject", "dead-letter")
 _DAY = 86_400
 
@@ -70,6 +71,9 @@ class QueueSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         check_name(self.log, "log name")
+        for name in ("lease", "dedup_window", "dedup_limit", "history"):
+            if getattr(self, name) is None:
+                raise InvalidArgument(f"{name} must be given: it cannot be None")
         for name in ("lease", "dedup_window", "starvation", "ttl", "history"):
             value = getattr(self, name)
             if value is not None and duration_ns(value, name) == 0 and name in ("lease", "ttl"):
@@ -92,6 +96,8 @@ class QueueSettings:
     @classmethod
     def of(cls, name: str, given: dict[str, Any]) -> "QueueSettings":
         """From what a user gave, with defaults that depend on the queue's name."""
+        if len(check_name(name, "queue name")) > NAME_BYTES_MAX:
+            raise InvalidName(f"a queue's name may have {NAME_BYTES_MAX} bytes in UTF-8, which leaves room for `.dead`")
         known = {one.name for one in fields(cls)}
         if unknown := given.keys() - known:
             raise InvalidArgument(f"a queue has no setting {min(unknown)!r}; there are: {', '.join(sorted(known))}")

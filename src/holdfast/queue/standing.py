@@ -26,7 +26,10 @@ from holdfast.queue.lease import Lease, Leases
 from holdfast.queue.ready import Ready
 from holdfast.state import State
 
-__all__ = ["Move", "Standing", "Totals"]
+__all__ = ["FOR", "Move", "Standing", "Totals", "available_key"]
+
+FOR = "holdfast-for"
+"""The header of a message that is for one queue only, though its log may have more."""
 
 
 class Move(NamedTuple):
@@ -64,7 +67,8 @@ class Standing:
     Invariant: a sequence below `scanned` is in at most one of ready, delayed, leases and moving.
     """
 
-    def __init__(self, state: State, prefix: bytes, *, dedup_window: int, dedup_limit: int) -> None:
+    def __init__(self, name: str, state: State, prefix: bytes, *, dedup_window: int, dedup_limit: int) -> None:
+        self.name = name
         self.scanned = 0
         """Every message below was taken in."""
         self.expiring = False
@@ -73,7 +77,7 @@ class Standing:
         self.plain = True
         """No message was met that is delayed, has a priority, may expire or has failed: the short ways may be taken."""
         self.ready = Ready(lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"")
-        self.delayed = Delayed(state, prefix)
+        self.delayed = Delayed(state, prefix, self._waits_elsewhere)
         self.leases = Leases()
         self.failures = Failures(state, prefix)
         self.dedup = Dedup(state, prefix, dedup_window, dedup_limit)
@@ -84,6 +88,12 @@ class Standing:
         """Take in messages that came into the log. Those that were hit and cannot be read are left out."""
         first, end = piece.first, piece.end
         dues, priorities, lost = piece.numbers("due"), piece.numbers("priority"), piece.lost()
+        if piece.has("producer"):  # some were moved here, and those that were moved back are for one queue alone
+            lost += [
+                first + index
+                for index, headers in enumerate(piece.headers())
+                if headers.get(FOR, self.name) != self.name
+            ]
         if dues is None and priorities is None and not lost:
             self.ready.plain.add(first, end)
         else:
@@ -152,9 +162,7 @@ class Standing:
                     self.give_back(time, cause, reason, lease_id, due, span)
             case Moving(time, cause, reason, target, lease_id, spans):
                 for span in spans:
-                    if lease_id:
-                        self._leave(lease_id, span.start, span.stop)
-                    self.start_move(time, cause, reason, target, span)
+                    self.start_move(time, cause, reason, target, lease_id, span)
             case Settled(_, cause, done):
                 for start, stop in done:
                     self.settle(cause, start, stop)
@@ -179,15 +187,18 @@ class Standing:
         sequences = range(span.start, span.stop)
         lease.left.update(sequences)
         if span.attempt != 1:
-            lease.attempts = {**(lease.attempts or {}), **dict.fromkeys(sequences, span.attempt)}
+            if lease.attempts is None:
+                lease.attempts = {}
+            lease.attempts.update(dict.fromkeys(sequences, span.attempt))
         if span.priority:
-            lease.priorities = {**(lease.priorities or {}), **dict.fromkeys(sequences, span.priority)}
+            if lease.priorities is None:
+                lease.priorities = {}
+            lease.priorities.update(dict.fromkeys(sequences, span.priority))
 
     def give_back(self, time: int, cause: str, reason: str, lease_id: int, due: int, span: LeasedSpan) -> None:
         """Messages of a lease come back, with one more failure unless they were only released."""
         start, stop, priority, attempt = span
         self._leave(lease_id, start, stop)
-        self._take(span)  # where the lease was lost, it may still stand somewhere else
         if cause == "nacked":
             self.totals.nacked += stop - start
         elif cause == "expired":
@@ -204,10 +215,13 @@ class Standing:
         else:
             self.ready.add(priority, start, stop)
 
-    def start_move(self, time: int, cause: str, reason: str, target: str, span: LeasedSpan) -> None:
-        """Messages leave for another queue."""
+    def start_move(self, time: int, cause: str, reason: str, target: str, lease_id: int, span: LeasedSpan) -> None:
+        """Messages leave for another queue: from their lease or, without one, from where they wait."""
         start, stop, priority, attempt = span
-        self._take(span)
+        if lease_id:
+            self._leave(lease_id, start, stop)
+        else:
+            self._take(span)
         for sequence in range(start, stop):
             known = self.failures.get(sequence)
             failure = Failure(attempt, known.first if known else time, time, reason) if cause == "attempts" else known
@@ -283,23 +297,39 @@ class Standing:
 
     def _take(self, span: LeasedSpan) -> None:
         """Wherever these messages wait, they wait no longer."""
-        removed = self.ready.remove(span.priority, span.start, span.stop)
-        if removed < span.stop - span.start:
-            # Only where something was lost: a message of another priority than the log says, or one still delayed.
-            self.ready.remove_anywhere(span.start, span.stop)
-            if self.delayed.count:
-                self.delayed.drop(span.start, span.stop)
+        if self.ready.remove(span.priority, span.start, span.stop) < span.stop - span.start:
+            # Only where something was lost: one is still delayed, or its return from another lease is not known.
+            self._leave(0, span.start, span.stop)
 
     def _leave(self, lease_id: int, start: int, stop: int) -> None:
         """These messages leave their lease; where the journal lost its begin, they leave wherever they are."""
-        if self.leases.discard(lease_id, range(start, stop)) < stop - start:
-            for other in [
-                other for other, lease in self.leases.by_id.items() if not lease.left.isdisjoint(range(start, stop))
-            ]:
-                self.leases.discard(other, range(start, stop))
-            self.ready.remove_anywhere(start, stop)
-            if self.delayed.count:
-                self.delayed.drop(start, stop)
+        missing = stop - start - self.leases.discard(lease_id, range(start, stop))
+        if not missing:
+            return
+        for other in [
+            other for other, lease in self.leases.by_id.items() if not lease.left.isdisjoint(range(start, stop))
+        ]:
+            missing -= self.leases.discard(other, range(start, stop))
+        if missing:
+            missing -= self.ready.remove_anywhere(start, stop)
+        if missing and self.delayed.count:  # last, because it reads everything
+            missing -= self.delayed.drop(start, stop)
+        if missing and self.moving:
+            for sequence in range(start, stop):
+                self.moving.pop(sequence, None)
+
+    def _waits_elsewhere(self, sequences: list[int]) -> set[int]:
+        """Which of these cannot be delayed: they are ready, held or on their way, or not even known."""
+        held = {sequence for lease in self.leases.by_id.values() for sequence in lease.left}
+        levels = [level for level in self.ready.levels if level]
+        return {
+            sequence
+            for sequence in sequences
+            if sequence >= self.scanned
+            or sequence in held
+            or sequence in self.moving
+            or any(sequence in level for level in levels)
+        }
 
     def _clear_waiting(self) -> None:
         for level in self.ready.levels:

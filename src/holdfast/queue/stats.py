@@ -17,7 +17,7 @@ class QueueStats:
     moving: int
     """On their way to another queue."""
     dead: int
-    """Dead letters of this queue that wait to be looked at."""
+    """What waits in its dead letter queue, be it of this queue or of another that shares it."""
     leases: int
     oldest_age: float | None
     """Seconds since the oldest ready message was put."""

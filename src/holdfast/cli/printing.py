@@ -1,0 +1,102 @@
+"""How is a payload printed with what belongs to it? As text, as a hex dump, bare, or as a line of JSON."""
+
+from collections.abc import Callable, Mapping
+from typing import BinaryIO, Generic, Protocol, TypeVar
+
+from holdfast.cli.options import FormatChoice
+from holdfast.cli.output import json_bytes, json_line, output_console, safe_text, standard_output
+from holdfast.cli.units import format_instant
+from holdfast.log import Headers
+
+__all__ = ["Printer", "body_json"]
+
+_CYAN, _DIM, _GREEN, _RESET = "\x1b[36m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
+
+
+class _Body(Protocol):
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Headers: ...
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=_Body)
+
+
+def body_json(thing: _Body) -> dict[str, object]:
+    """Key, headers and payload as `--json` shows them."""
+    return {
+        "key": json_bytes(thing.key),
+        "headers": {
+            name: value if isinstance(value, str) else json_bytes(value) for name, value in thing.headers.items()
+        },
+        "payload": json_bytes(thing.payload),
+    }
+
+
+class Printer(Generic[T]):
+    """Writes things to standard output in one form; a million of them must not take minutes, so rich is not asked."""
+
+    def __init__(self, form: FormatChoice, *, json: bool, newline_between: bool = False) -> None:
+        self._stream: BinaryIO = standard_output()
+        self._colored = output_console().color_system is not None
+        self._forms: dict[FormatChoice, Callable[[T], bytes]] = {
+            FormatChoice.TEXT: self._text,
+            FormatChoice.HEX: self._hex,
+            FormatChoice.RAW: self._raw,
+        }
+        self._render = self._json if json else self._forms[form]
+        self._between = newline_between and form is FormatChoice.RAW and not json and not output_console().is_terminal
+        self._first = True
+
+    def as_json(self, thing: T) -> Mapping[str, object]:
+        """The thing as `--json` shows it."""
+        raise NotImplementedError
+
+    def place(self, thing: T) -> tuple[int, int, list[str]]:
+        """Its number, its time and what else stands before the key and the headers."""
+        raise NotImplementedError
+
+    def print(self, thing: T) -> None:
+        """Write one."""
+        if self._between and not self._first:
+            self._stream.write(b"\n")
+        self._first = False
+        self._stream.write(self._render(thing))
+
+    def flush(self) -> None:
+        """Hand everything to the operating system; raises if nobody reads any more."""
+        self._stream.flush()
+
+    def _json(self, thing: T) -> bytes:
+        return json_line(self.as_json(thing))
+
+    def _raw(self, thing: T) -> bytes:
+        return thing.payload if self._between else thing.payload + b"\n"
+
+    def _text(self, thing: T) -> bytes:
+        return f"{self._heading(thing)}  {safe_text(thing.payload)}\n".encode()
+
+    def _hex(self, thing: T) -> bytes:
+        lines = [f"{self._heading(thing)}  {len(thing.payload)} bytes"]
+        for start in range(0, len(thing.payload), 16):
+            row = thing.payload[start : start + 16]
+            codes = f"{row[:8].hex(' ')}  {row[8:].hex(' ')}"
+            shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+            lines.append(f"    {start:08x}  {codes:<48}  {shown}")
+        return ("\n".join(lines) + "\n").encode()
+
+    def _heading(self, thing: T) -> str:
+        number, timestamp, facts = self.place(thing)
+        extras = facts if thing.key is None else [*facts, f"key={safe_text(thing.key)}"]
+        for name, value in thing.headers.items():
+            extras.append(f"{safe_text(name)}={safe_text(value)}")
+        sequence, time, extra = str(number), format_instant(timestamp), " ".join(extras)
+        if self._colored:
+            sequence, time = f"{_CYAN}{sequence}{_RESET}", f"{_DIM}{time}{_RESET}"
+            extra = f"{_GREEN}{extra}{_RESET}" if extra else ""
+        return f"{sequence}  {time}  {extra}" if extra else f"{sequence}  {time}"

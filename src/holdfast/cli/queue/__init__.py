@@ -1,0 +1,26 @@
+"""What can be done with queues from a terminal? `holdfast put`, `get` and their kin, one module a question."""
+
+import typer
+
+from holdfast.cli.queue.dead import dlq, redrive
+from holdfast.cli.queue.moving import purge, seek
+from holdfast.cli.queue.overview import list_queues, stats
+from holdfast.cli.queue.putting import put
+from holdfast.cli.queue.taking import get, peek
+
+__all__ = ["add_queue_commands"]
+
+_PANEL = "Queues"
+
+
+def add_queue_commands(app: typer.Typer) -> None:
+    """They stand at the top, without a word before them: queues are what most people come for."""
+    app.command("put", rich_help_panel=_PANEL)(put)
+    app.command("get", rich_help_panel=_PANEL)(get)
+    app.command("peek", rich_help_panel=_PANEL)(peek)
+    app.command("queues", rich_help_panel=_PANEL)(list_queues)
+    app.command("stats", rich_help_panel=_PANEL)(stats)
+    app.command("dlq", rich_help_panel=_PANEL)(dlq)
+    app.command("redrive", rich_help_panel=_PANEL)(redrive)
+    app.command("purge", rich_help_panel=_PANEL)(purge)
+    app.command("seek", rich_help_panel=_PANEL)(seek)

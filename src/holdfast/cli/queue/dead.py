@@ -1,0 +1,185 @@
+"""What could not be delivered, and why? `dlq` shows the dead letters of a queue, `redrive` moves them back."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.cli.asking import ask, somebody_is_there
+from holdfast.cli.notices import DamageNotices
+from holdfast.cli.opening import queue_to_change, queue_to_read
+from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, YesOption
+from holdfast.cli.output import (
+    details,
+    json_line,
+    make_table,
+    output_console,
+    safe_text,
+    show,
+    standard_output,
+    write_json,
+)
+from holdfast.cli.queue.printing import letter_json
+from holdfast.cli.units import format_count, format_instant, format_time, plural
+from holdfast.queue import DeadLetter, Queue
+
+__all__ = ["dlq", "letter_table", "redrive"]
+
+_PREVIEW = 200
+_SHOWN = 20
+_COLUMNS = ["id", "was", "attempts", "first failure", "last failure", "cause", "reason", "payload"]
+_LESS = ("first failure", "cause")
+_WIDE, _WIDEST = 110, 140
+"""Columns of a terminal from which on all that is known of a dead letter is shown, and times to the second."""
+
+
+def dlq(
+    name: QueueArgument,
+    letter: Annotated[int | None, typer.Argument(metavar="[ID]", help="Show this one in full.", min=0)] = None,
+    data: DataOption = Path("data"),
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many, the oldest first.")
+    ] = _SHOWN,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a queue could not deliver, and why.
+
+    Works while another process has the store open. Times are in UTC; `was` is the id that the message had in the queue.
+    """
+    with queue_to_read(data, name) as queue:
+        where = _where(queue)
+        found = queue.dead_letters(None if letter is not None else count)
+        if letter is not None:
+            _check_ids(queue, found, [letter])
+            found = [each for each in found if each.id == letter]
+        total = queue.stats().dead
+        damage = DamageNotices(queue.log)
+    if as_json:
+        stream = standard_output()
+        stream.writelines(json_line(letter_json(each)) for each in found)
+        stream.flush()
+    elif letter is not None:
+        show(details(_letter_details(found[0])))
+    elif not found:
+        show(f"no dead letters in {where!r}")
+    else:
+        show(letter_table(found))
+        if len(found) == count < total:
+            show("", f"the first {format_count(count)} of {format_count(total)}: -n shows more")
+    damage.show()
+
+
+def redrive(
+    name: QueueArgument,
+    letters: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="As `dlq` shows them.", min=0)] = None,
+    data: DataOption = Path("data"),
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Move dead letters back into their queue.
+
+    They are delivered like new messages: each gets a new id, its attempts start again, and its header `holdfast-redriven` counts how often this was done.
+    With --all you are asked first, where somebody is there to ask.
+    """
+    if bool(letters) == everything:
+        raise UsageError("say which: the IDs of dead letters, or --all" + (", not both" if everything else ""))
+    with queue_to_change(data, name) as queue:
+        where = _where(queue)
+        found = queue.dead_letters()
+        if letters:
+            _check_ids(queue, found, letters)
+        elif found and somebody_is_there():
+            ask(f"Move {plural(len(found), 'dead letter')} from {where!r} back into {name!r}?", yes=yes)
+        moved = queue.redrive(letters or None)
+        damage = DamageNotices(queue.log)
+    if as_json:
+        write_json({"queue": name, "from": where, "redriven": moved})
+    elif moved:
+        show(f"moved {plural(moved, 'message')} from {where!r} back into {name!r}")
+    else:
+        show(f"no dead letters in {where!r}")
+    damage.show()
+
+
+def letter_table(found: list[DeadLetter]) -> RenderableType:
+    """Dead letters, one a row; where the terminal is narrow, without what matters least."""
+    console = output_console()
+    columns = _COLUMNS if console.width >= _WIDE else [name for name in _COLUMNS if name not in _LESS]
+    rows = [_letter_cells(letter, seconds=console.width >= _WIDEST) for letter in found]
+    table = make_table(*columns, numbers=("id", "was", "attempts"))
+    widest = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
+    room = console.width - sum(widest[name] + 3 for name in columns if name not in ("reason", "payload")) - 3
+    for column, name in zip(table.columns, columns, strict=True):
+        if name == "payload":
+            column.no_wrap, column.overflow = True, "ellipsis"
+        elif name != "reason":
+            column.no_wrap, column.min_width = True, widest[name]
+            continue
+        # The reason is what one looks for: it may be folded, and takes what the payload leaves.
+        share = room // 3 if name == "payload" else room - min(room // 3, widest["payload"])
+        column.min_width = column.max_width = max(10, min(widest[name], share))
+    for row in rows:
+        table.add_row(*(Text(row[name], "red" if name == "reason" else "") for name in columns))
+    return table
+
+
+def _letter_cells(letter: DeadLetter, *, seconds: bool) -> dict[str, str]:
+    length = len("2026-11-15 12:00:00" if seconds else "2026-11-15 12:00")
+    return {
+        "id": str(letter.id),
+        "was": str(letter.original_id),
+        "attempts": format_count(letter.attempts),
+        "first failure": format_time(letter.first_failed_at)[:length],
+        "last failure": format_time(letter.last_failed_at)[:length],
+        "cause": safe_text(letter.cause),
+        "reason": safe_text(letter.reason or letter.cause),
+        "payload": safe_text(letter.payload[:_PREVIEW]),
+    }
+
+
+def _letter_details(letter: DeadLetter) -> dict[str, RenderableType]:
+    rows: dict[str, RenderableType] = {
+        "id": str(letter.id),
+        "was": f"{letter.original_id} in {safe_text(letter.queue)}" if letter.queue else "-",
+        "cause": safe_text(letter.cause) or "-",
+        "reason": Text(safe_text(letter.reason), "bold red"),
+        "attempts": format_count(letter.attempts),
+        "put": format_instant(letter.enqueued_at),
+        "died": format_instant(letter.died_at),
+    }
+    if letter.first_failed_at is not None:
+        rows["first failure"] = format_instant(letter.first_failed_at)
+    if letter.last_failed_at is not None:
+        rows["last failure"] = format_instant(letter.last_failed_at)
+    if letter.redriven:
+        rows["redriven"] = f"{letter.redriven} times" if letter.redriven > 1 else "once"
+    if letter.key is not None:
+        rows["key"] = Text(safe_text(letter.key))
+    for header, value in letter.headers.items():
+        rows[f"header {safe_text(header)}"] = Text(safe_text(value))
+    rows["payload size"] = plural(len(letter.payload), "byte")
+    rows["payload"] = Text(safe_text(letter.payload))
+    return rows
+
+
+def _where(queue: Queue) -> str:
+    """The queue of its dead letters."""
+    name = queue.settings.dead_letter
+    if name is None:
+        raise InvalidArgument(
+            f"the queue {queue.name!r} has no queue for dead letters: if it is one itself, see holdfast peek"
+        )
+    return name
+
+
+def _check_ids(queue: Queue, found: list[DeadLetter], wanted: list[int]) -> None:
+    """Before anything is moved: whoever mistypes one id of five does not want the other four moved."""
+    unknown = sorted(set(wanted) - {letter.id for letter in found})
+    if unknown:
+        raise NotFound(
+            f"{queue.name!r} has no dead letter {', '.join(map(str, unknown))}: see holdfast dlq {queue.name}"
+        )

@@ -1,0 +1,197 @@
+"""How are the queues doing? All of them in one table, or one with everything that is known of it."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.base.clock import NS
+from holdfast.cli.notices import DamageNotices
+from holdfast.cli.opening import store_to_read
+from holdfast.cli.options import DataOption, JsonOption
+from holdfast.cli.output import make_table, output_console, safe_text, show, write_json
+from holdfast.cli.units import format_count, format_duration, format_rate, iso_time, plural
+from holdfast.queue import Queue, QueueSettings, QueueStats
+
+__all__ = ["list_queues", "stats", "stats_panel"]
+
+_LATELY_S = 60
+_TICK_S = 1.0
+
+
+def list_queues(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
+    """Show all queues of a store.
+
+    Works while another process has the store open. `oldest` is how long the oldest message that is ready has waited.
+    """
+    with store_to_read(data) as store:
+        queues = [store.queue(name) for name in store.queues()]
+        found = [queue.stats() for queue in queues]
+        if as_json:
+            write_json({"queues": [_json(queue, figures) for queue, figures in zip(queues, found, strict=True)]})
+        elif found:
+            show(_queue_table(found))
+        else:
+            show(f"no queues in {str(data)!r} yet")
+        for queue in queues:
+            DamageNotices(queue.log).show()
+
+
+def stats(
+    name: Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue; all of them if omitted.")] = None,
+    data: DataOption = Path("data"),
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again each second, until Ctrl-C; adds the pace of the work.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a queue is doing.
+
+    What waits, what is held, what failed, and how fast it goes. Works while another process has the store open. What only that process knows is null in JSON.
+    """
+    with store_to_read(data) as store:
+        queues = [store.queue(each) for each in ([name] if name is not None else store.queues())]
+        if as_json:
+            for _ in _moments(watch=watch):
+                found = [_json(queue, queue.stats(), watched=watch) for queue in queues]
+                write_json(found[0] if name is not None else {"queues": found})
+        elif not queues:
+            show(f"no queues in {str(data)!r} yet")
+        elif watch and output_console().is_terminal:
+            with Live(console=output_console(), auto_refresh=False) as live:
+                for _ in _moments(watch=True):
+                    live.update(_panels(queues, watched=True), refresh=True)
+        else:
+            for _ in _moments(watch=watch):
+                show(_panels(queues, watched=watch))
+        for queue in queues:
+            DamageNotices(queue.log).show()
+
+
+def stats_panel(queue: Queue, figures: QueueStats, *, watched: bool) -> RenderableType:
+    """Everything that is known of a queue, for people. `watched`: whether it was open long enough to know its pace."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim", overflow="fold")
+
+    def row(what: str, figure: int, note: str = "", style: str = "bold") -> None:
+        table.add_row(what, Text(format_count(figure), style if figure else "dim"), Text(note))
+
+    age, due = figures.oldest_age, figures.next_due
+    row("ready", figures.ready, "" if age is None else f"the oldest for {format_duration(age)}", "bold green")
+    left = 0.0 if due is None else max(0, due - queue.log.clock.time_ns()) / NS
+    row("delayed", figures.delayed, "" if due is None else f"the next for {format_duration(left)}")
+    row("leased", figures.leased, f"in {plural(figures.leases, 'lease')}" if figures.leases else "", "bold yellow")
+    row("dead", figures.dead, f"see holdfast dlq {safe_text(figures.name)}" if figures.dead else "", "bold red")
+    if figures.moving:
+        row("moving", figures.moving, "on their way to another queue")
+    table.add_row()
+    lately = "now" if watched else "in the last minute"
+    row("put", queue.log.end, f"{format_rate(_put_rate(queue, figures, watched=watched))} {lately}", "")
+    row("delivered", figures.total_leased, f"{format_rate(figures.lease_rate)} now" if watched else "", "")
+    row("acked", figures.total_acked, f"{format_rate(figures.ack_rate)} now" if watched else "", "")
+    row("retried", figures.total_nacked + figures.total_expired, _failures(figures), "")
+    if figures.total_dead:
+        row("given up", figures.total_dead, "moved to the dead letters", "")
+    if figures.total_dropped:
+        row("dropped", figures.total_dropped, "for their time to live, the length or damage, or purged", "")
+    rows: list[RenderableType] = [table, Text(), Text(_settings(queue.settings), "dim")]
+    if figures.dedup_shortened:
+        rows.append(Text(_shortened(figures, queue.settings), "yellow"))
+    if figures.orphans:
+        rows.append(Text(f"{plural(figures.orphans, 'row')} of its state led nowhere, and put right", "yellow"))
+    title = safe_text(figures.name) + ("" if figures.log == figures.name else f" on the log {safe_text(figures.log)}")
+    if not output_console().is_terminal:
+        return Group(Text(title), *rows)
+    return Panel(
+        Group(*rows),
+        title=Text(f" {title} ", "bold"),
+        title_align="left",
+        box=box.ROUNDED,
+        padding=(0, 2),
+        expand=False,
+    )
+
+
+def _panels(queues: list[Queue], *, watched: bool) -> RenderableType:
+    panels = [stats_panel(queue, queue.stats(), watched=watched) for queue in queues]
+    if output_console().is_terminal:
+        return Group(*panels)
+    return Group(*(part for panel in panels for part in (panel, Text())))
+
+
+def _moments(*, watch: bool) -> Iterator[None]:
+    """Once, or each second for ever."""
+    yield
+    while watch:
+        time.sleep(_TICK_S)
+        yield
+
+
+def _put_rate(queue: Queue, figures: QueueStats, *, watched: bool) -> float:
+    """Messages a second: as this process saw it or, as it has seen nothing yet, by the times in the log."""
+    if watched:
+        return figures.put_rate
+    log = queue.log
+    return (log.end - log.sequence_at(log.clock.time_ns() - _LATELY_S * NS)) / _LATELY_S
+
+
+def _failures(figures: QueueStats) -> str:
+    parts = [(figures.total_nacked, "nacked"), (figures.total_expired, "held for too long")]
+    return ", ".join(f"{format_count(count)} {what}" for count, what in parts if count)
+
+
+def _settings(settings: QueueSettings) -> str:
+    lease = format_duration((settings.nanoseconds("lease") or 0) / NS)
+    attempts = "any number of attempts" if settings.max_attempts is None else plural(settings.max_attempts, "attempt")
+    fate = f", then to {safe_text(settings.dead_letter)}" if settings.dead_letter is not None else ""
+    parts = [f"leases of {lease}", f"{attempts}{fate if settings.max_attempts is not None else ''}"]
+    if (ttl := settings.nanoseconds("ttl")) is not None:
+        parts.append(f"time to live {format_duration(ttl / NS)}")
+    if settings.max_length is not None:
+        parts.append(f"at most {plural(settings.max_length, 'message')} ({settings.overflow})")
+    return "; ".join(parts)
+
+
+def _shortened(figures: QueueStats, settings: QueueSettings) -> str:
+    wanted = format_duration((settings.nanoseconds("dedup_window") or 0) / NS)
+    return (
+        f"duplicates are found for {format_duration(figures.dedup_window)} instead of {wanted}: "
+        f"it keeps at most {format_count(settings.dedup_limit)} ids"
+    )
+
+
+def _queue_table(found: list[QueueStats]) -> Table:
+    with_log = any(figures.log != figures.name for figures in found)
+    columns = ["queue", *(["log"] if with_log else []), "ready", "delayed", "leased", "dead", "oldest", "acked"]
+    table = make_table(*columns, numbers=columns[-6:])
+    for figures in found:
+        table.add_row(
+            safe_text(figures.name),
+            *([safe_text(figures.log)] if with_log else []),
+            format_count(figures.ready),
+            format_count(figures.delayed),
+            format_count(figures.leased),
+            Text(format_count(figures.dead), "red" if figures.dead else ""),
+            "-" if figures.oldest_age is None else format_duration(figures.oldest_age),
+            format_count(figures.total_acked),
+        )
+    return table
+
+
+def _json(queue: Queue, figures: QueueStats, *, watched: bool = False) -> dict[str, Any]:
+    content = asdict(figures) | {"next_due_time": iso_time(figures.next_due), "duplicates": None}
+    content["put_rate"] = round(_put_rate(queue, figures, watched=watched), 3)
+    for name in ("lease_rate", "ack_rate"):
+        content[name] = round(content[name], 3) if watched else None
+    return content

@@ -1,0 +1,45 @@
+"""What does a message of a queue look like? Its id, when it was put, how often it was tried, and what it carries."""
+
+from typing import Any
+
+from holdfast.cli.printing import Printer, body_json
+from holdfast.cli.units import iso_time
+from holdfast.queue import DeadLetter, Delivery, Waiting
+
+__all__ = ["MessagePrinter", "letter_json"]
+
+
+class MessagePrinter(Printer[Delivery | Waiting]):
+    """Writes messages to standard output, whether they were taken or only looked at."""
+
+    def as_json(self, thing: Delivery | Waiting) -> dict[str, object]:
+        """The message as `--json` shows it."""
+        tried = {"attempt": thing.attempt} if isinstance(thing, Delivery) else {"attempts": thing.attempts}
+        return {
+            "id": thing.id,
+            **tried,
+            "priority": thing.priority,
+            "enqueued_at": thing.enqueued_at,
+            "enqueued_time": iso_time(thing.enqueued_at),
+            **body_json(thing),
+        }
+
+    def place(self, thing: Delivery | Waiting) -> tuple[int, int, list[str]]:
+        """Its id, when it was put and, where they say something, its attempts and its priority."""
+        facts = []
+        if isinstance(thing, Delivery):
+            if thing.attempt > 1:
+                facts.append(f"attempt={thing.attempt}")
+        elif thing.attempts:
+            facts.append(f"attempts={thing.attempts}")
+        if thing.priority:
+            facts.append(f"priority={thing.priority}")
+        return thing.id, thing.enqueued_at, facts
+
+
+def letter_json(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter as `--json` shows it."""
+    content = letter._asdict() | body_json(letter)
+    for moment in ("first_failed", "last_failed", "enqueued", "died"):
+        content[f"{moment}_time"] = iso_time(content[f"{moment}_at"])
+    return content

@@ -1,0 +1,121 @@
+"""How do messages get in from a terminal? From the command line, from a file, or one a line from standard input."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.lines import (
+    STANDARD_INPUT,
+    key_of,
+    parse_headers,
+    payload_of,
+    read_file_payload,
+    standard_input_lines,
+)
+from holdfast.cli.notices import DamageNotices
+from holdfast.cli.opening import store_to_write
+from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, duration_option
+from holdfast.cli.output import show, write_json
+from holdfast.cli.units import plural
+from holdfast.log import Message
+from holdfast.queue import Queue
+
+__all__ = ["put"]
+
+
+def put(
+    name: QueueArgument,
+    payload: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PAYLOAD]...", help="The messages; - takes one a line from standard input."),
+    ] = None,
+    data: DataOption = Path("data"),
+    delay: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--delay", parser=duration_option, metavar="TIME", help="Not delivered before so much time: 30s, 1h."
+        ),
+    ] = None,
+    priority: Annotated[
+        int, typer.Option("--priority", min=0, max=9, metavar="0-9", help="The highest is delivered first.")
+    ] = 0,
+    ttl: Annotated[
+        timedelta | None,
+        typer.Option("--ttl", parser=duration_option, metavar="TIME", help="Not delivered after so much time."),
+    ] = None,
+    dedup: Annotated[
+        str | None,
+        typer.Option("--dedup", metavar="ID", help="Not written if the queue got a message with this id lately."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The key of each message.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="K=V", help="A header of each message; may be repeated.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="PATH", help="Put the content of this file as one message.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put messages into a queue and print their ids.
+
+    The queue is made if there is none. Messages given as arguments are put all or none; lines from standard input are
+    taken as they come, many in one write. All are on disk when their ids are printed.
+    """
+    form = Message(
+        b"", key=key_of(key), headers=parse_headers(header), delay=delay, priority=priority, ttl=ttl, dedup=dedup
+    )
+    given = _given(payload or [], file)
+    if dedup is not None and (given is None or len(given) > 1):
+        raise UsageError("--dedup is the id of one message: put several with one command for each")
+    first: int | None = None
+    last: int | None = None
+    count = 0
+    with store_to_write(data) as store:
+        queue = store.queue(name)
+        try:
+            batches = iter([given]) if given is not None else _lines(queue, shown=not as_json)
+            for payloads in batches:
+                ids = queue.put_many([replace(form, payload=each) for each in payloads])
+                first = ids[0] if first is None else first
+                last = ids[-1]
+                count += len(ids)
+        finally:  # after an error in the midst of many lines, the user still learns which are in, and safe
+            if first is not None or sys.exc_info()[0] is None:
+                _show_result(queue, first, last, count, as_json=as_json)
+        DamageNotices(queue.log).show()
+
+
+def _given(payloads: list[str], file: Path | None) -> list[bytes] | None:
+    """The payloads that were given, None where lines are to be read."""
+    if file is not None:
+        if payloads:
+            raise UsageError("give PAYLOADs or --file PATH, not both")
+        return [read_file_payload(file)]
+    if not payloads:
+        raise UsageError("nothing to put: give a PAYLOAD, --file PATH, or - for lines from standard input")
+    if STANDARD_INPUT not in payloads:
+        return [payload_of(each) for each in payloads]
+    if len(payloads) > 1:
+        raise UsageError("- stands for all lines of standard input: give no other PAYLOAD beside it")
+    return None
+
+
+def _lines(queue: Queue, *, shown: bool) -> Iterator[list[bytes]]:
+    return standard_input_lines(f"putting into {queue.name}", queue.log.settings.max_message, shown=shown)
+
+
+def _show_result(queue: Queue, first: int | None, last: int | None, count: int, *, as_json: bool) -> None:
+    duplicate = queue.stats().duplicates > 0
+    if as_json:
+        write_json({"queue": queue.name, "count": count, "first": first, "last": last, "duplicate": duplicate})
+    elif first is None:
+        show("0 messages")
+    elif duplicate:
+        show(f"{first} (already there: not written again)")
+    else:
+        show(str(first) if count == 1 else f"{first}-{last} ({plural(count, 'message')})")
