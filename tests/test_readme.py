@@ -1,4 +1,4 @@
-"""The README's examples run as they stand, in an empty folder."""
+"""The examples of the README and the docs run as they stand, each in an empty folder."""
 
 import re
 import subprocess
@@ -8,23 +8,29 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+EXAMPLES = {
+    f"{page.name}-{number}": example
+    for page in PAGES
+    for number, example in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+}
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 3
+    pages = [name.split("-")[0] for name in EXAMPLES]
+    assert (pages.count("README.md"), pages.count("queues.md")) == (3, 3)
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_an_example_runs_as_written(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_as_written(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", EXAMPLES[number]], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", EXAMPLES[name]], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
 
 
 def test_what_the_readme_links_to_is_there() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -14,6 +14,7 @@ from typer.main import get_command
 import holdfast
 from holdfast.base.errors import HoldfastError
 from holdfast.cli.demo import demo
+from holdfast.cli.importing import import_commands
 from holdfast.cli.log import log_commands
 from holdfast.cli.log.reading import tail
 from holdfast.cli.notices import Notices, one_line
@@ -39,6 +40,7 @@ app = typer.Typer(
 add_queue_commands(app)
 app.command("tail", rich_help_panel="Logs")(tail)
 app.add_typer(log_commands, name="log", rich_help_panel="Logs")
+app.add_typer(import_commands, name="import", rich_help_panel="More")
 app.command("demo", rich_help_panel="More")(demo)
 
 

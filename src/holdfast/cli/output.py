@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from rich import box
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from holdfast.cli.units import format_count, format_size
@@ -35,6 +35,8 @@ _ESCAPES |= {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 _ESCAPES |= {
     code: f"\\u{code:04x}" for code in (*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 }
+_BESIDE_BAR = 62
+"""Columns that the words and figures beside a bar may take."""
 _PIPE_WIDTH = 10_000
 """A pipe has no width: nothing is wrapped or cut there."""
 
@@ -136,7 +138,7 @@ class _Amount(ProgressColumn):
 
     def __init__(self, *, in_bytes: bool) -> None:
         self._form = format_size if in_bytes else format_count
-        super().__init__()
+        super().__init__(Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
         """One cell."""
@@ -155,7 +157,8 @@ def progress_on(console: Console, *, shown: bool, in_bytes: bool) -> Progress:
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
+        # Where the terminal is narrow the bar gives way, so that a line stays a line.
+        BarColumn(bar_width=max(4, min(30, console.width - _BESIDE_BAR))),
         _Amount(in_bytes=in_bytes),
         console=console,
         transient=True,

@@ -24,9 +24,9 @@ _POWER = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i?b?)|b)?", re.IGNORECASE)
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PAIRS = (
-    (7_200.0, 60, "min", 1, "s"),
-    (172_800.0, 3_600, "h", 60, "min"),
-    (float("inf"), 86_400, "d", 3_600, "h"),
+    (7_200.0, (60, "min", 1, "s")),
+    (172_800.0, (3_600, "h", 60, "min")),
+    (float("inf"), (86_400, "d", 3_600, "h")),
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
@@ -109,9 +109,7 @@ def format_duration(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds % 1 == 0 else f"{seconds:.1f} s"
-    for longest, large, name, small, part in _PAIRS:
-        if seconds < longest:
-            break
+    large, name, small, part = next(units for longest, units in _PAIRS if seconds < longest)
     rest = f" {seconds % large // small:.0f} {part}" if seconds % large >= small else ""
     return f"{seconds // large:,.0f} {name}{rest}"
 

@@ -10,6 +10,7 @@ from holdfast.queue.events import LeasedSpan
 from holdfast.queue.failures import Failure
 from holdfast.queue.keys import after, number, number_of
 from holdfast.queue.lease import Lease
+from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.standing import Move, Standing, Totals, available_key
 from holdfast.state import FAMILIES, State, Transaction
 
@@ -44,6 +45,8 @@ class Checkpoint:
         self._last: bytes | None = None
         self.orphans = 0
         """Entries that led nowhere, found and put right when the state was read."""
+        self._orphaned: list[tuple[str, bytes]] = []
+        """Their keys: they go with the next checkpoint, which also has what became of their messages."""
         self._undumped: bytes | None = None
         """The position of a snapshot that was just put back."""
 
@@ -71,6 +74,8 @@ class Checkpoint:
         prefix = self._prefix
         if batch.get("positions", prefix) != self._last:
             logger.warning("the state was changed by someone else: it is written whole")
+        for family, key in self._orphaned:
+            batch.delete(family, key)
         for priority, level in enumerate(standing.ready.levels):
             gone, fresh = level.changes()
             for low in gone:
@@ -98,7 +103,7 @@ class Checkpoint:
         raw = json.dumps(kept).encode()
         batch.put("positions", prefix, raw)
         batch.commit()
-        self._last, self._leases, self._moving = raw, leases, set(standing.moving)
+        self._last, self._leases, self._moving, self._orphaned = raw, leases, set(standing.moving), []
         for level in standing.ready.levels:
             level.kept(RESIDENT_CHUNKS)
         standing.delayed.saved()
@@ -107,11 +112,6 @@ class Checkpoint:
 
     def load(self, standing: Standing, kept: KeptPosition, now: int) -> None:
         """Take over what was kept. What leads nowhere is put right, counted and logged."""
-        prefix = self._prefix
-        for key, value in self._state.scan("available", prefix, after(prefix)):
-            standing.ready.levels[key[-9]].restore(number_of(key), value)
-        standing.ready.has_priorities = True  # until it looks
-        standing.plain = False
         standing.scanned = kept["scanned"]
         standing.expiring = kept["expiring"]
         standing.last_lease = kept["last_lease"]
@@ -119,10 +119,11 @@ class Checkpoint:
         standing.delayed.restore(kept["delayed"])
         standing.dedup.restore(kept["dedup"])
         standing.failures.restore()
-        heal = self._state.transaction()
-        self._load_leases(standing, heal, now)
-        if self.orphans:
-            heal.commit()
+        standing.plain = False  # until it looks
+        self._load_ready(standing)
+        self._load_held(standing)
+        self._check_failures(standing)
+        self.orphans += standing.delayed.orphans
 
     def clear(self) -> None:
         """Forget everything that is kept for this queue."""
@@ -181,46 +182,96 @@ class Checkpoint:
             leases[lease_id] = (lease.expires, len(lease.left), [span.start for span in spans])
         return leases
 
-    def _load_leases(self, standing: Standing, heal: Transaction, now: int) -> None:
+    def _load_ready(self, standing: Standing) -> None:
+        standing.ready.has_priorities = True  # until it looks
+        for key, value in self._state.scan("available", self._prefix, after(self._prefix)):
+            priority, low = key[-9], number_of(key)
+            level = standing.ready.levels[min(priority, PRIORITIES - 1)]
+            if priority < PRIORITIES and level.fits(low, value):
+                level.restore(low, value)
+            else:
+                self._orphan("available", key, f"a chunk of priority {priority} from {low} on that overlaps others")
+                level.add_all(value)
+        for level in standing.ready.levels:
+            if level and level.last >= standing.scanned:
+                self._count_orphan("available", f"messages from {standing.scanned} on, of which nothing is known")
+                level.remove(standing.scanned, level.last + 1)
+
+    def _load_held(self, standing: Standing) -> None:
+        """Leases and moves. A message is held once: by the first that has it, and then it is not ready."""
+        prefix, state = self._prefix, self._state
         expires = {
-            number_of(key): int(_VALUE.unpack(value)[0])
-            for key, value in self._state.scan("leases", self._prefix, after(self._prefix))
+            number_of(key): int(_VALUE.unpack(value)[0]) for key, value in state.scan("leases", prefix, after(prefix))
         }
-        spans: dict[int, list[LeasedSpan]] = {}
-        for key, value in self._state.scan("in_progress", self._prefix, after(self._prefix)):
-            start = number_of(key)
+        ends: set[int] = set()
+        for key, _ in state.scan("lease_expiry", prefix, after(prefix)):
+            at, lease_id = _EXPIRY.unpack(key[len(prefix) :])
+            if expires.get(lease_id) == at:
+                ends.add(lease_id)
+            else:
+                self._orphan("lease_expiry", key, f"the end of lease {lease_id}, which is not there")
+        leases: dict[int, Lease] = {}
+        starts: dict[int, list[int]] = {}
+        taken = 0
+        for key, value in state.scan("in_progress", prefix, after(prefix)):
+            start, stop = number_of(key), number_of(key) + 1
+            if value[:1] == b"L":
+                _, lease_id, stop, priority, attempt = _LEASED.unpack(value)
+            first, last = max(start, taken), min(stop, standing.scanned)
+            if (first, last) != (start, stop):
+                self._orphan("in_progress", key, f"messages {start} to {stop - 1} are not all there to be held")
+                if first >= last:
+                    continue
             if value[:1] == b"M":
                 time, target, cause, reason, priority, failure = json.loads(value[1:])
-                standing.moving[start] = Move(
+                standing.moving[first] = Move(
                     time, target, cause, reason, priority, Failure(*failure) if failure else None
                 )
-                continue
-            _, lease_id, stop, priority, attempt = _LEASED.unpack(value)
-            if lease_id in expires:
-                spans.setdefault(lease_id, []).append(LeasedSpan(start, stop, priority, attempt))
+            elif lease_id in expires:
+                standing.enlist(
+                    leases.setdefault(lease_id, Lease(expires[lease_id], set())),
+                    LeasedSpan(first, last, priority, attempt),
+                )
+                starts.setdefault(lease_id, []).append(start)
             else:  # nobody can ever give these back, so they are ready
-                self._orphan("in_progress", key, heal, f"messages {start} to {stop - 1} of a lease that is not there")
-                standing.ready.add(priority, start, stop)
-        for key, _ in self._state.scan("lease_expiry", self._prefix, after(self._prefix)):
-            at, lease_id = _EXPIRY.unpack(key[len(self._prefix) :])
-            if expires.get(lease_id) != at:
-                self._orphan("lease_expiry", key, heal, f"the end of lease {lease_id}, which is not there")
-        for lease_id, at in sorted(expires.items()):
-            if lease_id not in spans:
-                self._orphan("leases", number(self._prefix, lease_id), heal, f"lease {lease_id} without messages")
+                self._orphan("in_progress", key, f"messages {start} to {stop - 1} of a lease that is not there")
+                standing.ready.add(priority, first, last)
                 continue
-            index = self._prefix + _EXPIRY.pack(at, lease_id)
-            if self._state.get("lease_expiry", index) is None:
-                self.orphans += 1
-                heal.put("lease_expiry", index, b"")
-            lease = Lease(at, set())
-            for span in spans[lease_id]:
-                standing.enlist(lease, span)
-            standing.leases.add(lease_id, lease)
-            self._leases[lease_id] = (at, len(lease.left), [span.start for span in spans[lease_id]])
+            taken = last
+            if standing.ready.remove_anywhere(first, last):
+                self._count_orphan("available", f"messages {first} to {last - 1} are held, and not ready")
+        for lease_id in sorted(expires):
+            if lease_id not in leases:
+                self._orphan("leases", number(prefix, lease_id), f"lease {lease_id} without messages")
+                continue
+            if lease_id not in ends:
+                self._count_orphan("lease_expiry", f"lease {lease_id} had no entry")
+            standing.leases.add(lease_id, leases[lease_id])
+            # Where something was put right, a wrong count makes the next checkpoint write the lease anew.
+            count = -1 if self.orphans else len(leases[lease_id].left)
+            self._leases[lease_id] = (expires[lease_id], count, starts[lease_id])
         self._moving = set(standing.moving)
 
-    def _orphan(self, family: str, key: bytes, heal: Transaction, what: str) -> None:
+    def _check_failures(self, standing: Standing) -> None:
+        """What is known of messages that are nowhere would stay for ever, and count for others after a cut."""
+        due = standing.delayed.next_due  # has the first ones fetched, and looked at
+        known = {sequence for lease in standing.leases.by_id.values() for sequence in lease.left}
+        if due is not None and standing.delayed.at_hand:
+            known |= {sequence for _, sequence, _ in standing.delayed}
+        for start, stop in standing.failures.spans():
+            waiting = {
+                sequence for level in standing.ready.levels for span in level.within(start, stop)
+                for sequence in range(*span)
+            }  # fmt: skip
+            for sequence in set(range(start, stop)) - waiting - known:
+                if sequence >= standing.scanned or standing.delayed.at_hand:
+                    self._count_orphan("attempts", f"the failures of message {sequence}, which is not there")
+                    standing.failures.forget(sequence, sequence + 1)
+
+    def _orphan(self, family: str, key: bytes, what: str) -> None:
+        self._orphaned.append((family, key))
+        self._count_orphan(family, what)
+
+    def _count_orphan(self, family: str, what: str) -> None:
         self.orphans += 1
-        heal.delete(family, key)
-        logger.warning("an orphan in %s was put right: %s", family, what, extra={"family": family, "key": key.hex()})
+        logger.warning("an orphan in %s was put right: %s", family, what, extra={"family": family})

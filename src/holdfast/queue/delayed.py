@@ -135,6 +135,11 @@ class Delayed:
         beyond = (entry for entry in self._saved(self._horizon) if entry not in gone)
         return heapq.merge(memory, beyond)
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether all of them are in memory."""
+        return self._horizon is None
+
     def floor(self) -> int | None:
         """No message below this sequence is here; to within a bucket."""
         return min(self._buckets) << BUCKET_BITS if self._buckets else None

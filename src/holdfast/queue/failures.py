@@ -44,6 +44,10 @@ class Failures:
                 if (failure := self.get(sequence)) is not None:
                     yield sequence, failure
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Which messages have one, as ranges."""
+        return list(self._index)
+
     def get(self, sequence: int) -> Failure | None:
         """What is known of a message, None if it never failed."""
         known = self._known.get(sequence)

@@ -98,6 +98,7 @@ class Memory:
         """Whether messages may be handed out and acked one by one along the short ways."""
         self._append = log.append
         self._unbounded = settings.max_length is None
+        self._drops_excess = not self._unbounded and settings.overflow != "reject"
         self._in_flight: dict[bytes, tuple[Draft, int]] = {}
         """Dedup ids of messages that are gathered and not yet durable."""
         self._load()

@@ -66,7 +66,7 @@ class Putting(Moves):
             ids = self._put_carefully(messages, now)
         if self._waiters.line or self.log.is_shared:
             self.log.announce()
-        if not self._unbounded and self.settings.overflow != "reject":
+        if self._drops_excess:
             self._shorten()
         return ids
 
@@ -119,6 +119,12 @@ class Putting(Moves):
         for place, position in enumerate(positions):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids]
+
+    def tick(self) -> float | None:
+        """As in `Moves`; and keep to the limit of the length, which others who put into the log do not know."""
+        if self._drops_excess and not (self.read_only or self.closed):
+            self._shorten()
+        return super().tick()
 
     def _check_room(self, count: int) -> None:
         limit = self.settings.max_length

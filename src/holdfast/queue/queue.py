@@ -17,6 +17,7 @@ from holdfast.queue.putting import Putting
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.settings import positive_ns
 from holdfast.queue.stats import QueueStats
+from holdfast.queue.waiting import Waiter
 
 __all__ = ["Queue"]
 
@@ -46,6 +47,8 @@ class Queue(Putting):
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
         patience = None if wait is None else duration_ns(wait, "wait") / NS
         self._check_writable()
+        if self._drops_excess:
+            self._shorten()  # others may have put into the log, who do not know our limit
         with self._lock:
             now = self._now()
             swept = self._look(now)
@@ -78,15 +81,19 @@ class Queue(Putting):
         What was leased and not yet handed out when you leave the loop is given back untried.
         """
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
+        half_ns = (self._lease_ns if lease is None else positive_ns(lease, "lease")) // 2
         waiting: list[Delivery] = []
         try:
             while not said():
                 waiting = self.lease(batch, lease=lease, wait=0.5)[::-1]
                 while waiting and not said():
-                    delivery = waiting.pop()
-                    if not self._holds(delivery):
-                        continue  # it waited too long behind the others; it comes again
-                    yield delivery
+                    if self._now() - waiting[-1].lease > half_ns:
+                        # The work is slower than the batch is long. What nobody has seen must not run out: that would
+                        # count as a failure, and make dead letters of messages that were never tried.
+                        self.try_release(waiting)
+                        waiting = []
+                        break
+                    yield waiting.pop()
         finally:
             if waiting and not self.closed:
                 self.try_release(waiting)
@@ -112,15 +119,18 @@ class Queue(Putting):
                     self.carry()
                 left = until if deadline is None else min(until, deadline - self._clock.monotonic())
                 if left <= 0 and deadline is not None and self._clock.monotonic() >= deadline:
-                    return [], None
+                    return self._leave_line(waiter), waiter.draft
                 waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
         except BaseException:
-            if waiter.result:  # dealt to in the moment of giving up: it takes nothing with it
-                self.try_release(waiter.result)
+            if dealt := self._leave_line(waiter):  # in the moment of giving up: it takes nothing with it
+                self.try_release(dealt)
             raise
-        finally:
-            with self._lock:
-                waiters.leave(waiter)
+
+    def _leave_line(self, waiter: Waiter) -> list[Delivery]:
+        """Wait no longer; with the lock held, so that from here on nobody deals to it."""
+        with self._lock:
+            self._waiters.leave(waiter)
+            return waiter.result or []
 
     # Giving back.
 
@@ -260,11 +270,6 @@ class Queue(Putting):
         if self._waiters.line:
             self._waiters.wake()
         return lost
-
-    def _holds(self, delivery: Delivery) -> bool:
-        with self._lock:
-            lease = self.standing.leases.by_id.get(delivery.lease)
-            return lease is not None and delivery.id in lease.left and lease.expires > self._now()
 
     # Looking, and moving the queue itself.
 

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from operator import le, lt
 
 __all__ = ["Ranges", "spans_of"]
 
@@ -204,6 +205,19 @@ class Ranges:
         self._chunks.append(chunk)
         self._lows.append(low)
         self.count += sum(stops) - sum(starts)
+
+    def fits(self, low: int, value: bytes) -> bool:
+        """Whether a value may be restored: it ascends, and lies behind those that were."""
+        if not value or len(value) % 16:
+            return False
+        starts, stops = _unpack(value)
+        before = self.last + 1 if self._chunks else 0
+        return before <= low <= starts[0] and all(map(lt, starts, stops)) and all(map(le, stops, starts[1:]))
+
+    def add_all(self, value: bytes) -> None:
+        """Put in what a value has that does not fit where it was."""
+        for start, stop in zip(*_unpack(value[: len(value) // 16 * 16]), strict=True):
+            self.add(start, stop)
 
     @property
     def changed(self) -> int:

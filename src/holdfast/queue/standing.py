@@ -130,6 +130,8 @@ class Standing:
 
     def look_again(self) -> None:
         """Find out whether the short ways may be taken again."""
+        if self.expiring and not (self.ready or self.delayed.count or self.leases.count):
+            self.expiring = False  # the last of them is gone
         self.plain = not (
             self.delayed.count
             or self.expiring

@@ -47,7 +47,9 @@ def dlq(
 ) -> None:
     """Show what a queue could not deliver, and why.
 
-    Works while another process has the store open. Times are in UTC; `was` is the id that the message had in the queue.
+    Works while another process has the store open.
+
+    Times are in UTC; `was` is the id that the message had in the queue.
     """
     with queue_to_read(data, name) as queue:
         where = _where(queue)
@@ -82,8 +84,9 @@ def redrive(
 ) -> None:
     """Move dead letters back into their queue.
 
-    They are delivered like new messages: each gets a new id, its attempts start again, and its header `holdfast-redriven` counts how often this was done.
-    With --all you are asked first, where somebody is there to ask.
+    Each gets a new id, its attempts start again, and its header holdfast-redriven counts how often this was done.
+
+    With --all you are asked first, if it is typed at a terminal.
     """
     if bool(letters) == everything:
         raise UsageError("say which: the IDs of dead letters, or --all" + (", not both" if everything else ""))

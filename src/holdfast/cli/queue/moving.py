@@ -23,7 +23,7 @@ def purge(
 ) -> None:
     """Drop every message that waits in a queue.
 
-    Delayed ones too, but not those that are leased. They stay in the log as long as that keeps them: `seek` brings them back.
+    Delayed ones too, but not those that are leased. The log still has them for a while: `seek` brings them back.
     """
     with queue_to_change(data, name) as queue:
         figures = queue.stats()
@@ -64,7 +64,9 @@ def seek(
 ) -> None:
     """Let a queue deliver from another place of its log on.
 
-    What is from there on is delivered, be it again; what is before it counts as done. Leases are void and attempts start again. Says what that means, and asks, before it is done.
+    What is from there on is delivered, be it again; what is before it counts as done.
+
+    Leases are void and attempts start again. It says what that means, and asks, before it is done.
     """
     if (to is not None) + (when is not None) + start + end != 1:
         raise UsageError("say where to, once: --to ID, --time TIME, --start or --end")

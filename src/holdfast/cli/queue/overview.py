@@ -31,7 +31,9 @@ _TICK_S = 1.0
 def list_queues(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
     """Show all queues of a store.
 
-    Works while another process has the store open. `oldest` is how long the oldest message that is ready has waited.
+    Works while another process has the store open.
+
+    `oldest` is how long the oldest message that is ready has waited; `acked` counts since the queue was made.
     """
     with store_to_read(data) as store:
         queues = [store.queue(name) for name in store.queues()]
@@ -56,7 +58,7 @@ def stats(
 ) -> None:
     """Show how a queue is doing.
 
-    What waits, what is held, what failed, and how fast it goes. Works while another process has the store open. What only that process knows is null in JSON.
+    Works while another process has the store open; what only that process knows is null in JSON.
     """
     with store_to_read(data) as store:
         queues = [store.queue(each) for each in ([name] if name is not None else store.queues())]

@@ -63,8 +63,9 @@ def put(
 ) -> None:
     """Put messages into a queue and print their ids.
 
-    The queue is made if there is none. Messages given as arguments are put all or none; lines from standard input are
-    taken as they come, many in one write. All are on disk when their ids are printed.
+    The queue is made if there is none. All that was put is on disk when the ids are printed.
+
+    Messages given as arguments are put all or none. Lines are taken as they come, many in one write.
     """
     form = Message(
         b"", key=key_of(key), headers=parse_headers(header), delay=delay, priority=priority, ttl=ttl, dedup=dedup

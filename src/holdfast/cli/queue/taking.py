@@ -71,7 +71,9 @@ def get(
 ) -> None:
     """Take messages from a queue, print them, and ack what was printed.
 
-    The oldest in the highest priority come first. What could not be printed goes back as if it had never been taken.
+    The oldest in the highest priority come first.
+
+    What could not be printed goes back as if it had never been taken.
     """
     if nack is not None and ack is not None:
         raise UsageError("choose one: --ack, --no-ack or --nack REASON")

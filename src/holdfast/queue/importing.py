@@ -1,0 +1,284 @@
+"""How do messages move in from LedgerQ? Each of them once, however often and wherever an import is stopped.
+
+What was brought in is noted, batch by batch, in a log beside the queue: the id and the time that LedgerQ gave it. The
+note is written after the messages, so that a crash between the two leaves messages without a note; these are found by
+their headers, in the stretch of the queue's log that the notes do not cover. The notes outlive the messages, which the
+log's retention drops when they are done.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.base.checksum import crc32c
+from holdfast.base.clock import NS
+from holdfast.base.errors import Corrupt, InvalidArgument
+from holdfast.base.files import Files
+from holdfast.log.log import Log
+from holdfast.log.record import Headers, HeaderValue, Message
+from holdfast.queue.ledgerq import Entry, LedgerQFolder, gunzip, read_ledgerq
+from holdfast.queue.moves import DEATH
+from holdfast.queue.queue import Queue
+
+__all__ = ["ID", "MESSAGE_MAX", "PRIORITIES", "SOURCE", "TIMESTAMP", "ImportResult", "LedgerQImport", "find_dlq"]
+
+SOURCE, ID, TIMESTAMP = "ledgerq-source", "ledgerq-id", "ledgerq-timestamp"
+"""Headers of an imported message: where it came from, and what LedgerQ called it."""
+ATTEMPTS, REASON = "ledgerq-attempts", "ledgerq-reason"
+"""Headers of one that had failed there and was not given up: how often, and why last."""
+PRIORITIES = {0: 0, 1: 4, 2: 9}
+"""Of LedgerQ's low, medium and high. Low is what a message has that says nothing, there as here."""
+MESSAGE_MAX = 128 << 20
+"""Bytes of a message that the logs must take: LedgerQ unpacks up to 100 MiB, whatever its limit for what is put."""
+
+_IDENTITY = struct.Struct("<Qq")
+_BATCH = 500
+_BATCH_BYTES = 4 << 20
+_DEATH_HEADERS = ("dlq.original_msg_id", "dlq.retry_count", "dlq.failure_reason", "dlq.last_failure")
+_FAR = 9_000_000_000 * NS  # in 2255; a message that lives longer lives for ever here, where times end in 2262
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class ImportResult:
+    """What an import did."""
+
+    imported: int = 0
+    dead: int = 0
+    """Dead letters that were imported."""
+    expired: int = 0
+    """Messages whose time to live was over."""
+    already: int = 0
+    """Messages and dead letters that an earlier import had brought."""
+    read_before: int = 0
+    """Messages that LedgerQ had delivered, and that were not asked for."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be read and why."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be taken along."""
+
+
+def find_dlq(folder: Path) -> Path | None:
+    """Where the dead letters of a LedgerQ folder seem to be: in `dlq` beside it, or in it."""
+    for candidate in (folder.absolute().parent / "dlq", folder / "dlq"):
+        if candidate.is_dir() and candidate.resolve() != folder.resolve() and any(candidate.glob("*.log")):
+            return candidate
+    return None
+
+
+class LedgerQImport:
+    """One import of a LedgerQ folder, and its dead letters, into a queue."""
+
+    def __init__(
+        self,
+        folder: Path,
+        queue: Queue,
+        notes: Log,
+        *,
+        source: str | None = None,
+        dead_folder: Path | None = None,
+        dead_queue: Queue | None = None,
+        everything: bool = False,
+        files: Files | None = None,
+    ) -> None:
+        if dead_folder is not None and dead_queue is None:
+            raise InvalidArgument(
+                f"the queue {queue.name!r} has no queue for dead letters, to import those of {str(dead_folder)!r} into"
+            )
+        self._files = files
+        self._folder = read_ledgerq(folder, files)
+        self._dead_folder = None if dead_folder is None else read_ledgerq(dead_folder, files)
+        self._source = str(folder.resolve()) if source is None else source
+        self._queue = queue
+        self._dead_queue = dead_queue
+        self._notes = notes
+        self._everything = everything
+        self._now = queue.log.clock.time_ns
+        self._result = ImportResult()
+        self._originals: dict[int, _Original] = {}
+
+    def run(self, progress: Progress = lambda done, total: None) -> ImportResult:
+        """Bring in what is not there yet; `progress(done, total)` is called in bytes."""
+        total = self._folder.total_bytes + (self._dead_folder.total_bytes if self._dead_folder else 0)
+        self._survey()
+        for entry in self._bring(self._folder, self._queue, "messages", self._message):
+            if (original := self._originals.get(entry.id)) is not None:
+                original.meet(entry)
+            progress(self._folder.bytes_read, total)
+        self._report(self._folder)
+        if self._dead_folder is not None and self._dead_queue is not None:
+            dead_folder = read_ledgerq(self._dead_folder.folder, self._files)  # the survey has read the first one
+            for _ in self._bring(dead_folder, self._dead_queue, "dead", self._dead_letter):
+                progress(self._folder.total_bytes + dead_folder.bytes_read, total)
+            self._report(dead_folder)
+        progress(total, total)
+        remembered = sum(dedup.expires > self._now() for dedup in self._folder.dedups)
+        if remembered:
+            self._result.notes.append(
+                f"{remembered} deduplication ids that LedgerQ still remembers: it keeps only their digests"
+            )
+        return self._result
+
+    def _survey(self) -> None:
+        """Which messages have dead letters? What is known of those in their own queue is wanted with the letter."""
+        for letter in self._dead_folder.entries if self._dead_folder is not None else ():
+            if letter.origin is not None:
+                self._originals.setdefault(letter.origin, _Original())
+
+    def _bring(
+        self, folder: LedgerQFolder, queue: Queue, kind: str, make: Callable[[LedgerQFolder, Entry], Message | None]
+    ) -> Iterator[Entry]:
+        """Put what `make` makes of the entries that are new; gives every entry back when it was seen."""
+        target = _Target(queue, self._notes, self._source, kind)
+        for entry in folder.entries:
+            yield entry
+            identity = _IDENTITY.pack(*_named(entry))
+            if target.knows(identity):
+                self._result.already += 1
+            elif (message := make(folder, entry)) is not None:
+                target.add(identity, message)
+        target.flush()
+
+    def _message(self, folder: LedgerQFolder, entry: Entry) -> Message | None:
+        """A message of the queue itself; None where it is not to be imported."""
+        result = self._result
+        waits = entry.id >= folder.read_id or entry.id in folder.retries
+        if not waits and not (self._everything and entry.id not in self._originals):
+            result.read_before += 1
+            return None
+        left = None if entry.expires is None or entry.expires > _FAR else entry.expires - self._now()
+        if left is not None and left <= 0:
+            result.expired += 1
+            return None
+        result.imported += 1
+        headers = dict(entry.headers) | self._origin(entry)
+        if entry.attempts:
+            headers |= {ATTEMPTS: str(entry.attempts), REASON: entry.reason or ""}
+        return Message(
+            entry.payload,
+            headers=headers,
+            priority=PRIORITIES.get(entry.priority or 0, 9),
+            ttl=None if left is None else left / NS,
+        )
+
+    def _dead_letter(self, folder: LedgerQFolder, entry: Entry) -> Message | None:
+        """A dead letter, so that `Queue.dead_letters` shows it and `Queue.redrive` brings it back."""
+        if entry.id < folder.read_id and entry.id not in folder.retries and not self._everything:
+            self._result.read_before += 1
+            return None
+        original = self._originals.get(entry.origin or 0, _Original())
+        headers = {name: value for name, value in entry.headers.items() if name not in _DEATH_HEADERS}
+        facts: dict[str, object] = {
+            "queue": self._queue.name,
+            "id": entry.origin or entry.id,
+            "cause": "attempts",
+            "reason": entry.reason or "",
+            "enqueued-at": entry.timestamp if original.timestamp is None else original.timestamp,
+            "attempts": entry.attempts,
+        }
+        if entry.failed is not None:
+            facts["last-failure"] = entry.failed
+        self._result.dead += 1
+        return Message(
+            self._unpacked(folder, entry, original),
+            headers=headers | self._origin(entry) | {DEATH + name: str(value) for name, value in facts.items()},
+            priority=PRIORITIES.get(entry.priority or 0, 9),
+        )
+
+    def _unpacked(self, folder: LedgerQFolder, letter: Entry, original: "_Original") -> bytes:
+        """LedgerQ moves a compressed message to the dead letters as it is, and forgets that it was compressed."""
+        payload = letter.payload
+        if not letter.still_compressed or crc32c(payload) in original.checksums:
+            return payload  # the sender's own gzip, if it is any
+        try:
+            plain = gunzip(payload)
+        except Corrupt:
+            return payload
+        if crc32c(plain) in original.checksums:
+            return plain
+        self._result.problems.append(
+            f"{folder.folder.name}: the dead letter {letter.id} looks compressed, and the message it was is gone: "
+            "it was imported as it is"
+        )
+        return payload
+
+    def _origin(self, entry: Entry) -> dict[str, HeaderValue]:
+        message_id, timestamp = _named(entry)
+        return {SOURCE: self._source, ID: str(message_id), TIMESTAMP: str(timestamp)}
+
+    def _report(self, folder: LedgerQFolder) -> None:
+        self._result.problems += [f"{folder.folder.name}/{problem}" for problem in folder.problems]
+
+
+class _Original:
+    """What a queue knows of a message that became a dead letter."""
+
+    __slots__ = ("checksums", "timestamp")
+
+    def __init__(self) -> None:
+        self.timestamp: int | None = None
+        self.checksums: set[int] = set()
+
+    def meet(self, entry: Entry) -> None:
+        self.timestamp = entry.timestamp if self.timestamp is None else self.timestamp
+        self.checksums.add(crc32c(entry.payload))
+
+
+class _Target:
+    """A queue that gets messages from one source, each once."""
+
+    def __init__(self, queue: Queue, notes: Log, source: str, kind: str) -> None:
+        self._queue = queue
+        self._notes = notes
+        self._key = source.encode("utf-8", "surrogateescape")
+        self._kind = kind
+        self._known: set[bytes] = set()
+        self._messages: list[Message] = []
+        self._identities: list[bytes] = []
+        self._size = 0
+        noted = 0
+        for record in notes.read():
+            if record.key == self._key and record.headers.get("kind") == kind:
+                noted = max(noted, int(record.headers["end"]))
+                self._known.update(_identities(record.payload))
+        for record in queue.log.read(start=noted):
+            if record.headers.get(SOURCE) == source and (identity := _identity_of(record.headers)) is not None:
+                self._known.add(identity)
+
+    def knows(self, identity: bytes) -> bool:
+        return identity in self._known
+
+    def add(self, identity: bytes, message: Message) -> None:
+        self._messages.append(message)
+        self._identities.append(identity)
+        self._size += len(message.payload)
+        if len(self._messages) >= _BATCH or self._size >= _BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Messages first, then the note: what has no note is found by its headers."""
+        if self._messages:
+            ids = self._queue.put_many(self._messages)
+            self._queue.sync()
+            headers = {"kind": self._kind, "queue": self._queue.name, "end": str(ids[-1] + 1)}
+            self._notes.append(b"".join(self._identities), self._key, headers)
+            self._notes.sync()
+            self._messages, self._identities, self._size = [], [], 0
+
+
+def _named(entry: Entry) -> tuple[int, int]:
+    """What LedgerQ called a message: a dead letter has the id that it had in its queue, and the time of its death."""
+    return entry.origin or entry.id, entry.timestamp
+
+
+def _identities(packed: bytes) -> Iterator[bytes]:
+    return (packed[at : at + _IDENTITY.size] for at in range(0, len(packed), _IDENTITY.size))
+
+
+def _identity_of(headers: Headers) -> bytes | None:
+    try:
+        return _IDENTITY.pack(int(headers[ID]), int(headers[TIMESTAMP]))
+    except (KeyError, ValueError, struct.error):
+        return None
