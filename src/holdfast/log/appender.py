@@ -246,7 +246,7 @@ class Appender:
         with self._lock:
             self._views = (*self._views, view)
             self.is_shared = len(self._views) > 1
-            if not self._recent:
+            if not self._recent and self._writer is not None:
                 self._recent.append(self._draft)
 
     def announce(self) -> None:
