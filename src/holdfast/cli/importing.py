@@ -59,9 +59,9 @@ def import_ledgerq(
     """
     if dlq is not None and no_dlq:
         raise UsageError("choose one: --dlq DIR or --no-dlq")
-    read_ledgerq(folder)  # what is no LedgerQ folder is said before a store is made
     letters = None if no_dlq else dlq or find_dlq(folder)
     for place in (folder, *([letters] if letters is not None else [])):
+        read_ledgerq(place)  # what is no LedgerQ folder is said before a store is made
         if data.resolve().is_relative_to(place.resolve()):
             raise InvalidArgument(f"the store {str(data)!r} would lie in {str(place)!r}, where nothing may be written")
     with store_to_write(data) as store:

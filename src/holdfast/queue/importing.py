@@ -6,6 +6,7 @@ their headers, in the stretch of the queue's log that the notes do not cover. Th
 log's retention drops when they are done.
 """
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.clock import NS
-from holdfast.base.errors import Corrupt, InvalidArgument
+from holdfast.base.errors import Corrupt, InvalidArgument, NotFound
 from holdfast.base.files import Files
 from holdfast.log.log import Log
 from holdfast.log.record import Headers, HeaderValue, Message
@@ -35,6 +36,7 @@ MESSAGE_MAX = 128 << 20
 _IDENTITY = struct.Struct("<Qq")
 _BATCH = 500
 _BATCH_BYTES = 4 << 20
+_TELL_EVERY = 100
 _DEATH_HEADERS = ("dlq.original_msg_id", "dlq.retry_count", "dlq.failure_reason", "dlq.last_failure")
 _FAR = 9_000_000_000 * NS  # in 2255; a message that lives longer lives for ever here, where times end in 2262
 
@@ -63,8 +65,9 @@ class ImportResult:
 def find_dlq(folder: Path) -> Path | None:
     """Where the dead letters of a LedgerQ folder seem to be: in `dlq` beside it, or in it."""
     for candidate in (folder.absolute().parent / "dlq", folder / "dlq"):
-        if candidate.is_dir() and candidate.resolve() != folder.resolve() and any(candidate.glob("*.log")):
-            return candidate
+        if candidate.is_dir() and candidate.resolve() != folder.resolve():
+            with contextlib.suppress(NotFound):
+                return read_ledgerq(candidate).folder
     return None
 
 
@@ -103,21 +106,23 @@ class LedgerQImport:
         """Bring in what is not there yet; `progress(done, total)` is called in bytes."""
         total = self._folder.total_bytes + (self._dead_folder.total_bytes if self._dead_folder else 0)
         self._survey()
-        for entry in self._bring(self._folder, self._queue, "messages", self._message):
+        for number, entry in enumerate(self._bring(self._folder, self._queue, "messages", self._message)):
             if (original := self._originals.get(entry.id)) is not None:
                 original.meet(entry)
-            progress(self._folder.bytes_read, total)
+            if number % _TELL_EVERY == 0:
+                progress(self._folder.bytes_read, total)
         self._report(self._folder)
         if self._dead_folder is not None and self._dead_queue is not None:
             dead_folder = read_ledgerq(self._dead_folder.folder, self._files)  # the survey has read the first one
-            for _ in self._bring(dead_folder, self._dead_queue, "dead", self._dead_letter):
-                progress(self._folder.total_bytes + dead_folder.bytes_read, total)
+            for number, _ in enumerate(self._bring(dead_folder, self._dead_queue, "dead", self._dead_letter)):
+                if number % _TELL_EVERY == 0:
+                    progress(self._folder.total_bytes + dead_folder.bytes_read, total)
             self._report(dead_folder)
         progress(total, total)
         remembered = sum(dedup.expires > self._now() for dedup in self._folder.dedups)
         if remembered:
             self._result.notes.append(
-                f"{remembered} deduplication ids that LedgerQ still remembers: it keeps only their digests"
+                f"the deduplication ids that LedgerQ still remembers ({remembered}): it keeps only their digests"
             )
         return self._result
 
@@ -172,7 +177,7 @@ class LedgerQImport:
         headers = {name: value for name, value in entry.headers.items() if name not in _DEATH_HEADERS}
         facts: dict[str, object] = {
             "queue": self._queue.name,
-            "id": entry.origin or entry.id,
+            "id": _named(entry)[0],
             "cause": "attempts",
             "reason": entry.reason or "",
             "enqueued-at": entry.timestamp if original.timestamp is None else original.timestamp,
@@ -241,8 +246,10 @@ class _Target:
         noted = 0
         for record in notes.read():
             if record.key == self._key and record.headers.get("kind") == kind:
-                noted = max(noted, int(record.headers["end"]))
+                noted = max(noted, int(record.headers.get("end", 0)))
                 self._known.update(_identities(record.payload))
+        if notes.damage:  # what was noted there is only known by its headers, as long as the queue's log has it
+            noted = 0
         for record in queue.log.read(start=noted):
             if record.headers.get(SOURCE) == source and (identity := _identity_of(record.headers)) is not None:
                 self._known.add(identity)
@@ -270,7 +277,8 @@ class _Target:
 
 def _named(entry: Entry) -> tuple[int, int]:
     """What LedgerQ called a message: a dead letter has the id that it had in its queue, and the time of its death."""
-    return entry.origin or entry.id, entry.timestamp
+    named = entry.origin if entry.origin is not None and entry.origin < 1 << 64 else entry.id
+    return named, entry.timestamp
 
 
 def _identities(packed: bytes) -> Iterator[bytes]:

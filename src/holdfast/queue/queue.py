@@ -65,7 +65,7 @@ class Queue(Putting):
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
         """One message, or None if there is none within `wait` seconds."""
-        if lease is None and self._quick:
+        if lease is None and self._quick and (wait == 0 or wait is None or _is_sound(wait)):
             with self._lock:
                 delivery = self._hand_out_one()
             if delivery is not None:
@@ -81,6 +81,8 @@ class Queue(Putting):
         What was leased and not yet handed out when you leave the loop is given back untried.
         """
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
+        if not callable(said):
+            raise InvalidArgument(f"stop must be a threading.Event or a function, not {stop!r}")
         half_ns = (self._lease_ns if lease is None else positive_ns(lease, "lease")) // 2
         waiting: list[Delivery] = []
         try:
@@ -455,6 +457,10 @@ class Queue(Putting):
                 "other consumers may have them: lease for longer, or extend in time",
                 lost,
             )
+
+
+def _is_sound(wait: Duration) -> bool:
+    return type(wait) in (int, float) and 0 < wait < 1e9  # type: ignore[operator]
 
 
 def _listed(deliveries: Iterable[Delivery]) -> list[Delivery]:

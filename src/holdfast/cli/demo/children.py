@@ -1,4 +1,4 @@
-"""What runs in the demo's other processes? One that writes until it is killed, and one that follows along.
+"""What runs in the demo's other processes? One writes until it is killed, one follows along, one works on a queue.
 
 Each is a new Python that calls `run`, and reports to its parent by lines of JSON through a pipe.
 """
@@ -7,14 +7,17 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import holdfast
 from holdfast.cli.demo.orders import LOG, order, orders
+from holdfast.cli.demo.working import work
 from holdfast.log import Flush
 
 __all__ = ["follow", "next_report", "run", "running", "write"]
@@ -22,6 +25,7 @@ __all__ = ["follow", "next_report", "run", "running", "write"]
 _SAMPLE = 97
 """Every so many records the follower notes how old the record is that it sees."""
 _PATIENCE_S = 30
+_one_speaks = threading.Lock()
 
 
 def write(data: Path, records: int, sync_every: int) -> None:
@@ -84,9 +88,11 @@ def next_report(child: "subprocess.Popen[str]") -> dict[str, Any] | None:
 def run() -> None:
     """Play the role that the command line names."""
     role, data, *numbers = sys.argv[1:]
+    roles: dict[str, Callable[..., None]] = {"write": write, "follow": follow, "work": partial(work, _report)}
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        {"write": write, "follow": follow}[role](Path(data), *map(int, numbers))
+        roles[role](Path(data), *map(int, numbers))
 
 
 def _report(**facts: object) -> None:
-    print(json.dumps(facts), flush=True)
+    with _one_speaks:
+        print(json.dumps(facts), flush=True)

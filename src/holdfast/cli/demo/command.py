@@ -11,7 +11,9 @@ import typer
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.cli.demo.orders import LOG
+from holdfast.cli.demo.queue_story import tell_of_queues
 from holdfast.cli.demo.scorecard import scorecard, scorecard_json
+from holdfast.cli.demo.shipping import QUEUE
 from holdfast.cli.demo.stage import Stage
 from holdfast.cli.demo.story import tell
 from holdfast.cli.options import JsonOption
@@ -27,19 +29,23 @@ def demo(
     records: Annotated[
         int, typer.Option("--records", min=1000, metavar="N", help="How many records are written.")
     ] = 1_000_000,
+    orders: Annotated[
+        int, typer.Option("--orders", min=1000, metavar="N", help="How many orders go through the queue.")
+    ] = 20_000,
     pause: Annotated[bool, typer.Option(help="Stop a moment between chapters on a terminal.")] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the whole story: write, kill, recover, read, verify.
+    """Show the whole story: write, kill, recover, read, work, fail, redrive.
 
-    A process writes a million records and is killed in the midst of it. Every figure is measured in this run.
+    A process writes a million records and is killed in the midst of it; then one that works on a queue is.
 
-    The exit code is 1 if anything that was confirmed is missing.
+    Every figure is measured in this run. The exit code is 1 if anything that was confirmed is missing, or came twice.
     """
     stage = Stage(silent=as_json, pause=pause)
     began = time.perf_counter()
     with _folder(keep) as data:
         figures = tell(data, records, stage)
+        tell_of_queues(data, orders, figures, stage)
     seconds = time.perf_counter() - began
     if as_json:
         write_json(scorecard_json(figures, seconds))
@@ -47,6 +53,7 @@ def demo(
         show("", scorecard(figures, seconds))
         if keep is not None:
             show(f"kept: look at it with  holdfast log stats {LOG} --data {keep}")
+            show(f"                 and  holdfast stats {QUEUE} --data {keep}")
     if not figures.ok:
         broken = "; ".join(promise.text for promise in figures.promises if not promise.kept)
         raise HoldfastError(f"the demo found a broken promise, not true was: {broken}")

@@ -44,6 +44,25 @@ class Figures:
     verified: int = 0
     bytes: int = 0
     verify_seconds: float = 0.0
+    orders: int = 0
+    """Orders that were put into the queue."""
+    put_seconds: float = 0.0
+    shipped_before: int = 0
+    """Orders that the killed worker process had reported as shipped."""
+    shipped_before_seconds: float = 0.0
+    in_doubt: int = 0
+    """Orders that it held, or had not yet reported, when it was killed."""
+    came_again: int = 0
+    came_again_seconds: float = 0.0
+    """From the kill until the last of them came again."""
+    shipped: int = 0
+    """Orders that were shipped once."""
+    shipped_seconds: float = 0.0
+    missing: int = 0
+    doubled: int = 0
+    attempts: int = 0
+    """How often the order that cannot be shipped was tried."""
+    redriven: int = 0
     promises: list[Promise] = field(default_factory=list)
 
     @property

@@ -44,13 +44,29 @@ def scorecard(figures: Figures, seconds: float) -> RenderableType:
         format_count(figures.verified),
         f"{format_size(figures.bytes)} in {format_duration(figures.verify_seconds)}",
     )
+    table.add_row()
+    row("orders put into a queue", format_count(figures.orders), _pace(figures.orders, figures.put_seconds, "orders"))
+    row(
+        "shipped before kill -9",
+        format_count(figures.shipped_before),
+        _pace(figures.shipped_before, figures.shipped_before_seconds, "orders"),
+    )
+    row(
+        "held by it, came again",
+        format_count(figures.came_again),
+        f"within {format_duration(figures.came_again_seconds)} of the kill",
+    )
+    wrong = figures.missing + figures.doubled
+    row("shipped in all", format_count(figures.shipped))
+    row("lost, or shipped twice", format_count(wrong), style="bold green" if wrong == 0 else "bold red")
+    row("dead letters redriven", format_count(figures.redriven), f"after {figures.attempts} attempts")
     console = output_console()
     unicode = console.encoding.startswith("utf")
     promises = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for promise in figures.promises:
         mark = Text("\N{CHECK MARK}" if unicode else "ok", "green") if promise.kept else Text("BROKEN", "bold red")
         promises.add_row(mark, promise.text)
-    verdict = "Nothing was lost" if figures.ok else "A promise was broken"
+    verdict = "Nothing was lost, nothing came twice" if figures.ok else "A promise was broken"
     if not console.is_terminal:
         return Group(Text(verdict), Text(), table, Text(), promises)
     return Panel(
@@ -70,5 +86,5 @@ def scorecard_json(figures: Figures, seconds: float) -> dict[str, Any]:
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in content.items()}
 
 
-def _pace(count: int, seconds: float) -> str:
-    return f"{format_count(count / max(seconds, 1e-9))} records/s"
+def _pace(count: int, seconds: float, what: str = "records") -> str:
+    return f"{format_count(count / max(seconds, 1e-9))} {what}/s"

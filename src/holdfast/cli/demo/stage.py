@@ -4,10 +4,11 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
-from holdfast.cli.output import output_console, progress_on
+from holdfast.cli.output import output_console, progress_on, show
 
 __all__ = ["Stage"]
 
@@ -34,6 +35,15 @@ class Stage:
     def say(self, line: str) -> None:
         """One thing that happened."""
         self._print(Text(f"   {line}"))
+
+    def show(self, thing: RenderableType) -> None:
+        """Something to look at, such as a table."""
+        if self._silent:
+            return
+        if self._console.is_terminal:
+            self._console.print(Padding(thing, (0, 0, 0, 3)))
+        else:
+            show(thing)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int, *, in_bytes: bool) -> Iterator[Callable[[int], None]]:

@@ -1,4 +1,4 @@
-"""What happens in the demo? Six chapters: write, kill, recover, go on, read in every way, verify."""
+"""What happens in the demo? A log, in six chapters: write, kill, recover, go on, read in every way, verify."""
 
 import random
 import signal
