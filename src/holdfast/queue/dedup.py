@@ -74,15 +74,18 @@ class Dedup:
     def forget_from(self, sequence: int) -> None:
         """Messages from here on died with a crash, and their ids with them."""
         self.scanned = min(self.scanned, sequence)
+        dead: set[int] = set()
         if self._saved > sequence:
             for entry, key in self._state.scan(
                 _FAMILY, number(self._by_sequence, max(sequence, self._low_saved)), after(self._by_sequence)
             ):
                 self._void[key] = number_of(entry)
+                dead.add(number_of(entry))
             self._saved = sequence
         for key in [key for key, known in self._recent.items() if known[0] >= sequence]:
-            del self._recent[key]
-            self.count -= 1
+            dead.add(self._recent.pop(key)[0])
+        self.count -= sum(one >= self._low for one in dead)  # the others were given up, and counted then
+        self._low, self._low_saved = min(self._low, sequence), min(self._low_saved, sequence)
 
     @property
     def unsaved(self) -> int:
