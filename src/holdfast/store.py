@@ -183,28 +183,35 @@ class Store:
                     f"the queue {name!r} is a view of the log {kept.get('log', name)!r}: give it another name here"
                 )
             log = self._log_of(wanted, log_settings)
+            if kept is None and not self.read_only:  # before its journal: a crash between leaves an empty queue
+                self._keep_queue_meta(name, folder, chosen, log.id)
+                kept, known_log = chosen, log.id
             journal = self._open_log(
                 name,
                 self.path / JOURNALS,
                 LogSettings(flush=log.settings.flush, roll=_JOURNAL_ROLL, max_message=_JOURNAL_RECORD),
             )
-            queue = Queue(
-                name,
-                wanted,
-                log,
-                journal,
-                self._open_state(),
-                clock=self._clock,
-                wake=self._wake,
-                open_queue=self.queue,
-                find_queue=self._find_queue,
-                metrics=self.metrics,
-                log_is_new=known_log is not None and known_log != log.id,
-                read_only=self.read_only,
-            )
+            try:
+                queue = Queue(
+                    name,
+                    wanted,
+                    log,
+                    journal,
+                    self._open_state(),
+                    clock=self._clock,
+                    wake=self._wake,
+                    open_queue=self.queue,
+                    find_queue=self._find_queue,
+                    metrics=self.metrics,
+                    log_is_new=known_log is not None and known_log != log.id,
+                    read_only=self.read_only,
+                )
+            except BaseException:
+                journal.disown()  # nothing was confirmed: what it holds is not worth a wait
+                raise
             if (chosen != kept or known_log != log.id) and not self.read_only:
-                with errors_as_ours("opening the queue in", folder):
-                    self._keep_queue_meta(name, folder, chosen, log.id)
+                # After the queue has taken note that its log is another one, if it is.
+                self._keep_queue_meta(name, folder, chosen, log.id)
             self._open_queues[name] = queue
             self._wake()
             return queue
@@ -336,8 +343,7 @@ class Store:
                 meta = json.loads(read_file(self._files, folder / QUEUE_META))
                 return from_json(dict(meta["settings"])), bytes.fromhex(meta["log"])
             except (FileNotFoundError, NotADirectoryError):
-                # A crash may come between the journal's first record and this file.
-                return ({}, None) if list_segments(self._files, folder) else (None, None)
+                return None, None
             except (ValueError, KeyError, TypeError):
                 logger.warning("%s is not legible: the queue's settings are the defaults", folder / QUEUE_META)
                 log = self._log_read_by(name)
@@ -353,7 +359,11 @@ class Store:
 
     def _keep_queue_meta(self, name: str, folder: Path, chosen: dict[str, Any], log_id: bytes) -> None:
         content = {"format": 1, "name": name, "log": log_id.hex(), "settings": json.loads(to_json(chosen))}
-        replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+        with errors_as_ours("opening the queue in", folder):
+            self._files.make_dirs(folder)
+            self._files.sync_dir(folder.parent)  # also where an earlier try made them and stopped before this
+            self._files.sync_dir(self.path)
+            replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
 
     def _wake_ticker(self) -> None:
         self._ticker.wake()

@@ -24,7 +24,7 @@ def ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not somebody_is_there():
-        raise UsageError("this cannot be undone and there is nobody to ask: say --yes if it is meant")
+        raise UsageError("there is nobody to ask: say --yes if it is meant")
     console = error_console()
     console.print(Text.assemble((question, "bold"), " [y/N] "), end="", soft_wrap=True)
     answer = sys.stdin.readline()

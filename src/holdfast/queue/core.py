@@ -42,7 +42,8 @@ class Core(Memory):
             self._reload()
         if self.read_only:
             self.log.refresh()
-            if self._journal.log.readable()[0] > self._followed:
+            start, end = self._journal.log.readable()
+            if not start <= self._followed <= end:  # its beginning was dropped, or a crash took its end
                 self._load()
             self._follow()
         standing = self.standing

@@ -39,7 +39,7 @@ class Dedup:
         self._window = window
         self._limit = limit
         self._recent: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
-        self._void: dict[bytes, int] = {}
+        self._void: dict[bytes, list[int]] = {}
         """Ids in the state whose messages died with a crash: gone with the next checkpoint."""
         self._low = 0
         self._low_saved = 0
@@ -79,7 +79,7 @@ class Dedup:
             for entry, key in self._state.scan(
                 _FAMILY, number(self._by_sequence, max(sequence, self._low_saved)), after(self._by_sequence)
             ):
-                self._void[key] = number_of(entry)
+                self._void.setdefault(key, []).append(number_of(entry))
                 dead.add(number_of(entry))
             self._saved = sequence
         for key in [key for key, known in self._recent.items() if known[0] >= sequence]:
@@ -94,9 +94,10 @@ class Dedup:
 
     def save(self, batch: Transaction, now: int) -> dict[str, int | None]:
         """Add what changed to a checkpoint: new ids in, old ids out."""
-        for key, sequence in self._void.items():
+        for key, dead in self._void.items():
             batch.delete(_FAMILY, self._by_id + key)
-            batch.delete(_FAMILY, number(self._by_sequence, sequence))
+            for sequence in dead:
+                batch.delete(_FAMILY, number(self._by_sequence, sequence))
         for key, (sequence, time) in self._fresh():
             batch.put(_FAMILY, self._by_id + key, _VALUE.pack(sequence, time))
             batch.put(_FAMILY, number(self._by_sequence, sequence), key)
@@ -149,8 +150,8 @@ class Dedup:
         """Take ids out of the state whose window is over, or that were given up for the limit."""
         low = self._low
         gone = 0
-        start = number(self._by_sequence, self._low_saved)
-        for entry, key in self._state.scan(_FAMILY, start, after(self._by_sequence)):
+        start, stop = number(self._by_sequence, self._low_saved), number(self._by_sequence, self._saved)
+        for entry, key in self._state.scan(_FAMILY, start, stop):  # what is behind is void, and gone already
             sequence = number_of(entry)
             raw = self._state.get(_FAMILY, self._by_id + key)
             known = _VALUE.unpack(raw) if raw else None
@@ -161,7 +162,7 @@ class Dedup:
                 batch.delete(_FAMILY, self._by_id + key)
             gone += sequence >= self._low  # those given up were counted then
             self._low = max(self._low, sequence + 1)
-        for key, (sequence, time) in list(islice(self._recent.items(), MEMORY_MAX)):
+        for key, (sequence, time) in self._recent.items():
             if time + self._window > now:
                 break
             if sequence >= self._low:
@@ -173,17 +174,21 @@ class Dedup:
 
     def _shorten(self, now: int) -> None:
         """Give up the oldest ids: the window becomes shorter, for all to see, and stays exact within what is left."""
-        give_up = max(1, self._limit // 64)
+        give_up = max(self.count - self._limit, self._limit // 64)
         oldest: list[tuple[int, int]] = []
         if self._saved > self._low:
-            start = number(self._by_sequence, self._low)
-            for entry, key in islice(self._state.scan(_FAMILY, start, after(self._by_sequence)), give_up):
+            start, stop = number(self._by_sequence, self._low), number(self._by_sequence, self._saved)
+            for entry, key in islice(self._state.scan(_FAMILY, start, stop), give_up):
                 raw = self._state.get(_FAMILY, self._by_id + key)
                 oldest.append((number_of(entry), _VALUE.unpack(raw)[1] if raw else 0))
         if len(oldest) < give_up:
             known = {sequence for sequence, _ in oldest}
             memory = (value for value in self._recent.values() if value[0] >= self._low and value[0] not in known)
             oldest += islice(memory, give_up - len(oldest))
+        if len(oldest) < give_up:  # that was all there is: the count that was kept was wrong
+            self.count = len(oldest)
+            if self.count <= self._limit:
+                return
         oldest.sort()
         oldest = oldest[:give_up]
         self._low = oldest[-1][0] + 1

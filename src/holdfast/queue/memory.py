@@ -308,12 +308,15 @@ class Memory:
                     logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self._extra)
                     with contextlib.suppress(WriterStopped):
                         self._journal.flush()
-            self._journal.log.close()
-            self._quick = False
-            self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
-            self.log.detach(self._waiters)
-            self._measures.forget()
-        self._waiters.wake()
+            try:
+                self._journal.log.close()
+            finally:
+                if self._journal.log.closed:
+                    self._quick = False
+                    self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
+                    self.log.detach(self._waiters)
+                    self._measures.forget()
+                    self._waiters.wake()
 
     def disown(self) -> None:
         """Called in a forked child: this opening is the parent's."""

@@ -43,6 +43,8 @@ class Ledger:
     """The number of each order by its id in the queue."""
     leased: dict[int, list[int]] = field(default_factory=dict)
     """When each was delivered, by id."""
+    again: set[int] = field(default_factory=set)
+    """Which were delivered for a second or third time."""
     shipped: dict[int, int] = field(default_factory=dict)
     """How often each was shipped, by id."""
     failed: list[tuple[int, int, int]] = field(default_factory=list)
@@ -52,8 +54,10 @@ class Ledger:
 
     def note(self, report: dict[str, Any]) -> None:
         """Take down one report."""
-        for id, lease, _ in report.get("leased", ()):
+        for id, lease, attempt in report.get("leased", ()):
             self.leased.setdefault(id, []).append(lease)  # a lease's id is the time of the delivery
+            if attempt > 1:
+                self.again.add(id)
         for id, number in report.get("shipped", ()):
             self.shipped[id] = self.shipped.get(id, 0) + 1
             self.strange += self.orders.get(id) != number
@@ -120,9 +124,8 @@ def _work_and_kill(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -
     with holdfast.open(data) as store:
         after = open_queue(store).stats()
     silently = after.total_acked - figures.shipped_before
-    stage.say(
-        f"{format_count(figures.shipped_before)} shipped, {_pace(figures.shipped_before, figures.shipped_before_seconds)}"
-    )
+    pace = _pace(figures.shipped_before, figures.shipped_before_seconds)
+    stage.say(f"{format_count(figures.shipped_before)} shipped, {pace}")
     stage.say(f"kill -9 {child.pid}: it held {plural(after.leased, 'order')}, one of its workers having hung")
     figures.promise("the working process was killed, it did not end by itself", code == -signal.SIGKILL)
     figures.promise("the queue remembers every ack that was confirmed", 0 <= silently <= figures.in_doubt)
@@ -132,9 +135,10 @@ def _work_and_kill(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -
 def _work_on(
     data: Path, ledger: Ledger, died_at: int, silently: int, poison: int, figures: Figures, stage: Stage
 ) -> None:
-    stage.chapter("Another process goes on, and gets what the dead one held when its leases have run out")
+    stage.chapter("Another process goes on, and gets what the dead one held")
     before, doubtful = set(ledger.shipped), ledger.leased.keys() - ledger.shipped.keys()
-    delivered_before = {id: times[-1] for id, times in ledger.leased.items()}
+    delivered = {id: times[-1] for id, times in ledger.leased.items()}
+    ledger.again.clear()
     with running("work", data, 0) as child:
         began = time.perf_counter()
         with stage.progress("shipped", figures.orders, in_bytes=False) as advance:
@@ -142,21 +146,18 @@ def _work_on(
                 ledger.note(report)
                 advance(len(ledger.shipped))
         figures.shipped_seconds = time.perf_counter() - began
-    again = {id: ledger.leased[id] for id in delivered_before if ledger.leased[id][-1] > delivered_before[id]}
-    again.pop(poison, None)
+    again = {id: ledger.leased[id][-1] for id in ledger.again if id != poison}
     figures.came_again = len(again)
-    last = max((times[-1] for times in again.values()), default=died_at)
-    figures.came_again_seconds = max(0, last - died_at) / NS
+    figures.came_again_seconds = max(0, max(again.values(), default=died_at) - died_at) / NS
     unheard = ledger.orders.keys() - ledger.shipped.keys() - {poison}
     figures.missing = abs(len(unheard) - silently)
     figures.doubled = sum(count - 1 for count in ledger.shipped.values())
     figures.shipped = len(ledger.shipped) + silently
-    waited = all(times[-1] - delivered_before[id] >= LEASE_S * NS for id, times in again.items())
-    stage.say(
-        f"{format_count(figures.came_again)} came again, the last {format_duration(figures.came_again_seconds)} after the kill"
-    )
+    waited = all(time - delivered.get(id, 0) >= LEASE_S * NS for id, time in again.items())
+    when = format_duration(figures.came_again_seconds)
+    stage.say(f"{format_count(figures.came_again)} came again, the last {when} after the kill")
     if silently:
-        stage.say(f"{plural(silently, 'order')} had been shipped and acked in its last moment: they did not come again")
+        stage.say(f"{format_count(silently)} that it had acked in its last moment did not")
     stage.say(f"{format_count(figures.shipped)} orders are shipped; lost: {figures.missing}, twice: {figures.doubled}")
     figures.promise("no order that was acked came again", not before & again.keys())
     figures.promise(f"no other came again before its lease of {format_duration(LEASE_S)} had run out", waited)
@@ -170,15 +171,15 @@ def _work_on(
 
 
 def _look_at_the_dead(data: Path, ledger: Ledger, poison: int, figures: Figures, stage: Stage) -> None:
-    stage.chapter("One order could not be shipped: it failed, waited, failed again, and is a dead letter")
+    stage.chapter("One order cannot be shipped: a dead letter, looked at and redriven")
     with holdfast.open(data) as store:
         queue = open_queue(store)
         letters = queue.dead_letters()
-        stage.show(letter_table(letters) if letters else "none")
+        stage.show(letter_table(letters, margin=stage.margin) if letters else "none")
         figures.attempts = letters[0].attempts if letters else 0
         right = [(letter.original_id, letter.attempts) for letter in letters] == [(poison, ATTEMPTS)]
         figures.promise(
-            f"the order that cannot be shipped, and no other, is a dead letter after {ATTEMPTS} attempts",
+            f"the order that cannot be shipped is dead after {ATTEMPTS} attempts, and no other is",
             right and "cannot ship" in letters[0].reason,
         )
         figures.promise("each time it failed it waited longer, as its backoff says", _waited(ledger, poison))

@@ -24,6 +24,8 @@ class Stage:
         self._silent = silent
         self._pause = pause and not silent and self._console.is_terminal
         self._chapters = 0
+        self.margin = 3
+        """How far what is said is set in."""
 
     def chapter(self, title: str) -> None:
         """Begin the next chapter."""
@@ -34,14 +36,14 @@ class Stage:
 
     def say(self, line: str) -> None:
         """One thing that happened."""
-        self._print(Text(f"   {line}"))
+        self._print(Text(" " * self.margin + line))
 
     def show(self, thing: RenderableType) -> None:
         """Something to look at, such as a table."""
         if self._silent:
             return
         if self._console.is_terminal:
-            self._console.print(Padding(thing, (0, 0, 0, 3)))
+            self._console.print(Padding(thing, (0, 0, 0, self.margin), expand=False))
         else:
             show(thing)
 

@@ -108,14 +108,14 @@ def redrive(
     damage.show()
 
 
-def letter_table(found: list[DeadLetter]) -> RenderableType:
+def letter_table(found: list[DeadLetter], *, margin: int = 0) -> RenderableType:
     """Dead letters, one a row; where the terminal is narrow, without what matters least."""
-    console = output_console()
-    columns = _COLUMNS if console.width >= _WIDE else [name for name in _COLUMNS if name not in _LESS]
-    rows = [_letter_cells(letter, seconds=console.width >= _WIDEST) for letter in found]
+    width = output_console().width - margin
+    columns = _COLUMNS if width >= _WIDE else [name for name in _COLUMNS if name not in _LESS]
+    rows = [_letter_cells(letter, seconds=width >= _WIDEST) for letter in found]
     table = make_table(*columns, numbers=("id", "was", "attempts"))
     widest = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
-    room = console.width - sum(widest[name] + 3 for name in columns if name not in ("reason", "payload")) - 3
+    room = width - sum(widest[name] + 3 for name in columns if name not in ("reason", "payload")) - 3
     for column, name in zip(table.columns, columns, strict=True):
         if name == "payload":
             column.no_wrap, column.overflow = True, "ellipsis"
