@@ -213,6 +213,8 @@ class Store:
                 # After the queue has taken note that its log is another one, if it is.
                 self._keep_queue_meta(name, folder, chosen, log.id)
             self._open_queues[name] = queue
+            if wanted.dead_letter is not None and not self.read_only:
+                self._find_queue(wanted.dead_letter)  # it may have a redrive to finish
             self._wake()
             return queue
 

@@ -100,6 +100,10 @@ class Log(Appender):
         self._damage_seen: set[tuple[str, int, str]] = set()
         self._arrived = threading.Condition()
         self._followers = 0
+        self.ids_guard = threading.Lock()
+        """For queues: held while an id is looked for and its message gathered, lest two groups both put it."""
+        self.ids_in_flight: dict[bytes, Draft] = {}
+        """For queues: the ids of messages that are gathered and not yet visible."""
         with errors_as_ours("opening the log in", folder):
             if read_only:
                 self._view = LiveView(files, folder, lock, self._report)

@@ -99,8 +99,6 @@ class Memory:
         self._append = log.append
         self._unbounded = settings.max_length is None
         self._drops_excess = not self._unbounded and settings.overflow != "reject"
-        self._in_flight: dict[bytes, tuple[Draft, int]] = {}
-        """Dedup ids of messages that are gathered and not yet durable."""
         self._load()
         self._measures = Measures(self, metrics, clock)
         self._measures.orphans.add(self._checkpoint.orphans)

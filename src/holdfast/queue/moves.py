@@ -141,6 +141,7 @@ class Moves(Core):
             return
         index = sequence - page.first
         headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}
+        headers.pop(FOR, None)
         if move.cause == "redriven":
             times = _number(headers.get(REDRIVEN)) + 1
             headers = {name: value for name, value in headers.items() if not name.startswith(DEATH)}

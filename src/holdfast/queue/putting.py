@@ -73,8 +73,10 @@ class Putting(Moves):
     def _put_carefully(self, messages: list[bytes | Message], now: int) -> list[int]:
         """With a look at what is there: for dedup ids and a limited length."""
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
+        in_flight = self.log.ids_in_flight
         while True:
-            with self._lock:
+            # The guard is of the log: another group may be putting the same id. What is no longer in flight is visible.
+            with self._lock, self.log.ids_guard:
                 self._look(now)
                 ids: list[int | None] = [None] * len(messages)
                 fresh: dict[bytes, int] = {}
@@ -83,8 +85,7 @@ class Putting(Moves):
                 for position, key in enumerate(keys):
                     if key is None:
                         positions.append(position)
-                    elif key in self._in_flight:
-                        waits_for = self._in_flight[key][0]
+                    elif (waits_for := in_flight.get(key)) is not None:
                         break
                     elif (known := self.standing.dedup.find(key, now)) is not None:
                         ids[position] = known
@@ -97,28 +98,29 @@ class Putting(Moves):
                     batch = check_batch([messages[position] for position in positions], lambda one: _columns(one, now))
                     self._check_room(len(positions))
                     draft, first, count = self.log.gather(*batch)
-                    for key, place in fresh.items():
-                        self._in_flight[key] = (draft, first + place)
+                    in_flight.update(dict.fromkeys(fresh, draft))
                     self._measures.duplicates.add(len(messages) - count)
                     break
             # Another thread is putting the same id: whether it will be there is known when its write is.
             with contextlib.suppress(HoldfastError):
                 self.log.commit(waits_for)
-            with self._lock:
-                for key in [key for key, (draft, _) in self._in_flight.items() if draft is waits_for]:
-                    self._in_flight.pop(key, None)
+            self._land(waits_for)
         try:
             if count:
                 self.log.commit(draft)
         finally:
             if fresh:
-                with self._lock:
-                    for key in fresh:
-                        if self._in_flight.get(key, (None,))[0] is draft:
-                            del self._in_flight[key]
+                self._land(draft)
         for place, position in enumerate(positions):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids]
+
+    def _land(self, draft: Draft) -> None:
+        """What was gathered in this draft is visible, or never will be."""
+        with self.log.ids_guard:
+            in_flight = self.log.ids_in_flight
+            for key in [key for key, other in in_flight.items() if other is draft]:
+                del in_flight[key]
 
     def tick(self) -> float | None:
         """As in `Moves`; and keep to the limit of the length, which others who put into the log do not know."""

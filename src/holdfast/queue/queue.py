@@ -342,8 +342,14 @@ class Queue(Putting):
         Each gets a new id, its attempts start again, and a header counts how often this was done.
         """
         self._check_writable()
+        wanted: set[int] | None = None
+        if ids is not None:
+            listed: list[object] = [ids] if isinstance(ids, int | str | bytes) else list(ids)
+            if isinstance(ids, int) or not all(type(id) is int for id in listed):
+                raise InvalidArgument(f"redrive takes ids as dead_letters() gives them, not {ids!r}")
+            wanted = {id for id in listed if isinstance(id, int)}
         target = self._dead_letter_queue()
-        return 0 if target is None else target.send_back(None if ids is None else set(ids), self.name)
+        return 0 if target is None else target.send_back(wanted, self.name)
 
     def purge(self) -> int:
         """Drop every message that is not leased, delayed ones too; how many."""

@@ -88,11 +88,14 @@ class Standing:
         """Take in messages that came into the log. Those that were hit and cannot be read are left out."""
         first, end = piece.first, piece.end
         dues, priorities, lost = piece.numbers("due"), piece.numbers("priority"), piece.lost()
-        if piece.has("producer"):  # some were moved here, and those that were moved back are for one queue alone
+        if (moved := piece.numbers("producer")) is not None:
+            # What was moved back from the dead letters is for one queue of those on this log. The header counts only
+            # in a record that was moved, which no user can make.
+            owners = (headers.get(FOR, self.name) for headers in piece.headers())
             lost += [
-                first + index
-                for index, headers in enumerate(piece.headers())
-                if headers.get(FOR, self.name) != self.name
+                at
+                for at, (time, owner) in enumerate(zip(moved, owners, strict=True), first)
+                if time and owner != self.name
             ]
         if dues is None and priorities is None and not lost:
             self.ready.plain.add(first, end)
