@@ -196,6 +196,8 @@ class Dedup:
         for key in [key for key, known in islice(self._recent.items(), 2 * give_up) if known[0] < self._low]:
             del self._recent[key]
         window = max(0, now - max(time for _, time in oldest))
+        if window >= self._window:
+            return  # they were over anyway, and only waited for a checkpoint to go
         if self.shortened_to is None:
             logger.warning(
                 "more ids than the dedup limit of %d: the window is now %.1f s", self._limit, window / 1e9,
