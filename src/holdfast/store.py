@@ -19,7 +19,7 @@ from holdfast.base.names import check_name, folder_of, name_of
 from holdfast.log.catalog import list_segments
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
-from holdfast.log.positions import QUEUE, Positions
+from holdfast.log.positions import Positions, place_of
 from holdfast.log.segment import open_segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker
@@ -355,7 +355,7 @@ class Store:
         """The log in which a queue keeps its place."""
         root = self.path / LOGS
         for folder in self._files.list(root):
-            if Positions(self._files, root / folder, bytes(16)).exists(QUEUE + queue):
+            if Positions(self._files, root / folder, bytes(16)).exists(place_of(queue)):
                 return self._read_meta(root / folder).get("name") or name_of(folder)
         return None
 

@@ -3,19 +3,21 @@
 import contextlib
 import json
 import os
+import pty
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from typer.testing import CliRunner
 
 import holdfast
-from holdfast import Roll, Store
+from holdfast import Backoff, Roll, Store
 from holdfast.cli import main
+from holdfast.store import QueueOptions
 
 __all__ = ["Result", "Terminal", "damage_segment"]
 
@@ -89,9 +91,46 @@ class Terminal:
             finally:
                 process.kill()
 
+    def converse(self, command: str, answer: str) -> tuple[int, str]:
+        """Run a command at a terminal of its own and type an answer to what it asks; its exit code and all it said."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *shlex.split(command)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=os.environ | {"HOLDFAST_DATA": str(self.data), "TERM": "dumb"},
+        )
+        os.close(theirs)
+        said = b""
+        try:
+            while b"[y/N]" not in said and (part := _read_all_there_is(ours)):
+                said += part
+            os.write(ours, answer.encode())
+            while part := _read_all_there_is(ours):
+                said += part
+            return process.wait(20), said.decode().replace("\r\n", "\n")
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
     def store(self) -> Store:
         """The store of this terminal, opened for writing."""
         return holdfast.open(self.data)
+
+    def put(self, queue: str, *payloads: bytes, **settings: Unpack[QueueOptions]) -> None:
+        """Put messages into a queue."""
+        with self.store() as store:
+            store.queue(queue, **settings).put_many(payloads)
+
+    def fail(self, queue: str, *payloads: bytes, reason: str = "no good") -> None:
+        """Put messages into a queue and let each fail so often that it is a dead letter."""
+        with self.store() as store:
+            failing = store.queue(queue, max_attempts=2, backoff=Backoff(base=0))
+            failing.put_many(payloads)
+            for _ in range(2):
+                failing.nack(failing.lease(len(payloads)), reason)
 
     def fill(self, name: str, count: int, *, per_segment: int = 1000) -> None:
         """Append `record 0`, `record 1`, ... to a log."""
@@ -99,6 +138,12 @@ class Terminal:
             log = store.log(name, roll=Roll.count(per_segment))
             for number in range(count):
                 log.append(b"record %d" % number)
+
+
+def _read_all_there_is(terminal: int) -> bytes:
+    with contextlib.suppress(OSError):  # the other side has hung up
+        return os.read(terminal, 4096)
+    return b""
 
 
 def damage_segment(data: Path, log: str, number: int, marker: bytes) -> Path:

@@ -1,17 +1,19 @@
 """Does the demo tell the truth, and would it notice a lie?"""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import Log
 from holdfast.cli.demo.orders import count_right
+from holdfast.cli.demo.queue_story import Ledger
 from tests.cli.terminal import Terminal
 
 
 def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    result = holdfast(f"demo --records 20000 --json --keep {kept}")
+    result = holdfast(f"demo --records 20000 --orders 1000 --json --keep {kept}")
     assert (result.code, result.err) == (0, "")
     figures = result.json
     assert figures["ok"] is True
@@ -23,16 +25,46 @@ def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path:
     assert holdfast(f"log stats orders --json --data {kept}").json["records"] == 20_000
 
 
+def test_the_demo_kills_a_worker_and_neither_loses_nor_doubles_an_order(holdfast: Terminal, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    figures = holdfast(f"demo --records 1000 --orders 3000 --json --keep {kept}").json
+    assert figures["ok"] is True
+    assert figures["orders"] == figures["shipped"] == 3000
+    assert (figures["missing"], figures["doubled"]) == (0, 0)
+    assert 0 < figures["shipped_before"] < 3000
+    assert figures["came_again"] > 0
+    assert (figures["attempts"], figures["redriven"]) == (3, 1)
+    after = holdfast(f"stats shipping --json --data {kept}").json
+    assert (after["ready"], after["delayed"], after["leased"], after["dead"]) == (0, 0, 0, 0)
+    assert (after["total_acked"], after["total_dead"]) == (3000, 1)
+
+
 def test_the_demo_would_notice_a_record_that_is_missing(holdfast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     def one_less(log: Log, start: int, stop: int) -> int:
         return max(0, count_right(log, start, stop) - 1)
 
     monkeypatch.setattr("holdfast.cli.demo.story.count_right", one_less)
-    result = holdfast("demo --records 2000 --no-pause")
+    result = holdfast("demo --records 2000 --orders 1000 --no-pause")
     assert result.code == 1
     assert "BROKEN" in result.out
     assert result.err.startswith("holdfast: the demo found a broken promise")
     assert "no confirmed record is missing" in result.err
+
+
+def test_the_demo_would_notice_an_order_that_is_doubled_or_lost(
+    holdfast: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = Ledger.note
+
+    def forgetful(ledger: Ledger, report: dict[str, Any]) -> None:
+        note(ledger, report)
+        for id, _ in report.get("shipped", ())[:1]:
+            ledger.shipped[id] += 1
+
+    monkeypatch.setattr(Ledger, "note", forgetful)
+    result = holdfast("demo --records 1000 --orders 1000 --no-pause")
+    assert result.code == 1
+    assert "no order was shipped twice" in result.err
 
 
 def test_the_demo_does_not_write_into_a_folder_that_is_in_use(holdfast: Terminal, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.base.errors import InvalidArgument
 from holdfast.cli.units import (
     format_duration,
+    format_rate,
     format_size,
     format_time,
     iso_time,
@@ -104,10 +105,30 @@ def test_a_size_is_written_for_people(size: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0004, "0.4 ms"), (0.012, "12 ms"), (3.21, "3.2 s"), (307, "5 min 7 s")]
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.0004, "0.4 ms"),
+        (0.012, "12 ms"),
+        (3.21, "3.2 s"),
+        (30, "30 s"),
+        (307, "5 min 7 s"),
+        (300, "5 min"),
+        (119 * 60 + 59.9, "119 min 59 s"),
+        (3 * 3600 + 20 * 60 + 9, "3 h 20 min"),
+        (12.25 * 86_400, "12 d 6 h"),
+        (7 * 86_400, "7 d"),
+    ],
 )
 def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(0, "0/s"), (0.25, "0.25/s"), (0.0123, "0.012/s"), (3.21, "3.2/s"), (1250.4, "1,250/s")]
+)
+def test_a_rate_is_written_for_people(rate: float, text: str) -> None:
+    assert format_rate(rate) == text
 
 
 def test_times_are_utc_and_keep_their_nanoseconds_for_machines() -> None:

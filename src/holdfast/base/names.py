@@ -5,7 +5,7 @@ import string
 
 from holdfast.base.errors import InvalidName
 
-__all__ = ["NAME_BYTES_MAX", "check_name", "folder_of", "name_of"]
+__all__ = ["NAME_BYTES_MAX", "check_name", "folder_of", "name_of", "shortened"]
 
 NAME_BYTES_MAX = 255
 """The longest name in UTF-8 bytes: the same limit as AMQP's short strings."""
@@ -28,6 +28,15 @@ def check_name(name: str, what: str = "name") -> bytes:
     if len(raw) > NAME_BYTES_MAX:
         raise InvalidName(f"{what} is {len(raw)} bytes in UTF-8; the most is {NAME_BYTES_MAX}: {name[:20]!r}...")
     return raw
+
+
+def shortened(name: str, most: int) -> str:
+    """The name, or where it has more bytes its beginning and a digest: two names never become one."""
+    raw = name.encode()
+    if len(raw) <= most:
+        return name
+    digest = hashlib.blake2b(raw, digest_size=8).hexdigest()
+    return f"{raw[: most - 17].decode('utf-8', 'ignore')}~{digest}"
 
 
 def folder_of(name: str, what: str = "name") -> str:

@@ -8,11 +8,12 @@ import typer
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.cli.notices import notify
-from holdfast.cli.opening import store_to_write
+from holdfast.cli.opening import store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
 from holdfast.cli.output import byte_progress, details, show, write_json
 from holdfast.cli.units import format_count, plural
 from holdfast.log import Flush
+from holdfast.queue import QueueSettings
 from holdfast.queue.importing import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq
 from holdfast.queue.ledgerq import read_ledgerq
 
@@ -64,10 +65,11 @@ def import_ledgerq(
         read_ledgerq(place)  # what is no LedgerQ folder is said before a store is made
         if data.resolve().is_relative_to(place.resolve()):
             raise InvalidArgument(f"the store {str(data)!r} would lie in {str(place)!r}, where nothing may be written")
+    target = None if letters is None else _dead_letter_queue(data, name)
     with store_to_write(data) as store:
+        # First, because a queue that is opened opens that of its dead letters, with a smaller limit.
+        dead_queue = None if target is None else store.queue(target, max_message=MESSAGE_MAX)
         queue = store.queue(name, max_message=MESSAGE_MAX)
-        target = queue.settings.dead_letter
-        dead_queue = None if letters is None or target is None else store.queue(target, max_message=MESSAGE_MAX)
         work = LedgerQImport(
             folder,
             queue,
@@ -86,6 +88,15 @@ def import_ledgerq(
     else:
         _show_result(result, folder, letters)
     return 1 if result.problems else 0
+
+
+def _dead_letter_queue(data: Path, name: str) -> str | None:
+    """Where the dead letters of a queue go, be it there already or not."""
+    if data.exists():
+        with store_to_read(data) as store:
+            if name in store.queues():
+                return store.queue(name).settings.dead_letter
+    return QueueSettings.of(name, {}).dead_letter
 
 
 def _show_result(result: ImportResult, folder: Path, letters: Path | None) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
-from holdfast.base.names import folder_of, name_of
+from holdfast.base.names import folder_of, name_of, shortened
 
-__all__ = ["QUEUE", "Position", "Positions"]
+__all__ = ["QUEUE", "Position", "Positions", "place_of"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -31,6 +31,11 @@ class Position:
 
 QUEUE = "queue:"
 """The names of queues among the readers begin with this."""
+
+
+def place_of(queue: str) -> str:
+    """The name under which a queue keeps its place."""
+    return QUEUE + shortened(queue, 200)
 
 
 class Positions:

@@ -75,10 +75,10 @@ class Journal:
             self.broken = self.durable  # under a weaker mode the log keeps what it took, and tries again
             raise
 
-    def replay(self, position: int) -> Iterator[Event]:
-        """The events from a record on. What is damaged was reported by the log, and is left out."""
-        for record in self.log.read(position):
-            yield from decode(record.payload)
+    def replay(self, position: int, end: int) -> Iterator[tuple[int, list[Event]]]:
+        """The events of each record from a position on. What is damaged was reported by the log, and is left out."""
+        for record in self.log.read(position, end):
+            yield record.sequence, list(decode(record.payload))
 
     def reread(self) -> None:
         """Begin again after `broken`: from what is in the log."""

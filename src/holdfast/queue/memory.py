@@ -11,7 +11,7 @@ from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, 
 from holdfast.base.metrics import Registry
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
-from holdfast.log.positions import QUEUE, Position
+from holdfast.log.positions import Position, place_of
 from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.dedup import Dedup
@@ -31,6 +31,7 @@ __all__ = ["CHECKPOINT_VALUES", "Memory"]
 
 logger = logging.getLogger("holdfast.queue")
 
+_PATIENCE_S = 2.0
 CHECKPOINT_VALUES = 16_384
 """Changed values in memory after which a checkpoint hands them to the state."""
 
@@ -84,6 +85,8 @@ class Memory:
         """Whether the ticker must be told of the next event."""
         self._tick_at = 1 << 63
         """When the ticker comes next by itself."""
+        self._waiting_at = (-1, 0.0)
+        """For readers: the record of the journal that is ahead of the log, and since when."""
         self._loading = False
         """While the journal is replayed no checkpoint may be made: it would speak of what is not applied yet."""
         self._checkpoint_at: float | None = None
@@ -147,9 +150,8 @@ class Memory:
     def _rebuild(self, start: int, end: int) -> tuple[KeptPosition | None, int]:
         """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
         if end > 0:
-            logger.warning(
-                "the state of %s is not there: it is built anew from its journal", self.name, extra=self._extra
-            )
+            level = logging.WARNING if start > 0 else logging.INFO  # a young queue has no checkpoint yet
+            logger.log(level, "the state of %s is built anew from its journal", self.name, extra=self._extra)
         if self.read_only:
             self._state = MemoryState()
             self._checkpoint = Checkpoint(self._state, self._prefix, self._journal.log.id)
@@ -182,15 +184,33 @@ class Memory:
         """Apply what the journal has beyond what was applied; the end of the highest message it speaks of."""
         highest = 0
         self._loading = True
-        for event in self._journal.replay(self._followed):
-            touched = _end_of(event)
-            highest = touched if isinstance(event, Cut) else max(highest, touched)
-            if touched > self.standing.scanned:
-                self._catch_up(event.time, touched)
-            self.standing.apply(event)
+        end = self._journal.log.readable()[1]
+        for position, events in self._journal.replay(self._followed, end):
+            touched = max(map(_end_of, events), default=0)
+            if self.read_only and touched > self.log.visible_end:
+                self.log.refresh()
+                if touched > self.log.visible_end and self._should_wait_for(position):
+                    end = position
+                    break
+            for event in events:
+                highest = _end_of(event) if isinstance(event, Cut) else max(highest, _end_of(event))
+                if _end_of(event) > self.standing.scanned:
+                    self._catch_up(event.time, _end_of(event))
+                self.standing.apply(event)
         self._loading = False
-        self._followed = self._journal.log.readable()[1]
+        self._followed = end
         return highest
+
+    def _should_wait_for(self, position: int) -> bool:
+        """Whether a reader may expect that the log will soon show what this record of the journal speaks of.
+
+        The log is written by another process, ahead of the journal or, under a weaker flush mode, a moment behind.
+        What a crash took from it never comes; a later record will say so.
+        """
+        now = self._clock.monotonic()
+        if self._waiting_at[0] != position:
+            self._waiting_at = (position, now)
+        return now - self._waiting_at[1] < _PATIENCE_S
 
     def _settle_beginning(self, is_new: bool, highest: int) -> None:
         end = self.log.end
@@ -200,7 +220,7 @@ class Memory:
         if self._log_is_new:
             logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self._extra)
             self._decide([Cut(self._now(), 0), Sought(self._now(), self.log.start)])
-        kept = self.log.positions.get(QUEUE + self.name)
+        kept = self.log.positions.get(place_of(self.name))
         survived = end if kept is None or kept.survived is None else min(end, kept.survived)
         if not self._log_is_new and (highest > survived or self.standing.scanned > survived):
             # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences are given
@@ -276,7 +296,7 @@ class Memory:
     def _keep_floor(self, floor: int) -> None:
         """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""
         if floor != self._floor_kept:
-            self.log.positions.set(Position(QUEUE + self.name, floor, self._now()))
+            self.log.positions.set(Position(place_of(self.name), floor, self._now()))
             self._floor_kept = floor
 
     def _settle_journal(self) -> None:

@@ -42,8 +42,7 @@ class Queue(Putting):
         Where there is none, wait up to `wait` seconds for at least one; None waits for ever. Who waits longest is
         served first, and messages that come while several wait are dealt to them in turns.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidArgument(f"lease needs a count from 1 up, not {count!r}")
+        _check_count(count, "lease")
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
         patience = None if wait is None else duration_ns(wait, "wait") / NS
         self._check_writable()
@@ -277,6 +276,7 @@ class Queue(Putting):
 
     def peek(self, count: int = 10) -> list[Waiting]:
         """The next messages as they would be delivered, without taking them."""
+        _check_count(count, "peek")
         found: list[Waiting] = []
         with self._lock:
             now = self._now()
@@ -312,6 +312,9 @@ class Queue(Putting):
 
     def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
         """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
+        if count is not None:
+            _check_count(count, "dead_letters")
+        self._check_open()
         target = self._dead_letter_queue()
         if target is None:
             return []
@@ -450,9 +453,12 @@ class Queue(Putting):
     def _commit_later(self, draft: Draft | None) -> None:
         """What a look has swept up need not be durable for the caller: the next commit, or the tick, takes it along."""
 
-    def _check_writable(self) -> None:
+    def _check_open(self) -> None:
         if self._closed is not None:
             raise Closed(*self._closed.args)
+
+    def _check_writable(self) -> None:
+        self._check_open()
         if self.read_only:
             raise ReadOnly(f"the queue {self.name!r} was opened read-only: open the store without read_only=True")
 
@@ -463,6 +469,11 @@ class Queue(Putting):
                 "other consumers may have them: lease for longer, or extend in time",
                 lost,
             )
+
+
+def _check_count(count: int, what: str) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidArgument(f"{what} needs a count from 1 up, not {count!r}")
 
 
 def _is_sound(wait: Duration) -> bool:

@@ -1,19 +1,29 @@
 """What may be chosen when a queue is opened? Checked here once, with its defaults; what was chosen is kept on disk."""
 
 import json
+import logging
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
 from holdfast.base.clock import NS, Duration, duration_ns
-from holdfast.base.errors import InvalidArgument, InvalidName
-from holdfast.base.names import check_name
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.names import check_name, shortened
 
 __all__ = ["OVERFLOWS", "Backoff", "QueueSettings", "asdict_shallow", "from_json", "positive_ns", "to_json"]
 
-NAME_BYTES_MAX = 200
+logger = logging.getLogger("holdfast.queue")
+
 OVERFLOWS = ("drop-head", "reject", "dead-letter")
 _DAY = 86_400
+
+
+def _in_seconds(settings: object, *names: str) -> None:
+    """Timedeltas become seconds, so that the same length of time is the same setting however it was written."""
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, timedelta):
+            object.__setattr__(settings, name, value.total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +36,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
+        _in_seconds(self, "base", "cap")
         base, cap = duration_ns(self.base, "Backoff(base=...)"), duration_ns(self.cap, "Backoff(cap=...)")
         if cap < base:
             raise InvalidArgument(f"Backoff(cap={self.cap!r}) must not be less than its base {self.base!r}")
@@ -71,6 +82,7 @@ class QueueSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         check_name(self.log, "log name")
+        _in_seconds(self, "lease", "dedup_window", "starvation", "ttl", "history")
         for name in ("lease", "dedup_window", "dedup_limit", "history"):
             if getattr(self, name) is None:
                 raise InvalidArgument(f"{name} must be given: it cannot be None")
@@ -96,14 +108,12 @@ class QueueSettings:
     @classmethod
     def of(cls, name: str, given: dict[str, Any]) -> "QueueSettings":
         """From what a user gave, with defaults that depend on the queue's name."""
-        if len(check_name(name, "queue name")) > NAME_BYTES_MAX:
-            raise InvalidName(f"a queue's name may have {NAME_BYTES_MAX} bytes in UTF-8, which leaves room for `.dead`")
         known = {one.name for one in fields(cls)}
         if unknown := given.keys() - known:
             raise InvalidArgument(f"a queue has no setting {min(unknown)!r}; there are: {', '.join(sorted(known))}")
         # Dead letters of dead letters would hide where things are: what fails there stays there.
         is_end = name.endswith(".dead")
-        defaults: dict[str, Any] = {"log": name, "dead_letter": None if is_end else f"{name}.dead"}
+        defaults: dict[str, Any] = {"log": name, "dead_letter": None if is_end else shortened(name, 250) + ".dead"}
         if is_end and given.get("dead_letter") is None:
             defaults["max_attempts"] = None
         settings = cls(**{**defaults, **given})
@@ -144,6 +154,12 @@ def to_json(given: dict[str, Any]) -> str:
 
 def from_json(kept: dict[str, Any]) -> dict[str, Any]:
     """What was kept on disk, as a user would give it."""
+    known = {one.name for one in fields(QueueSettings)}
+    if unknown := kept.keys() - known:
+        logger.warning(
+            "settings of a queue that this version does not know are left out: %s", ", ".join(sorted(unknown))
+        )
+        kept = {name: value for name, value in kept.items() if name in known}
     if isinstance(kept.get("backoff"), dict):
         kept = {**kept, "backoff": replace(Backoff(), **kept["backoff"])}
     return kept

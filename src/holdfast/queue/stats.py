@@ -49,4 +49,4 @@ class QueueStats:
     orphans: int
     """Entries of the state that led nowhere and were put right when it was read."""
     lag: int
-    """Records from the oldest message that is not done to the end of the log."""
+    """Records from the oldest message that is not done to the end of the log; up to 4095 too many if it is delayed."""

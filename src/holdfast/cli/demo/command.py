@@ -35,7 +35,7 @@ def demo(
     pause: Annotated[bool, typer.Option(help="Stop a moment between chapters on a terminal.")] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the whole story: write, kill, recover, read, work, fail, redrive.
+    """Show the whole story: write, kill, recover, work, fail, redrive.
 
     A process writes a million records and is killed in the midst of it; then one that works on a queue is.
 

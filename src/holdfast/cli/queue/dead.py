@@ -38,7 +38,7 @@ _WIDE, _WIDEST = 110, 140
 
 def dlq(
     name: QueueArgument,
-    letter: Annotated[int | None, typer.Argument(metavar="[ID]", help="Show this one in full.", min=0)] = None,
+    letter: Annotated[int | None, typer.Argument(metavar="ID", help="Show this one in full.", min=0)] = None,
     data: DataOption = Path("data"),
     count: Annotated[
         int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many, the oldest first.")
@@ -53,11 +53,12 @@ def dlq(
     """
     with queue_to_read(data, name) as queue:
         where = _where(queue)
-        found = queue.dead_letters(None if letter is not None else count)
+        found = queue.dead_letters(None if letter is not None else count + 1)  # one more, to know if there are more
         if letter is not None:
             _check_ids(queue, found, [letter])
             found = [each for each in found if each.id == letter]
-        total = queue.stats().dead
+        more = len(found) > count
+        del found[count:]
         damage = DamageNotices(queue.log)
     if as_json:
         stream = standard_output()
@@ -69,14 +70,14 @@ def dlq(
         show(f"no dead letters in {where!r}")
     else:
         show(letter_table(found))
-        if len(found) == count < total:
-            show("", f"the first {format_count(count)} of {format_count(total)}: -n shows more")
+        if more:
+            show("", f"the first {format_count(count)}: there are more, -n shows them")
     damage.show()
 
 
 def redrive(
     name: QueueArgument,
-    letters: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="As `dlq` shows them.", min=0)] = None,
+    letters: Annotated[list[int] | None, typer.Argument(metavar="ID", help="As `dlq` shows them.", min=0)] = None,
     data: DataOption = Path("data"),
     everything: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
     yes: YesOption = False,

@@ -32,7 +32,7 @@ def put(
     name: QueueArgument,
     payload: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PAYLOAD]...", help="The messages; - takes one a line from standard input."),
+        typer.Argument(metavar="PAYLOAD", help="The messages; - takes one a line from standard input."),
     ] = None,
     data: DataOption = Path("data"),
     delay: Annotated[
@@ -70,6 +70,7 @@ def put(
     form = Message(
         b"", key=key_of(key), headers=parse_headers(header), delay=delay, priority=priority, ttl=ttl, dedup=dedup
     )
+    is_plain = form == Message(b"", headers={})  # a million of these are put as they are, in a fraction of the time
     given = _given(payload or [], file)
     if dedup is not None and (given is None or len(given) > 1):
         raise UsageError("--dedup is the id of one message: put several with one command for each")
@@ -81,7 +82,7 @@ def put(
         try:
             batches = iter([given]) if given is not None else _lines(queue, shown=not as_json)
             for payloads in batches:
-                ids = queue.put_many([replace(form, payload=each) for each in payloads])
+                ids = queue.put_many(payloads if is_plain else [replace(form, payload=each) for each in payloads])
                 first = ids[0] if first is None else first
                 last = ids[-1]
                 count += len(ids)
