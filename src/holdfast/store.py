@@ -164,7 +164,7 @@ class Store:
             log_settings = {key: value for key, value in settings.items() if key in LogSettings.__dataclass_fields__}
             given = {key: value for key, value in settings.items() if key not in log_settings}
             known = self._open_queues.get(name)
-            if known is not None:
+            if known is not None and not known.closed:
                 self._check_same(known.log, log_settings)
                 if given and QueueSettings.of(name, {**asdict_shallow(known.settings), **given}) != known.settings:
                     raise InvalidArgument(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Closed, Flush, InvalidArgument, Message, MessageTooLarge, ReadOnly, Roll, Store
+from holdfast import Closed, Flush, InvalidArgument, Message, MessageTooLarge, Queue, ReadOnly, Roll, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call
 
@@ -228,15 +228,13 @@ def test_a_closed_and_a_read_only_queue_take_nothing(store: Store, reopen: Calla
     queue.put(b"x", dedup="id")
     store.close()
     reader = reopen(read_only=True).queue("orders")
-    for refused, error in ((queue, Closed), (reader, ReadOnly)):
-        for put in (
-            lambda refused=refused: refused.put(b"y"),
-            lambda refused=refused: refused.put(b"y", dedup="new"),
-            lambda refused=refused: refused.put(b"y", dedup="id"),
-            lambda refused=refused: refused.put_many([b"y"]),
-        ):
+    refusals: list[tuple[Queue, type[Exception]]] = [(queue, Closed), (reader, ReadOnly)]
+    for refused, error in refusals:
+        for arguments in ({}, {"dedup": "new"}, {"dedup": "id"}, {"priority": 3}):
             with pytest.raises(error, match="open the store"):
-                put()
+                refused.put(b"y", **arguments)  # type: ignore[arg-type]
+        with pytest.raises(error, match="open the store"):
+            refused.put_many([b"y"])
 
 
 @pytest.mark.parametrize("flush", ALL_MODES, ids=by_mode)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
-from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, ReadOnly, WriterStopped
+from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, ReadOnly, StorageError, WriterStopped
 from holdfast.base.files import SystemFiles, errors_as_ours
 from holdfast.state.families import FAMILIES, check_family
 from holdfast.state.mirror import open_mirrored
@@ -116,6 +116,13 @@ class RocksState:
         self._open(mirror, families, AccessType.read_only(error_if_log_file_exist=False))
 
     def _open(self, folder: Path, families: set[str], access: AccessType) -> None:
+        if _orphaned:  # it would wait for ever for threads that only the parent has
+            raise StorageError(
+                f"the state in {str(self.path)!r} cannot be opened in a process that was forked from one that had opened "
+                "a state, because RocksDB does not survive a fork: fork first, or start processes with 'spawn'"
+            )
+        global _used  # noqa: PLW0603
+        _used = True
         tuning = Tuning(read_only=self.read_only)
         try:
             options = {family: tuning.options() for family in families}
@@ -289,10 +296,15 @@ class _Cursor:
                 del iterator, key_of, value_of, step  # from a traceback they would keep the database open
 
 
+_used = False
+_orphaned = False
+"""Whether this process was forked from one that had used RocksDB: its threads, and its locks, are not here."""
 _open_states: weakref.WeakSet[RocksState] = weakref.WeakSet()
 
 
 def _disown_in_child() -> None:
+    global _orphaned  # noqa: PLW0603
+    _orphaned = _orphaned or _used
     for state in list(_open_states):
         state._disown()
 

@@ -1,0 +1,217 @@
+"""Duplicates: a message with an id that was put before, within the window, is not written again."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+import holdfast
+from holdfast import DiskFull, Flush, Message, Queue, Store
+from holdfast.testing import SimClock, SimFiles
+from tests.queue.calls import Call
+
+ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
+
+
+@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
+def flush(request: pytest.FixtureRequest) -> Flush:
+    found: Flush = request.param
+    return found
+
+
+@pytest.fixture
+def queue(store: Store, flush: Flush) -> Queue:
+    return store.queue("orders", flush=flush, dedup_window=300)
+
+
+def test_a_duplicate_gets_the_first_ones_id_and_writes_nothing(queue: Queue) -> None:
+    queue.put(b"other")
+    first = queue.put(b"first", dedup="order-17")
+    assert queue.put(b"second", dedup="order-17") == first == 1
+    assert queue.put(b"third", dedup="order-18") == 2
+    assert (queue.log.end, queue.stats().duplicates, queue.stats().ready) == (3, 1, 3)
+
+
+def test_text_and_bytes_of_an_id_are_the_same_id(queue: Queue) -> None:
+    assert queue.put(b"x", dedup="ü") == queue.put(b"y", dedup="ü".encode()) == 0
+    assert queue.put(b"z", dedup=b"\x00") == 1
+    assert queue.put(b"z", dedup=b"\x00\x00") == 2
+    assert queue.put(b"z", dedup=b"x" * 1024) == queue.put(b"z", dedup="x" * 1024) == 3
+
+
+def test_after_the_window_an_id_is_new(queue: Queue, clock: SimClock) -> None:
+    assert queue.put(b"first", dedup="id") == 0
+    clock.advance(299)
+    assert queue.put(b"too soon", dedup="id") == 0
+    clock.advance(2)
+    assert queue.put(b"late enough", dedup="id") == 1
+    assert queue.put(b"again", dedup="id") == 1
+
+
+def test_the_window_counts_from_the_first_message_not_from_its_duplicates(queue: Queue, clock: SimClock) -> None:
+    queue.put(b"x", dedup="id")
+    for _ in range(3):
+        clock.advance(99)
+        assert queue.put(b"x", dedup="id") == 0
+    clock.advance(4)
+    assert queue.put(b"x", dedup="id") == 1
+
+
+def test_within_a_batch_and_against_what_was_put(queue: Queue) -> None:
+    queue.put(b"a", dedup="A")
+    ids = queue.put_many(
+        [Message(b"a", dedup="A"), b"plain", Message(b"b", dedup="B"), Message(b"b", dedup=b"B"), Message(b"c")]
+    )
+    assert list(ids) == [0, 1, 2, 2, 3]
+    assert list(queue.put_many([Message(b"a", dedup="A"), Message(b"b", dedup="B")])) == [0, 2]
+    assert (queue.log.end, queue.stats().duplicates) == (4, 4)
+
+
+@pytest.mark.parametrize("what", ["acked", "nacked", "purged", "delayed", "expired"])
+def test_an_id_is_known_whatever_became_of_its_message(store: Store, clock: SimClock, flush: Flush, what: str) -> None:
+    queue = store.queue("orders", flush=flush, max_attempts=1)
+    queue.put(b"x", dedup="id", delay=100 if what == "delayed" else None, ttl=5 if what == "expired" else None)
+    if what == "acked":
+        queue.ack(queue.lease())
+    elif what == "nacked":
+        queue.nack(queue.lease(), "no")
+    elif what == "purged":
+        queue.purge()
+    clock.advance(10)
+    store.tick()
+    assert queue.put(b"y", dedup="id") == 0
+    assert queue.log.end == 1
+
+
+def test_a_redriven_message_is_no_duplicate_of_itself(store: Store) -> None:
+    queue = store.queue("orders", max_attempts=1)
+    queue.put(b"x", dedup="id")
+    queue.nack(queue.lease(), "no")
+    assert queue.redrive() == 1
+    assert [message.payload for message in queue.lease(5)] == [b"x"]
+    assert queue.put(b"y", dedup="id") == 0
+
+
+def test_ids_survive_a_restart(store: Store, reopen: Callable[..., Store], clock: SimClock, flush: Flush) -> None:
+    queue = store.queue("orders", flush=flush)
+    for n in range(100):
+        queue.put(b"x", dedup=f"{n}")
+        clock.advance(1)
+    queue.ack(queue.lease(100))
+    store.close()
+    queue = reopen().queue("orders", flush=flush)
+    assert [queue.put(b"y", dedup=f"{n}") for n in range(100)] == list(range(100))
+    assert queue.stats().dedup_ids == 100
+
+
+def test_ids_survive_a_power_cut(store: Store, files: SimFiles, clock: SimClock) -> None:
+    queue = store.queue("orders")
+    for n in range(10):
+        queue.put(b"x", dedup=f"{n}")
+    queue.ack(queue.lease(10))
+    for mode in ("dropped", "prefix", "torn", "reordered"):
+        after = holdfast.open("data", files=files.after_crash(mode), clock=clock, background=False).queue("orders")
+        assert [after.put(b"y", dedup=f"{n}") for n in range(10)] == list(range(10))
+
+
+def test_ids_survive_the_loss_of_the_state(
+    store: Store, files: SimFiles, reopen: Callable[..., Store], clock: SimClock
+) -> None:
+    queue = store.queue("orders")
+    queue.put(b"x", dedup="old")
+    clock.advance(200)
+    queue.put(b"x", dedup="new")
+    queue.ack(queue.lease(2))
+    store.close()
+    from pathlib import Path
+
+    files.remove(Path("data/state/state.flat"))
+    clock.advance(150)
+    queue = reopen().queue("orders")
+    assert queue.put(b"y", dedup="new") == 1
+    assert queue.put(b"y", dedup="old") == 2
+
+
+def test_a_put_that_failed_does_not_count(store: Store, files: SimFiles) -> None:
+    queue = store.queue("orders")
+    queue.put(b"before")
+    files.fail("write", errno.ENOSPC, pattern="data/logs/orders/*.data")
+    with pytest.raises(DiskFull):
+        queue.put(b"x", dedup="id")
+    assert queue.put(b"x", dedup="id") == 1
+    assert queue.put(b"x", dedup="id") == 1
+    assert [message.payload for message in queue.lease(5)] == [b"before", b"x"]
+
+
+def test_a_window_of_zero_finds_nothing(store: Store) -> None:
+    queue = store.queue("orders", dedup_window=0)
+    assert [queue.put(b"x", dedup="id") for _ in range(3)] == [0, 1, 2]
+    assert queue.stats().dedup_ids == 0
+
+
+def test_threads_that_put_the_same_ids_write_each_once(disk_store: Store, flush: Flush) -> None:
+    queue = disk_store.queue("orders", flush=flush)
+    count = 50 if flush.mode == "sync" else 300
+    calls = [Call(lambda: [queue.put(b"x", dedup=f"{n}") for n in range(count)]) for _ in range(5)]
+    given = [call.result() for call in calls]
+    assert all(mine == given[0] for mine in given)
+    assert len(set(given[0])) == count == queue.log.end == queue.stats().ready
+    assert queue.stats().duplicates == 4 * count
+
+
+def test_where_the_limit_of_ids_is_met_the_window_shortens_for_all_to_see(
+    store: Store, clock: SimClock, flush: Flush
+) -> None:
+    """And is exact within what it says: no duplicate younger than that ever passes."""
+    queue = store.queue("orders", flush=flush, dedup_window=3600, dedup_limit=100)
+    assert (queue.stats().dedup_window, queue.stats().dedup_shortened) == (3600, False)
+    put_at: dict[str, int] = {}
+    for n in range(500):
+        put_at[f"{n}"] = clock.time_ns()
+        queue.put(b"x", dedup=f"{n}")
+        clock.advance(1)
+        if not n % 37:
+            queue.checkpoint()
+    stats = queue.stats()
+    assert stats.dedup_shortened
+    assert 50 < stats.dedup_window < 102
+    assert stats.dedup_ids <= 100
+    end = queue.log.end
+    within = [id for id, at in put_at.items() if clock.time_ns() - at < (stats.dedup_window - 0.01) * 1e9]
+    assert len(within) > 50
+    for id in within:
+        assert queue.put(b"duplicate", dedup=id) == int(id)
+    assert queue.log.end == end
+
+
+def test_the_shortened_window_is_remembered_and_recovers(
+    store: Store, clock: SimClock, reopen: Callable[..., Store]
+) -> None:
+    queue = store.queue("orders", dedup_window=60, dedup_limit=10)
+    for n in range(30):
+        queue.put(b"x", dedup=f"{n}")
+        clock.advance(1)
+    store.close()
+    again = reopen()
+    queue = again.queue("orders")
+    assert queue.stats().dedup_shortened
+    assert queue.stats().dedup_window < 60
+    clock.advance(61)
+    again.tick()
+    assert (queue.stats().dedup_window, queue.stats().dedup_shortened) == (60, False)
+
+
+def test_ids_whose_window_is_over_do_not_shorten_it(store: Store, clock: SimClock, flush: Flush) -> None:
+    queue = store.queue("orders", flush=flush, dedup_window=1, dedup_limit=10)
+    for n in range(60):
+        queue.put(b"x", dedup=f"{n}")
+        clock.advance(0.2)
+    assert (queue.stats().dedup_window, queue.stats().dedup_shortened) == (1, False)
+
+
+def test_a_duplicate_is_found_though_nothing_else_was_looked_at(store: Store, reopen: Callable[..., Store]) -> None:
+    store.queue("orders").put_many([Message(b"%d" % n, dedup=f"{n}") for n in range(3000)])
+    store.close()
+    queue = reopen().queue("orders")
+    assert list(queue.put_many([Message(b"x", dedup=f"{n}") for n in range(2990, 3010)])) == list(range(2990, 3010))
+    assert queue.stats().duplicates == 10

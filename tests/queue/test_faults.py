@@ -1,0 +1,322 @@
+"""A full disk, a failed fsync, an unreadable block: the caller is told, nothing confirmed is lost, and it goes on."""
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+import holdfast
+from holdfast import Backoff, Delivery, DiskFull, Flush, Queue, StorageError, Store, WriterStopped
+from holdfast.testing import SimClock, SimFiles
+
+Reopen = Callable[..., Store]
+ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
+LOG = "data/logs/orders/*.data"
+JOURNAL = "data/journals/orders/*.data"
+
+
+@pytest.fixture
+def queue(store: Store) -> Queue:
+    """Six messages, two of them leased."""
+    queue = store.queue("orders", lease=60, backoff=Backoff(base=0, cap=0))
+    queue.put_many([b"%d" % n for n in range(6)])
+    return queue
+
+
+def fill(files: SimFiles) -> None:
+    files.capacity = sum(map(len, files.snapshot().values()))
+
+
+def where(queue: Queue) -> tuple[int, int, int]:
+    stats = queue.stats()
+    return stats.ready, stats.delayed, stats.leased
+
+
+# A full disk.
+
+
+def test_a_put_on_a_full_disk_fails_and_the_queue_goes_on(queue: Queue, files: SimFiles) -> None:
+    fill(files)
+    for put in (
+        lambda: queue.put(bytes(1000)),
+        lambda: queue.put(bytes(1000), priority=5),
+        lambda: queue.put(bytes(1000), dedup="id"),
+        lambda: queue.put_many([bytes(1000)] * 3),
+    ):
+        with pytest.raises(DiskFull, match="Free some space"):
+            put()
+    assert where(queue) == (6, 0, 0)
+    files.capacity = None
+    assert queue.put(b"after", dedup="id") == 6
+    assert [message.payload for message in queue.lease(99)] == [b"0", b"1", b"2", b"3", b"4", b"5", b"after"]
+
+
+CHANGES: dict[str, Callable[[Queue, list[Delivery]], object]] = {
+    "lease": lambda queue, held: queue.lease(3),
+    "get": lambda queue, held: queue.get(),
+    "long poll": lambda queue, held: queue.lease(1, wait=60),
+    "ack": lambda queue, held: queue.ack(held),
+    "ack one": lambda queue, held: held[0].ack(),
+    "nack": lambda queue, held: queue.nack(held, "no"),
+    "nack later": lambda queue, held: held[0].nack("no", delay=30),
+    "release": lambda queue, held: queue.release(held),
+    "extend": lambda queue, held: held[0].extend(1000),
+    "purge": lambda queue, held: queue.purge(),
+    "seek": lambda queue, held: queue.seek(0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_on_a_full_disk_fails_and_has_not_happened(
+    queue: Queue, files: SimFiles, clock: SimClock, reopen: Reopen, store: Store, change: str
+) -> None:
+    held = queue.lease(2)
+    before = queue.standing.describe()
+    files.fail("write", errno.ENOSPC, pattern=JOURNAL)
+    with pytest.raises(DiskFull, match="Free some space"):
+        CHANGES[change](queue, held)
+    assert where(queue) == (4, 0, 2)
+    assert queue.standing.describe() == before
+    CHANGES[change](queue, held)  # there is room again
+    assert queue.standing.describe() != before
+    queue.standing.check()
+    after = queue.standing.describe()
+    store.close()
+    assert reopen().queue("orders").standing.describe() == after
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_failed_on_a_full_disk_has_not_happened_after_a_restart_either(
+    queue: Queue, files: SimFiles, reopen: Reopen, store: Store, change: str
+) -> None:
+    held = queue.lease(2)
+    before = queue.standing.describe()
+    files.fail("write", errno.ENOSPC, pattern=JOURNAL)
+    with pytest.raises(DiskFull):
+        CHANGES[change](queue, held)
+    store.close()
+    assert reopen().queue("orders").standing.describe() == before
+
+
+def test_messages_of_expired_leases_come_back_when_there_is_room(
+    queue: Queue, files: SimFiles, clock: SimClock, store: Store
+) -> None:
+    queue.lease(2)
+    clock.advance(61)
+    files.fail("write", errno.ENOSPC, pattern=JOURNAL, times=3)
+    for _ in range(6):
+        try:
+            store.tick()
+        except StorageError:
+            clock.advance(1)
+    assert where(queue) == (6, 0, 0)
+    assert [(message.id, message.attempt) for message in queue.lease(2)] == [(0, 2), (1, 2)]
+
+
+def test_a_checkpoint_on_a_full_disk_fails_alone(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen, clock: SimClock
+) -> None:
+    held = queue.lease(2)
+    files.fail("write", errno.ENOSPC, pattern="data/state/*")
+    with pytest.raises(DiskFull):
+        queue.checkpoint()
+    queue.ack(held)
+    queue.put(b"more")
+    assert where(queue) == (5, 0, 0)
+    queue.checkpoint()
+    store.close()
+    assert where(reopen().queue("orders")) == (5, 0, 0)
+
+
+def test_a_store_closes_on_a_full_disk_if_nothing_waits_to_be_written(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen
+) -> None:
+    queue.ack(queue.lease(2))
+    fill(files)
+    store.close()
+    files.capacity = None
+    assert where(reopen().queue("orders")) == (4, 0, 0)
+
+
+@pytest.mark.parametrize("flush", [Flush.batch(), Flush.async_()], ids=lambda flush: flush.mode)
+def test_closing_with_something_to_write_fails_and_can_be_tried_again(
+    files: SimFiles, store: Store, reopen: Reopen, flush: Flush
+) -> None:
+    queue = store.queue("orders", flush=flush)
+    queue.put_many([b"a", b"b", b"c"])
+    queue.sync()
+    queue.ack(queue.lease(1))
+    queue.put(bytes(5000))
+    fill(files)
+    with pytest.raises(DiskFull):
+        store.close()
+    files.capacity = None
+    store.close()
+    again = reopen().queue("orders", flush=flush)
+    assert [len(message.payload) for message in again.lease(9)] == [1, 1, 5000]
+
+
+@pytest.mark.parametrize("skip", range(12))
+def test_a_queue_that_could_not_be_opened_can_be_tried_again(files: SimFiles, store: Store, skip: int) -> None:
+    files.fail("*", errno.ENOSPC, pattern="data/*", skip=skip)
+    try:
+        queue = store.queue("orders", lease=7)
+    except StorageError:
+        queue = store.queue("orders", lease=7)
+    queue.put(b"x")
+    queue.ack(queue.lease())
+    assert (store.queues(), queue.settings.lease) == (["orders"], 7)
+    store.close()
+
+
+@pytest.mark.parametrize("skip", range(12))
+def test_a_queue_that_could_not_be_opened_again_has_lost_nothing(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen, skip: int
+) -> None:
+    queue.ack(queue.lease(2))
+    before = queue.standing.describe()
+    store.close()
+    again = reopen()
+    files.fail("*", errno.EIO, pattern="data/*", skip=skip)
+    try:
+        queue = again.queue("orders")
+    except StorageError:
+        queue = again.queue("orders")
+    files._faults.clear()
+    assert queue.standing.describe() == before
+
+
+# A failed fsync.
+
+
+def test_after_a_failed_fsync_of_the_journal_changes_are_refused_until_it_is_opened_again(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen
+) -> None:
+    held = queue.lease(2)
+    files.fail("sync", errno.EIO, pattern=JOURNAL)
+    with pytest.raises(WriterStopped, match="open"):
+        queue.ack(held)
+    for change in (lambda: queue.lease(1), held[0].ack, held[0].nack, queue.purge):
+        with pytest.raises(WriterStopped):
+            change()
+    assert [waiting.id for waiting in queue.peek(99)] == [2, 3, 4, 5]  # one may still look
+    assert where(queue) == (4, 0, 2)
+    store.close()
+    again = reopen().queue("orders")
+    assert again.stats().ready == 4
+    assert again.stats().leased in (0, 2)  # whether that ack is there nobody can know: it was not confirmed
+    again.ack(again.lease(4))
+
+
+def test_after_a_failed_fsync_of_the_log_what_is_there_can_still_be_worked_off(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen
+) -> None:
+    files.fail("sync", errno.EIO, pattern=LOG)
+    with pytest.raises(WriterStopped, match="open"):
+        queue.put(b"doubtful")
+    with pytest.raises(WriterStopped):
+        queue.put(b"more")
+    queue.ack(queue.lease(4))
+    assert [message.id for message in queue.lease(99)] == [4, 5]
+    store.close()
+    again = reopen().queue("orders")
+    assert again.stats().leased == 2
+    assert again.stats().total_acked == 4
+    assert again.stats().ready in (0, 1)
+
+
+def test_after_a_failed_fsync_of_the_state_the_queue_goes_on_without_checkpoints(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen, clock: SimClock
+) -> None:
+    files.fail("sync", errno.EIO, pattern="data/state/*")
+    with pytest.raises(WriterStopped):
+        queue.checkpoint()
+    queue.ack(queue.lease(2))
+    queue.put(b"more", delay=5)
+    clock.advance(100)
+    queue.nack(queue.lease(1), "no")
+    assert where(queue) == (5, 0, 0)
+    store.close()
+    again = reopen().queue("orders")
+    assert where(again) == (5, 0, 0)
+    again.checkpoint()
+
+
+def test_a_waiter_is_told_that_its_lease_could_not_be_written(queue: Queue, files: SimFiles) -> None:
+    queue.ack(queue.lease(6))
+    queue.put(b"x", delay=5)
+    files.fail("write", errno.ENOSPC, pattern=JOURNAL)
+    with pytest.raises(DiskFull):
+        queue.lease(1, wait=60)
+    assert [message.payload for message in queue.lease(1, wait=60)] == [b"x"]
+
+
+# Reading.
+
+
+def test_a_read_that_fails_is_an_error_of_ours_and_takes_nothing(
+    queue: Queue, files: SimFiles, store: Store, reopen: Reopen
+) -> None:
+    store.close()
+    queue = reopen().queue("orders")
+    files.fail("read", errno.EIO, pattern=LOG, times=1)
+    try:
+        taken = queue.lease(1)
+    except StorageError:
+        taken = []
+    assert queue.stats().leased == len(taken)
+    assert sorted(message.id for message in [*taken, *queue.lease(99)]) == list(range(6))
+    assert queue.stats().total_dropped == 0
+
+
+# All of it.
+
+
+@pytest.mark.parametrize("flush", ALL_MODES, ids=lambda flush: flush.mode)
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_fails_nothing_confirmed_is_lost_and_nothing_acked_comes_back(flush: Flush, seed: int) -> None:
+    """A disk that fills up and is freed again, hundreds of times, under everything that a queue can do."""
+    random = Random(seed)
+    files, clock = SimFiles(seed), SimClock()
+    store = holdfast.open("data", files=files, clock=clock, background=False)
+    queue = store.queue("orders", flush=flush, lease=50, max_attempts=None)
+    put: set[int] = set()
+    acked: set[int] = set()
+    held: list[Delivery] = []
+    failures = 0
+    for _ in range(600):
+        if random.random() < 0.2:
+            size = sum(map(len, files.snapshot().values()))
+            files.capacity = None if random.random() < 0.6 else size + random.randrange(300)
+        try:
+            match random.randrange(9):
+                case 0 | 1:
+                    put.add(queue.put(bytes(random.randrange(200)), priority=random.randrange(3)))
+                case 2:
+                    put.update(queue.put_many([bytes(50)] * random.randrange(5)))
+                case 3 | 4:
+                    held += queue.lease(random.randrange(1, 6))
+                case 5 if held:
+                    message = held.pop(random.randrange(len(held)))
+                    if message.ack():
+                        acked.add(message.id)
+                case 6 if held:
+                    held.pop().nack("no", delay=random.choice([0, 10]))
+                case 7:
+                    clock.advance(random.choice([1, 60]))
+                    store.tick()
+                case 8:
+                    queue.checkpoint()
+        except StorageError:
+            failures += 1
+        queue.standing.check()
+    assert failures > 5
+    files.capacity = None
+    store.close()
+    store = holdfast.open("data", files=files, clock=clock, background=False)
+    queue = store.queue("orders", flush=flush)
+    clock.advance(1000)
+    left = {message.id for message in queue.lease(10_000)}
+    assert not left & acked, "an acked message came back"
+    assert put - acked <= left, "a confirmed message is gone"

@@ -1,0 +1,521 @@
+"""Queues against a model on paper: random calls on two groups of one log and their dead letters, with restarts and
+crashes between any two, and with the state deleted under way."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from holdfast import Backoff, Delivery, Flush, LeaseLost, Message, Queue, QueueFull, Roll, Store
+from holdfast.base.clock import NS
+from holdfast.testing import CRASH_MODES, SimClock, SimFiles
+from holdfast.testing.files import CrashMode
+from tests.queue.inside import open_sim, standing_of, tiny_limits, without_state
+from tests.queue.model import Held, Known, Leaving, ModelQueue, Rules, World
+
+NAMES = ("work.dead", "work", "audit")
+HALVES = st.integers(0, 40).map(lambda halves: halves / 2)
+"""Time passes in half seconds only: see the model."""
+SHORT = st.sampled_from([0.5, 1.0, 2.5, 10.0])
+LEASES = st.none() | SHORT
+MESSAGES = st.builds(
+    Message,
+    st.binary(max_size=6),
+    key=st.none() | st.binary(min_size=1, max_size=2),
+    headers=st.none() | st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=2), max_size=2),
+    delay=st.sampled_from([None, None, None, 0, 0.5, 3, 20]),
+    priority=st.sampled_from([0, 0, 0, 1, 9]),
+    ttl=st.sampled_from([None, None, None, 0.5, 4]),
+    dedup=st.sampled_from([None, None, None, "x", "y", b"z"]),
+)
+RULES = st.builds(
+    Rules,
+    lease=st.sampled_from([1, 10]),
+    max_attempts=st.sampled_from([1, 2, 3, None]),
+    backoff=st.sampled_from([Backoff(base=1, cap=4), Backoff(base=0, cap=0)]),
+    dead_letter=st.sampled_from(["work.dead", "work.dead", None]),
+    dedup_window=st.sampled_from([2, 20]),
+    starvation=st.sampled_from([None, 0, 3, 30]),
+    ttl=st.sampled_from([None, None, 6]),
+    expired=st.sampled_from(["drop", "dead-letter"]),
+    max_length=st.sampled_from([None, None, 1, 4]),
+    overflow=st.sampled_from(["drop-head", "reject", "dead-letter"]),
+).map(lambda rules: Rules(**{**vars(rules), **_possible(rules)}))
+HISTORY = 60
+"""Longer than any dedup window: what is older goes."""
+
+
+def _possible(rules: Rules) -> dict[str, str]:
+    """Without a queue for them nothing can be dead-lettered."""
+    if rules.dead_letter is not None:
+        return {}
+    return {"expired": "drop", "overflow": "drop-head" if rules.overflow == "dead-letter" else rules.overflow}
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Under `sync` the model says exactly what each call gives, and what a crash leaves: everything."""
+
+    flushes = (Flush.sync(),)
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.stack.enter_context(tiny_limits())
+        self.files = SimFiles()
+        self.clock = SimClock()
+        self.world = World(self.clock.time_ns)
+        self.deliveries: dict[str, list[Delivery]] = {name: [] for name in NAMES}
+        self.acked: dict[str, set[int]] = {name: set() for name in NAMES}
+        """Acked and not sought back since: never to be seen again."""
+        self.disks = 1000
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    @initialize(data=st.data(), work=RULES, audit=RULES, seed=st.integers(0, 99), roll=st.sampled_from([3, 50]))
+    def begin(self, data: st.DataObject, work: Rules, audit: Rules, seed: int, roll: int) -> None:
+        self.files = SimFiles(seed)
+        self.flush = data.draw(st.sampled_from(self.flushes))
+        self.rules = {"work": work, "audit": audit, "work.dead": Rules(max_attempts=None)}
+        self.roll = Roll.count(roll)
+        for name in NAMES:
+            self.world.queue(name, self.rules[name], "work" if name == "audit" else name)
+        self.open()
+
+    # Opening and closing.
+
+    def open(self) -> None:
+        self.store = open_sim(self.files, self.clock)
+        self.queues = {name: self.open_queue(self.store, name) for name in NAMES}
+
+    def open_queue(self, store: Store, name: str) -> Queue:
+        log: dict[str, object] = {"log": "work"} if name == "audit" else {"flush": self.flush, "roll": self.roll}
+        return store.queue(name, history=HISTORY, **vars(self.rules[name]), **log)  # type: ignore[arg-type]
+
+    @rule(gone=st.booleans())
+    def restart(self, gone: bool) -> None:
+        self.tick()
+        before = {name: standing_of(queue).describe() for name, queue in self.queues.items()}
+        self.store.close()
+        self.synced()
+        if gone:
+            self.lose_state()
+        self.open()
+        for name, queue in self.queues.items():
+            assert standing_of(queue).describe() == before[name]
+        self.compare()
+
+    @rule(mode=st.sampled_from(CRASH_MODES), seed=st.integers(0, 99), gone=st.booleans())
+    def crash(self, mode: CrashMode, seed: int, gone: bool) -> None:
+        self.files = self.files.after_crash(mode, seed)
+        if gone:
+            self.lose_state()
+        self.open()
+        for queue in self.queues.values():
+            standing_of(queue).check()
+        self.after_crash()
+        # What nobody was promised (a lease that ran out while someone looked) may be forgotten, and happens again.
+        self.tick()
+
+    def after_crash(self) -> None:
+        """Under `sync` nothing is lost."""
+
+    def synced(self) -> None:
+        """All that happened so far is on disk."""
+
+    def lose_state(self) -> None:
+        self.disks += 1
+        self.files = without_state(self.files, self.disks)
+
+    @rule()
+    def replay(self) -> None:
+        """The journal alone leads to where the queue stands."""
+        for name, queue in self.queues.items():
+            queue.waiting()  # looks
+            queue.sync()
+            self.look(name)
+        self.synced()
+        self.disks += 1
+        with open_sim(without_state(self.files, self.disks), SimClock(self.clock.time_ns())) as store:
+            for name, queue in self.queues.items():
+                again = self.open_queue(store, name)
+                again.waiting()
+                assert standing_of(again).describe() == standing_of(queue).describe()
+                standing_of(again).check()
+        self.compare()
+
+    @rule()
+    def read_beside(self) -> None:
+        """A reader sees what is on disk, and changes nothing."""
+        for queue in self.queues.values():
+            queue.sync()
+        self.synced()
+        disk = self.files.snapshot()
+        with open_sim(self.files, SimClock(self.clock.time_ns()), read_only=True) as store:
+            for name, queue in self.queues.items():
+                found = store.queue(name).stats()
+                ours = self.look(name)
+                assert (found.ready + found.delayed, found.leased) == (ours.waiting, self.leased(name))
+                assert queue.stats().ready + queue.stats().delayed == ours.waiting
+        assert self.files.snapshot() == disk
+        self.compare()
+
+    # Putting.
+
+    @rule(name=st.sampled_from(NAMES), message=MESSAGES)
+    def put(self, name: str, message: Message) -> None:
+        queue, model = self.queues[name], self.world.queues[name]
+        try:
+            ids: list[int] | None = [
+                queue.put(
+                    message.payload,
+                    key=message.key,
+                    headers=message.headers,
+                    delay=message.delay,
+                    priority=message.priority,
+                    ttl=message.ttl,
+                    dedup=message.dedup,
+                )
+            ]
+        except QueueFull:
+            ids = None
+        assert ids == model.put([message])
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES), payload=st.binary(max_size=3))
+    def put_plain(self, name: str, payload: bytes) -> None:
+        self.put_all(name, [Message(payload)], lambda queue: [queue.put(payload)])
+
+    @rule(name=st.sampled_from(NAMES), messages=st.lists(MESSAGES, max_size=6))
+    def put_many(self, name: str, messages: list[Message]) -> None:
+        self.put_all(name, messages, lambda queue: list(queue.put_many(messages)))
+
+    def put_all(self, name: str, messages: list[Message], put: Callable[[Queue], list[int]]) -> None:
+        try:
+            ids: list[int] | None = put(self.queues[name])
+        except QueueFull:
+            ids = None
+        assert ids == self.world.queues[name].put(messages)
+        self.compare()
+
+    # Taking.
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 5), lease=LEASES)
+    def lease(self, name: str, count: int, lease: float | None) -> None:
+        self.take(name, count, lease, self.queues[name].lease(count, lease=lease))
+
+    @rule(name=st.sampled_from(NAMES))
+    def get(self, name: str) -> None:
+        delivery = self.queues[name].get()
+        self.take(name, 1, None, [] if delivery is None else [delivery])
+
+    def take(self, name: str, count: int, lease: float | None, deliveries: list[Delivery]) -> None:
+        model = self.look(name)
+        lease_id = deliveries[0].lease if deliveries else None
+        expected = model.hand_out(count, lease, lease_id)
+        self.check_deliveries(name, deliveries, expected)
+        model.carry()
+        self.compare()
+
+    def check_deliveries(self, name: str, deliveries: list[Delivery], expected: list[tuple[int, int]]) -> None:
+        assert [(delivery.id, delivery.attempt) for delivery in deliveries] == expected
+        assert len({delivery.lease for delivery in deliveries}) <= 1
+        for delivery in deliveries:
+            entry = self.world.queues[name].log[delivery.id]
+            assert delivery.id not in self.acked[name], "delivered after its ack"
+            assert (delivery.payload, delivery.key, dict(delivery.headers)) == (
+                entry.payload, entry.key, {**entry.headers, **death_headers(delivery)},
+            )  # fmt: skip
+            assert delivery.priority == entry.priority
+            assert entry.due <= self.clock.time_ns(), "delivered early"
+            assert abs(delivery.enqueued_at - entry.time) < NS // 2
+        self.deliveries[name] += deliveries
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 3), wait=SHORT)
+    def wait_for_some(self, name: str, count: int, wait: float) -> None:
+        model = self.look(name)
+        begun = self.clock.time_ns()
+        real_now, self.world.now = self.world.now, lambda: moment
+        moment = begun
+        deliveries = self.queues[name].lease(count, wait=wait)
+        lease_id = deliveries[0].lease if deliveries else None
+        moments = [due for due in model.delayed.values()] + [held.expires for held in model.leases.values()]
+        expected: list[tuple[int, int]] = []
+        for moment in [begun, *sorted(moments), begun + round(wait * NS)]:  # noqa: B007 - what `now` says
+            if begun <= moment <= begun + round(wait * NS) and not expected:
+                model.look()
+                expected = model.hand_out(count, None, lease_id)
+                model.carry()
+        self.world.now = real_now
+        self.check_deliveries(name, deliveries, expected)
+        for held in [model.leases[lease_id]] if lease_id is not None else []:
+            held.expires = self.clock.time_ns() + round(self.rules[name].lease * NS)
+        self.look(name)
+        self.queues[name].waiting()
+        self.compare()
+
+    # Giving back.
+
+    def some(self, name: str, data: st.DataObject) -> list[Delivery]:
+        """Some deliveries, mostly live ones, of one lease or of several; perhaps one twice."""
+        held = self.deliveries[name]
+        if not held:
+            return []
+        recent = st.sampled_from(held[-12:])
+        return data.draw(st.lists(recent, min_size=1, max_size=4))
+
+    def still_held(self, name: str, deliveries: list[Delivery]) -> tuple[dict[int, set[int]], set[int]]:
+        """By lease which are still held, and which are lost."""
+        model = self.look(name)
+        held: dict[int, set[int]] = {}
+        for delivery in deliveries:
+            held.setdefault(delivery.lease, set()).add(delivery.id)
+        lost = {id for lease, ids in held.items() for id in ids - model.held(lease, ids)}
+        return {lease: model.held(lease, ids) for lease, ids in held.items() if model.held(lease, ids)}, lost
+
+    def give(self, lost: set[int], call: Callable[[], object]) -> None:
+        """Make a call that raises where leases are lost."""
+        if not lost:
+            call()
+            return
+        with pytest.raises(LeaseLost):
+            call()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def ack(self, name: str, data: st.DataObject) -> None:
+        deliveries = self.some(name, data)
+        held, lost = self.still_held(name, deliveries)
+        self.give(lost, lambda: self.queues[name].ack(deliveries))
+        for lease, ids in held.items():
+            self.world.queues[name].ack(lease, ids)
+            self.acked[name] |= ids
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def ack_one(self, name: str, data: st.DataObject) -> None:
+        for delivery in self.some(name, data)[:1]:
+            held, lost = self.still_held(name, [delivery])
+            assert delivery.ack() is not bool(lost)
+            for lease, ids in held.items():
+                self.world.queues[name].ack(lease, ids)
+                self.acked[name] |= ids
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def ack_all(self, name: str, data: st.DataObject) -> None:
+        deliveries = [one for one in self.deliveries[name] if self.world.queues[name].held(one.lease, {one.id})]
+        held, lost = self.still_held(name, deliveries)
+        self.give(lost, lambda: self.queues[name].ack(deliveries))
+        for lease, ids in held.items():
+            self.world.queues[name].ack(lease, ids)
+            self.acked[name] |= ids
+        self.compare()
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        data=st.data(),
+        reason=st.sampled_from(["", "no", "é\ud800"]),
+        delay=st.none() | st.sampled_from([0, 0.5, 3.0, 50.0]),
+    )
+    def nack(self, name: str, data: st.DataObject, reason: str, delay: float | None) -> None:
+        deliveries = self.some(name, data)
+        held, lost = self.still_held(name, deliveries)
+        self.give(lost, lambda: self.queues[name].nack(deliveries, reason, delay))
+        model = self.world.queues[name]
+        for lease, ids in held.items():
+            model.give_back(self.clock.time_ns(), "nacked", kept_reason(reason), lease, ids, delay)
+        model.carry()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def release(self, name: str, data: st.DataObject) -> None:
+        deliveries = self.some(name, data)
+        held, lost = self.still_held(name, deliveries)
+        self.give(lost, lambda: self.queues[name].release(deliveries))
+        model = self.world.queues[name]
+        for lease, ids in held.items():
+            model.give_back(self.clock.time_ns(), "released", "", lease, ids, 0)
+        model.carry()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data(), duration=st.none() | st.just(0.0) | SHORT)
+    def extend(self, name: str, data: st.DataObject, duration: float | None) -> None:
+        deliveries = self.some(name, data)
+        held, lost = self.still_held(name, deliveries)
+        self.give(lost, lambda: self.queues[name].extend(deliveries, duration))
+        for lease in held:
+            self.world.queues[name].extend(lease, duration)
+        self.compare()
+
+    # Time.
+
+    @rule(seconds=HALVES)
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def tick(self) -> None:
+        self.store.tick()
+        self.world.tick()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES))
+    def checkpoint(self, name: str) -> None:
+        self.queues[name].checkpoint()
+        self.world.queues[name].enter(self.clock.time_ns())
+        self.synced()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES))
+    def sync(self, name: str) -> None:
+        self.queues[name].sync()
+
+    @rule(name=st.sampled_from(NAMES))
+    def compact(self, name: str) -> None:
+        self.queues[name].log.compact()
+
+    # Looking, and moving the queue itself.
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(1, 6))
+    def peek(self, name: str, count: int) -> None:
+        found = self.queues[name].peek(count)
+        model = self.world.queues[name]
+        assert [message.id for message in found] == model.peek(count)
+        for message in found:
+            entry = model.log[message.id]
+            assert (message.payload, message.key, message.priority) == (entry.payload, entry.key, entry.priority)
+            assert message.attempts == model.attempt(message.id) - 1
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES))
+    def stats(self, name: str) -> None:
+        stats = self.queues[name].stats()
+        model = self.look(name)
+        dead = model.rules.dead_letter
+        assert (stats.ready, stats.delayed, stats.leased) == (len(model.ready), len(model.delayed), self.leased(name))
+        assert (stats.moving, stats.leases) == (len(model.moving), len(model.leases))
+        assert stats.dead == (self.look(dead).waiting if dead is not None else 0)
+        assert stats.orphans == 0
+        assert (stats.next_due is None) == (not model.delayed)
+        assert stats.lag >= len(model.log) - min(model.placed(), default=len(model.log))
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES))
+    def purge(self, name: str) -> None:
+        assert self.queues[name].purge() == self.world.queues[name].purge()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def seek(self, name: str, data: st.DataObject) -> None:
+        queue, model = self.queues[name], self.look(name)
+        self.seek_to(name, data.draw(st.integers(0, len(model.log))), queue.seek)
+
+    @rule(name=st.sampled_from(NAMES), data=st.data())
+    def seek_time(self, name: str, data: st.DataObject) -> None:
+        queue, model = self.queues[name], self.look(name)
+        kept = [(record.sequence, record.timestamp) for record in queue.log.read()]
+        when = data.draw(st.sampled_from([self.clock.time_ns(), 0, *(time for _, time in kept)]))
+        position = next((sequence for sequence, time in kept if time >= when), len(model.log))
+        self.seek_to(name, position, lambda _: queue.seek_time(when))
+
+    def seek_to(self, name: str, position: int, seek: Callable[[int], object]) -> None:
+        seek(position)
+        position = max(position, self.queues[name].log.start)
+        self.world.queues[name].seek(position)
+        self.acked[name] = {sequence for sequence in self.acked[name] if sequence < position}
+        self.after_seek(name)
+        self.compare()
+
+    def after_seek(self, name: str) -> None:
+        """Durable at once."""
+
+    # Dead letters.
+
+    @rule(name=st.sampled_from(["work", "audit"]))
+    def dead_letters(self, name: str) -> None:
+        letters = self.queues[name].dead_letters()
+        expected = self.world.queues[name].dead_letters()
+        assert [letter.id for letter in letters] == [sequence for sequence, _ in expected]
+        for letter, (_, entry) in zip(letters, expected, strict=True):
+            assert (letter.payload, letter.key, dict(letter.headers)) == (entry.payload, entry.key, entry.headers)
+            assert letter.redriven == int(entry.headers.get("holdfast-redriven", "0"))
+            if entry.death is None:
+                assert letter.queue == ""
+                continue
+            death = entry.death
+            assert (letter.queue, letter.original_id) == (death.queue, death.id)
+            assert (letter.cause, letter.reason, letter.attempts) == (
+                death.cause, told(death.reason), death.attempts,
+            )  # fmt: skip
+            assert (letter.first_failed_at is not None) == (letter.attempts > 0)
+            assert (letter.last_failed_at or 0) >= (letter.first_failed_at or 0)
+            origin = self.world.queues[name].log[death.id]
+            assert abs(letter.enqueued_at - origin.time) < NS // 2
+        self.compare()
+
+    @rule(name=st.sampled_from(["work", "audit"]), data=st.data())
+    def redrive(self, name: str, data: st.DataObject) -> None:
+        letters = [sequence for sequence, _ in self.world.queues[name].dead_letters()]
+        ids = data.draw(st.none() | st.sets(st.sampled_from([*letters, 10_000])))
+        assert self.queues[name].redrive(ids) == self.world.queues[name].redrive(ids)
+        self.compare()
+
+    # Comparing.
+
+    def look(self, name: str) -> ModelQueue:
+        model = self.world.queues[name]
+        model.look()
+        return model
+
+    def leased(self, name: str) -> int:
+        return sum(len(held.attempts) for held in self.world.queues[name].leases.values())
+
+    def compare(self) -> None:
+        for name, queue in self.queues.items():
+            standing = standing_of(queue)
+            standing.check()
+            model = self.world.queues[name]
+            assert without_moments(standing.describe()) == model.describe(), name
+            assert queue.log.end == len(model.log)
+            assert queue.log.start <= min(model.placed(), default=queue.log.start), "retention took what is not done"
+            assert not self.acked[name] & model.placed()
+
+
+def without_moments(found: dict[str, object]) -> dict[str, object]:
+    """What `Standing.describe` says, as the model says it."""
+    ready: dict[int, list[tuple[int, int]]] = found["ready"]  # type: ignore[assignment]
+    leases: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = found["leases"]  # type: ignore[assignment]
+    return {
+        "scanned": found["scanned"],
+        "ready": {priority: [s for span in spans for s in range(*span)] for priority, spans in ready.items()},
+        "delayed": [(sequence, priority) for sequence, _, priority in found["delayed"]],  # type: ignore[attr-defined]
+        "leases": {
+            lease_id: {s: attempt for start, stop, _, attempt in spans for s in range(start, stop)}
+            for lease_id, (_, spans) in leases.items()
+        },
+        "failures": {sequence: (one.attempts, one.reason) for sequence, one in found["failures"]},  # type: ignore[attr-defined]
+        "moving": {sequence: (one.target, one.cause, one.reason) for sequence, one in found["moving"]},  # type: ignore[attr-defined]
+        "totals": found["totals"],
+    }
+
+
+def kept_reason(reason: str) -> str:
+    """A reason as it is kept: what UTF-8 cannot hold is written out."""
+    return reason.encode("utf-8", "backslashreplace").decode()
+
+
+def told(reason: str) -> str:
+    return reason
+
+
+def death_headers(delivery: Delivery) -> dict[str, object]:
+    """What dead-lettering added, when a dead letter is delivered."""
+    return {name: value for name, value in delivery.headers.items() if name.startswith("holdfast-dead-")}
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=40)
