@@ -114,6 +114,8 @@ class Store:
         self._guard = threading.RLock()
         self._open_logs: dict[str, Log] = {}
         self._open_queues: dict[str, Queue] = {}
+        self._implicit: set[str] = set()
+        """Queues that nobody asked for: the dead letter queues of others."""
         self._state: State | None = None
         self.metrics = Registry()
         """Counts, gauges and latencies of the open queues."""
@@ -165,12 +167,19 @@ class Store:
             given = {key: value for key, value in settings.items() if key not in log_settings}
             known = self._open_queues.get(name)
             if known is not None and not known.closed:
-                self._check_same(known.log, log_settings)
-                if given and QueueSettings.of(name, {**asdict_shallow(known.settings), **given}) != known.settings:
-                    raise InvalidArgument(
-                        f"the queue {name!r} is open with other settings: close the store to change them"
-                    )
-                return known
+                try:
+                    self._check_same_queue(known, given, log_settings)
+                    self._implicit.discard(name)
+                    return known
+                except InvalidArgument:
+                    if name not in self._implicit or any(
+                        other.log is known.log for other in self._open_queues.values() if other is not known
+                    ):
+                        raise
+                # Only we had opened it, as the dead letter queue of another: it is opened again as is asked for.
+                known.close()
+                self._open_logs.pop(known.log.name).close()
+            self._implicit.discard(name)
             folder = self.path / JOURNALS / folder_of(name, "queue name")
             kept, known_log = self._queue_meta(name, folder)
             if self.read_only and kept is None:
@@ -213,8 +222,9 @@ class Store:
                 # After the queue has taken note that its log is another one, if it is.
                 self._keep_queue_meta(name, folder, chosen, log.id)
             self._open_queues[name] = queue
-            if wanted.dead_letter is not None and not self.read_only:
-                self._find_queue(wanted.dead_letter)  # it may have a redrive to finish
+            dead = wanted.dead_letter
+            if dead is not None and dead not in self._open_queues and not self.read_only and self._find_queue(dead):
+                self._implicit.add(dead)  # it may have a redrive to finish
             self._wake()
             return queue
 
@@ -316,6 +326,13 @@ class Store:
             return known
         defaults = {"flush": Flush.sync(), "retention": Retention(max_age=settings.history)}
         return self.log(settings.log, **{**defaults, **log_settings})
+
+    def _check_same_queue(self, queue: Queue, given: dict[str, Any], log_settings: dict[str, Any]) -> None:
+        self._check_same(queue.log, log_settings)
+        if given and QueueSettings.of(queue.name, {**asdict_shallow(queue.settings), **given}) != queue.settings:
+            raise InvalidArgument(
+                f"the queue {queue.name!r} is open with other settings: close the store to change them"
+            )
 
     def _check_same(self, log: Log, log_settings: dict[str, Any]) -> None:
         for name, value in log_settings.items():

@@ -1,6 +1,5 @@
 """The end of a queue: closing it under those who wait, closing twice, and a process that forks."""
 
-import os
 import subprocess
 import sys
 import textwrap

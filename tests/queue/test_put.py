@@ -232,7 +232,7 @@ def test_a_closed_and_a_read_only_queue_take_nothing(store: Store, reopen: Calla
     for refused, error in refusals:
         for arguments in ({}, {"dedup": "new"}, {"dedup": "id"}, {"priority": 3}):
             with pytest.raises(error, match="open the store"):
-                refused.put(b"y", **arguments)  # type: ignore[arg-type]
+                refused.put(b"y", **arguments)
         with pytest.raises(error, match="open the store"):
             refused.put_many([b"y"])
 

@@ -241,6 +241,11 @@ class Appender:
             Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
         )
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """What log messages about this log carry in `extra`."""
+        return {"log": self.name}
+
     def attach(self, view: View) -> None:
         """Tell this view when there is more, and keep the last drafts at hand for it."""
         with self._lock:

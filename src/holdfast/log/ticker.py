@@ -16,6 +16,11 @@ class Ticking(Protocol):
 
     name: str
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """What log messages about it carry in `extra`."""
+        ...
+
     def tick(self) -> float | None:
         """Do what is due; say in how many seconds to come again, None if nothing waits."""
         ...
@@ -61,5 +66,5 @@ def _tick(one: Ticking) -> float | None:
     try:
         return one.tick()
     except Exception:  # whatever went wrong with one, the others are still served
-        logger.exception("the background work of %s failed", one.name, extra={"log": one.name})
+        logger.exception("the background work of %s failed", one.name, extra=one.fields)
         return _AFTER_FAILURE_S

@@ -2,8 +2,10 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from struct import Struct
+from types import MappingProxyType
 from typing import Any
 
 from holdfast.queue.events import LeasedSpan
@@ -35,7 +37,10 @@ class Checkpoint:
     truth, and whatever a crash does to it, the journal from its position on leads to the same end.
     """
 
-    def __init__(self, state: State, prefix: bytes, journal_id: bytes) -> None:
+    def __init__(
+        self, state: State, prefix: bytes, journal_id: bytes, fields: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._fields = dict(fields)
         self._state = state
         self._prefix = prefix
         self._journal_id = journal_id.hex()
@@ -65,7 +70,7 @@ class Checkpoint:
                 raise KeyError(*missing)
             return kept
         except (ValueError, KeyError, TypeError):
-            logger.warning("the kept position of a queue is not legible: its state is built anew")
+            logger.warning("the kept position of a queue is not legible: its state is built anew", extra=self._fields)
             return None
 
     def save(self, standing: Standing, position: int, now: int) -> None:
@@ -73,7 +78,7 @@ class Checkpoint:
         batch = self._state.transaction()
         prefix = self._prefix
         if batch.get("positions", prefix) != self._last:
-            logger.warning("the state was changed by someone else: it is written whole")
+            logger.warning("the state was changed by someone else: it is written whole", extra=self._fields)
         for family, key in self._orphaned:
             batch.delete(family, key)
         for priority, level in enumerate(standing.ready.levels):
@@ -274,4 +279,4 @@ class Checkpoint:
 
     def _count_orphan(self, family: str, what: str) -> None:
         self.orphans += 1
-        logger.warning("an orphan in %s was put right: %s", family, what, extra={"family": family})
+        logger.warning("an orphan in %s was put right: %s", family, what, extra={**self._fields, "family": family})

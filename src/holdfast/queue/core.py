@@ -237,7 +237,7 @@ class Core(Memory):
     def _give_up(self, overdue: list[int], lost: list[int], now: int) -> None:
         """Messages that will not be delivered leave."""
         if lost:
-            logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self._extra)
+            logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self.fields)
             self._decide([Settled(now, "damaged", spans_of(sorted(lost)))])
         overdue = sorted(set(overdue) - set(lost))
         if overdue:
@@ -287,7 +287,7 @@ class Core(Memory):
         if dead and self.settings.dead_letter is not None:
             events.append(Moving(now, "attempts", reason, self.settings.dead_letter, lease_id, dead))
         elif dead:
-            logger.warning("%s drops messages that failed too often", self.name, extra=self._extra)
+            logger.warning("%s drops messages that failed too often", self.name, extra=self.fields)
             events.append(Settled(now, "attempts", [(span.start, span.stop) for span in dead]))
         return events
 

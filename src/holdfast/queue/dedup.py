@@ -25,7 +25,8 @@ class Dedup:
     Invariant: an id whose message is not below `_low` and whose time is within the window is known.
     """
 
-    def __init__(self, state: State, prefix: bytes, window: int, limit: int) -> None:
+    def __init__(self, state: State, prefix: bytes, window: int, limit: int, queue: str = "") -> None:
+        self._queue = queue
         self.scanned = 0
         """Ids of messages below this sequence were taken in."""
         self.count = 0
@@ -200,7 +201,10 @@ class Dedup:
             return  # they were over anyway, and only waited for a checkpoint to go
         if self.shortened_to is None:
             logger.warning(
-                "more ids than the dedup limit of %d: the window is now %.1f s", self._limit, window / 1e9,
-                extra={"window_s": window / 1e9, "limit": self._limit},
-            )  # fmt: skip
+                "%s has more ids than the dedup limit of %d: the window is now %.1f s",
+                self._queue,
+                self._limit,
+                window / 1e9,
+                extra={"queue": self._queue, "window_s": window / 1e9, "limit": self._limit},
+            )
         self.shortened_to, self.shortened_at = window, now

@@ -113,13 +113,13 @@ class Memory:
         """Build the state from the last checkpoint, or without one the last snapshot, and the journal from there."""
         now = self._now()
         journal = self._journal.log
-        self._checkpoint = Checkpoint(self._state, self._prefix, journal.id)
+        self._checkpoint = Checkpoint(self._state, self._prefix, journal.id, self.fields)
         self.standing = self._new_standing()
         start, end = journal.readable()
         kept = self._checkpoint.position()
         if kept is not None and kept["position"] > end:
             logger.warning(
-                "the journal of %s is shorter than it was: going on from its end", self.name, extra=self._extra
+                "the journal of %s is shorter than it was: going on from its end", self.name, extra=self.fields
             )
             kept["position"] = end
         position, built_anew = 0, False
@@ -151,17 +151,21 @@ class Memory:
         """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
         if end > 0:
             level = logging.WARNING if start > 0 else logging.INFO  # a young queue has no checkpoint yet
-            logger.log(level, "the state of %s is built anew from its journal", self.name, extra=self._extra)
+            logger.log(level, "the state of %s is built anew from its journal", self.name, extra=self.fields)
         if self.read_only:
             self._state = MemoryState()
-            self._checkpoint = Checkpoint(self._state, self._prefix, self._journal.log.id)
+            self._checkpoint = Checkpoint(self._state, self._prefix, self._journal.log.id, self.fields)
             self.standing = self._new_standing()
         else:
             self._checkpoint.clear()
         snapshot = self._journal.last_snapshot() if end > 0 else None
         if snapshot is None:
             if start > 0:
-                logger.error("the journal of %s has lost its beginning: done messages may come again", self.name)
+                logger.error(
+                    "the journal of %s has lost its beginning: done messages may come again",
+                    self.name,
+                    extra=self.fields,
+                )
             return None, start
         rows, position = snapshot
         self._checkpoint.undump(rows)
@@ -170,7 +174,7 @@ class Memory:
     def _reread_dedup_ids(self, now: int) -> None:
         """The ids of messages that are done already are only in the log."""
         window = self.settings.nanoseconds("dedup_window") or 0
-        dedup = self.standing.dedup = Dedup(self._state, self._prefix, window, self.settings.dedup_limit)
+        dedup = self.standing.dedup = Dedup(self._state, self._prefix, window, self.settings.dedup_limit, self.name)
         first, end = self.log.sequence_at(now - window), min(self.standing.scanned, self.log.visible_end)
         for piece in self.log.pieces(first, end) if first < end else ():
             for sequence, key, time in zip(
@@ -214,26 +218,29 @@ class Memory:
 
     def _settle_beginning(self, is_new: bool, highest: int) -> None:
         end = self.log.end
+        decided = is_new or self._log_is_new
         if is_new:
             self._keep_floor(self.log.start)
             self._decide([Sought(self._now(), self.log.start)])
         if self._log_is_new:
-            logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self._extra)
+            logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self.fields)
             self._decide([Cut(self._now(), 0), Sought(self._now(), self.log.start)])
         kept = self.log.positions.get(place_of(self.name))
         survived = end if kept is None or kept.survived is None else min(end, kept.survived)
         if not self._log_is_new and (highest > survived or self.standing.scanned > survived):
             # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences are given
             # again, to others, so what was known of them must be forgotten, and for good.
-            logger.warning("messages from %d on did not survive in %s", survived, self.name, extra=self._extra)
+            logger.warning("messages from %d on did not survive in %s", survived, self.name, extra=self.fields)
             self._decide([Cut(self._now(), survived)])
-        self._journal.sync()
+            decided = True
+        if decided:
+            self._journal.sync()
         if not is_new:
             self._keep_floor(min(self.standing.floor(), end))  # which also says that this was taken into account
 
     def _reload(self) -> None:
         """After a failed write: what memory knows is ahead of the truth, so it begins again from there."""
-        logger.warning("the journal of %s could not be written: reading the state again", self.name, extra=self._extra)
+        logger.warning("the journal of %s could not be written: reading the state again", self.name, extra=self.fields)
         self._journal.reread()
         self._bodies.forget()
         self._load()
@@ -323,7 +330,7 @@ class Memory:
                     self._catch_up(self._now())
                     self._save()
                 except StorageError as error:  # the journal is the truth: the next opening reads a little more of it
-                    logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self._extra)
+                    logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self.fields)
                     with contextlib.suppress(WriterStopped):
                         self._journal.flush()
             try:
@@ -352,7 +359,8 @@ class Memory:
         return self._closed is not None
 
     @property
-    def _extra(self) -> dict[str, object]:
+    def fields(self) -> dict[str, str]:
+        """What log messages about this queue carry in `extra`."""
         return {"queue": self.name, "log": self.log.name}
 
 

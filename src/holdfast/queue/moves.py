@@ -55,7 +55,7 @@ class Moves(Core):
             except HoldfastError as error:
                 self._doubtful_moves = True
                 logger.warning(
-                    "%d messages of %s wait to be moved: %s", len(moving), self.name, error, extra=self._extra
+                    "%d messages of %s wait to be moved: %s", len(moving), self.name, error, extra=self.fields
                 )
 
     def tick(self) -> float | None:
@@ -137,7 +137,7 @@ class Moves(Core):
     def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[Extra]) -> None:
         page = self._bodies.page(sequence)
         if page is None:
-            logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self._extra)
+            logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
             return
         index = sequence - page.first
         headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}

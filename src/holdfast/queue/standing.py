@@ -80,7 +80,7 @@ class Standing:
         self.delayed = Delayed(state, prefix, self._waits_elsewhere)
         self.leases = Leases()
         self.failures = Failures(state, prefix)
-        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit)
+        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name)
         self.moving: dict[int, Move] = {}
         self.totals = Totals()
 

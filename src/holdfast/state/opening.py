@@ -7,7 +7,7 @@ from holdfast.base.errors import Corrupt, NotFound
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
 from holdfast.state.empty import EmptyState
 from holdfast.state.flat import FlatState
-from holdfast.state.rocks import RocksState
+from holdfast.state.rocks import RocksState, is_orphaned
 from holdfast.state.state import State
 
 __all__ = ["open_state", "set_aside"]
@@ -24,6 +24,8 @@ def open_state(files: Files, folder: Path, *, read_only: bool = False) -> State:
     With `read_only` nothing is made or moved; where there is none, or a damaged one, the state is empty. A state that
     is locked by someone else, or that the machine refuses to open, is an error and stays where it is.
     """
+    if read_only and isinstance(files, SystemFiles) and is_orphaned():
+        return EmptyState(folder)  # readers build what they need from the journals
     try:
         return _open(files, folder, read_only)
     except NotFound:

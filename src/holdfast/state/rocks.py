@@ -19,7 +19,7 @@ from holdfast.state.refusal import refusal
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
 from holdfast.state.tuning import Tuning
 
-__all__ = ["RocksState"]
+__all__ = ["RocksState", "is_orphaned"]
 
 logger = logging.getLogger("holdfast.state")
 
@@ -300,6 +300,11 @@ _used = False
 _orphaned = False
 """Whether this process was forked from one that had used RocksDB: its threads, and its locks, are not here."""
 _open_states: weakref.WeakSet[RocksState] = weakref.WeakSet()
+
+
+def is_orphaned() -> bool:
+    """Whether this process was forked from one that had used RocksDB, which cannot be used here any more."""
+    return _orphaned
 
 
 def _disown_in_child() -> None:
