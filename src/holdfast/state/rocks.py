@@ -118,8 +118,8 @@ class RocksState:
     def _open(self, folder: Path, families: set[str], access: AccessType) -> None:
         if _orphaned:  # it would wait for ever for threads that only the parent has
             raise StorageError(
-                f"the state in {str(self.path)!r} cannot be opened in a process that was forked from one that had opened "
-                "a state, because RocksDB does not survive a fork: fork first, or start processes with 'spawn'"
+                f"the state in {str(self.path)!r} cannot be opened in a process that was forked from one that had a "
+                "state open, because RocksDB does not survive a fork: fork first, or start processes with 'spawn'"
             )
         global _used  # noqa: PLW0603
         _used = True
