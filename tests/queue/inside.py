@@ -11,6 +11,7 @@ from holdfast.queue import bodies, checkpoint, core, dedup, delayed, failures, j
 from holdfast.queue.journal import Journal
 from holdfast.queue.standing import Standing
 from holdfast.testing import SimFiles
+from tests.queue.model import BATCH
 
 STATE = "data/state"
 
@@ -54,7 +55,7 @@ def tiny_limits() -> Iterator[None]:
             (journal, "PENDING_MAX", 3),
             (journal, "_PART_BYTES", 300),
             (moves, "CHECKPOINT_BYTES", 2000),
-            (moves, "_BATCH", 3),
+            (moves, "_BATCH", BATCH),
             (bodies, "PAGE_RECORDS", 3),
             (bodies, "PAGES", 2),
             (holdfast.store, "_JOURNAL_ROLL", Roll.count(6)),

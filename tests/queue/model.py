@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from holdfast import Backoff, Message
-from holdfast.base.clock import NS, duration_ns
+from holdfast.base.clock import duration_ns
 from holdfast.log.record import HeaderValue
 
-__all__ = ["Entry", "Held", "Known", "Leaving", "ModelQueue", "Rules", "World"]
+__all__ = ["BATCH", "Entry", "Held", "Known", "Leaving", "ModelQueue", "Rules", "World"]
 
-FOREVER = 1 << 62
+BATCH = 3
+"""How many dead letters are moved back at a time; the real queue is made to do the same."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,7 @@ class ModelQueue:
                 self.ready.add(sequence)
 
     def tick(self) -> None:
-        if self.rules.max_length is not None and self.rules.overflow != "reject":
-            self.shorten()
+        self.shorten()
         now = self.look()
         self.dismiss({sequence for sequence in self.ready if self.is_overdue(sequence, now)}, "ttl", self.rules.expired)
         self.carry()
@@ -183,8 +183,7 @@ class ModelQueue:
         if limit is not None and self.rules.overflow == "reject" and self.waiting + len(new) > limit:
             return None
         self.log += new
-        if limit is not None and self.rules.overflow != "reject":
-            self.shorten()
+        self.shorten()
         return [id for id in ids if id is not None]
 
     def looks_before(self, messages: list[Message]) -> bool:
@@ -211,8 +210,9 @@ class ModelQueue:
 
     def shorten(self) -> None:
         """The oldest go, lowest priority first, and after all that are ready the delayed ones that are next."""
+        if self.rules.max_length is None or self.rules.overflow == "reject":
+            return
         self.look()
-        assert self.rules.max_length is not None
         excess = self.waiting - self.rules.max_length
         if excess > 0:
             order = sorted(self.ready, key=lambda sequence: (self.log[sequence].priority, sequence))
@@ -370,13 +370,17 @@ class ModelQueue:
 
     def redrive(self, ids: set[int] | None) -> int:
         letters = [sequence for sequence, _ in self.dead_letters() if ids is None or sequence in ids]
-        if self.rules.dead_letter is not None and letters:
+        count = len(letters)
+        if self.rules.dead_letter is not None:
             target = self.world.queue(self.rules.dead_letter)
-            for sequence in letters:
-                target.ready.remove(sequence)
-                target.moving[sequence] = Leaving(self.name, "redriven", "", target.failures.pop(sequence, None))
-            target.carry()
-        return len(letters)
+            letters.sort(key=lambda sequence: (-target.log[sequence].priority, sequence))
+            while letters:
+                for sequence in letters[:BATCH]:
+                    target.ready.remove(sequence)
+                    target.moving[sequence] = Leaving(self.name, "redriven", "", target.failures.pop(sequence, None))
+                del letters[:BATCH]
+                target.carry()
+        return count
 
     # Moving the queue itself.
 
@@ -424,4 +428,3 @@ class ModelQueue:
 
 
 TOTALS = ("leased", "acked", "nacked", "expired", "dead", "redriven", "dropped")
-HALF_SECOND = NS // 2

@@ -1,13 +1,16 @@
 """A full disk, a failed fsync, an unreadable block: the caller is told, nothing confirmed is lost, and it goes on."""
 
 import errno
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
 import holdfast
-from holdfast import Backoff, Delivery, DiskFull, Flush, Queue, StorageError, Store, WriterStopped
+from holdfast import Backoff, Delivery, DiskFull, Flush, LeaseLost, Message, Queue, StorageError, Store, WriterStopped
 from holdfast.testing import SimClock, SimFiles
 
 Reopen = Callable[..., Store]
@@ -268,6 +271,101 @@ def test_a_read_that_fails_is_an_error_of_ours_and_takes_nothing(
     assert queue.stats().leased == len(taken)
     assert sorted(message.id for message in [*taken, *queue.lease(99)]) == list(range(6))
     assert queue.stats().total_dropped == 0
+
+
+# The state.
+
+
+@pytest.mark.parametrize("loss", ["deleted", "damaged"])
+def test_a_state_that_is_gone_is_built_anew(tmp_path: Path, loss: str) -> None:
+    with holdfast.open(tmp_path) as store:
+        queue = store.queue("orders", max_attempts=2, backoff=Backoff(base=600, cap=600))
+        queue.put_many([Message(b"%d" % n, priority=n % 4, delay=(n % 5) * 600 or None) for n in range(200)])
+        queue.put_many([Message(b"x", dedup=f"{n}") for n in range(50)])
+        queue.ack(queue.lease(20))
+        queue.nack(queue.lease(10), "no")
+        queue.lease(10, lease=3600)
+        before = queue.standing.describe()
+    for path in sorted((tmp_path / "state").iterdir()):
+        if loss == "deleted":
+            path.unlink()
+        elif path.suffix in (".sst", ".log") or path.name.startswith(("CURRENT", "MANIFEST")):
+            path.write_bytes(b"no longer what it was")
+    with holdfast.open(tmp_path) as store:
+        queue = store.queue("orders")
+        assert queue.standing.describe() == before
+        assert [queue.put(b"again", dedup=f"{n}") for n in range(50)] == list(range(200, 250))
+
+
+# A signal.
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises, as Ctrl-C does."""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts inside destructors
+@pytest.mark.parametrize("flush", ALL_MODES, ids=lambda flush: flush.mode)
+def test_an_interrupt_in_the_middle_of_anything_leaves_the_queue_whole(tmp_path: Path, flush: Flush) -> None:
+    """Signals come between any two bytecodes of the main thread, also between those that change the state."""
+    store = holdfast.open(tmp_path)
+    queue = store.queue("orders", flush=flush, lease=0.2, max_attempts=None)
+    random = Random(0)
+    put: set[int] = set()
+    acked: set[int] = set()
+    doubtful: set[int] = set()
+
+    def work() -> None:
+        for _ in range(1000):  # bounded: an interrupt inside a destructor is swallowed by Python
+            match random.randrange(8):
+                case 0 | 1 | 2:
+                    put.add(queue.put(b"x"))
+                case 3:
+                    put.add(queue.put(b"x", priority=3))
+                case 4:
+                    queue.nack(queue.lease(2), "no", delay=0)
+                case 5:
+                    queue.lease(2, wait=0.001)
+                case _:
+                    for message in [one for one in (queue.get(), *queue.lease(2)) if one]:
+                        doubtful.add(message.id)
+                        if message.ack():
+                            acked.add(message.id)
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    interrupts = 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0003, 0.003))
+                work()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                interrupts += 1
+            except LeaseLost:
+                pass  # it took longer than the lease
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts > 20
+    queue.sync()  # with puts that were cut off after they were gathered: they may come or not
+    queue.stats()
+    queue.standing.check()
+    left: set[int] = set()
+    while messages := queue.lease(1000, wait=1):
+        left |= {message.id for message in messages}
+        queue.ack(messages)
+    assert not left & acked, "an acked message came back"
+    assert put <= left | doubtful, "a confirmed message is gone"
+    queue.standing.check()
+    described = queue.standing.describe()
+    store.close()
+    with holdfast.open(tmp_path) as store:
+        assert store.queue("orders", flush=flush).standing.describe() == described
 
 
 # All of it.

@@ -1,12 +1,14 @@
 """Leases: who holds what and for how long, acks, extensions, deliveries as context managers, and consuming."""
 
 import threading
+import time
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
-from holdfast import Backoff, Closed, Delivery, Flush, InvalidArgument, LeaseLost, Queue, ReadOnly, Store
+from holdfast import Backoff, Closed, Delivery, Flush, InvalidArgument, LeaseLost, Message, Queue, ReadOnly, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call
 
@@ -481,3 +483,84 @@ def test_threads_that_take_while_others_put_share_the_messages(
     assert all(mine == sorted(mine) for mine in taken)
     assert sorted(id for mine in taken for id in mine) == list(range(2 * count))
     assert (queue.stats().ready, queue.stats().leased, queue.stats().total_acked) == (0, 0, 2 * count)
+
+
+@pytest.mark.slow
+def test_any_number_of_leases_may_run_out_at_once(store: Store, reopen: Callable[..., Store], clock: SimClock) -> None:
+    """As after a long stop: what is written of it does not fit into one record of the journal."""
+    count = 165_000
+    queue = store.queue("orders", flush=Flush.async_())
+    queue.put_many([b""] * count)
+    for _ in range(count):
+        got(queue)
+    store.close()
+    clock.advance(3600)
+    queue = reopen().queue("orders")
+    assert (queue.stats().ready, queue.stats().total_expired) == (count, count)
+    assert got(queue).attempt == 2
+
+
+def test_everything_at_once_from_many_threads_keeps_the_queue_whole(disk_store: Store, flush: Flush) -> None:
+    queue = disk_store.queue("orders", flush=flush, lease=0.05, max_attempts=2, backoff=Backoff(base=0, cap=0.01))
+    stop = threading.Event()
+
+    def work(seed: int) -> int:
+        random = Random(seed)
+        done = 0
+        while not stop.is_set():
+            messages = queue.lease(random.randrange(1, 5), wait=0.005)
+            match random.randrange(14):
+                case 0 | 1 | 2:
+                    queue.put_many(
+                        [Message(b"%d" % seed, priority=random.randrange(3), delay=random.choice([0, 0.01]))]
+                    )
+                case 3 | 4:
+                    queue.put(b"plain", dedup=random.choice([None, f"{random.randrange(50)}"]))
+                case 5 | 6:
+                    done += sum(message.ack() for message in messages)
+                case 7:
+                    for message in messages:
+                        message.nack("no")
+                case 8:
+                    for message in messages:
+                        message.extend(random.choice([0.01, 0.1]))
+                case 9:
+                    queue.stats()
+                    queue.peek(5)
+                case 10:
+                    queue.redrive([letter.id for letter in queue.dead_letters(3)])
+                case 11:
+                    queue.checkpoint()
+                case 12 if not random.randrange(20):
+                    queue.seek(max(0, queue.log.end - 20))
+                case 13 if not random.randrange(20):
+                    queue.purge()
+        return done
+
+    calls = [Call(lambda seed=seed: work(seed)) for seed in range(5)]  # type: ignore[misc]
+    time.sleep(1.5)
+    stop.set()
+    assert sum(call.result() for call in calls) > 0
+    with queue._lock:
+        queue.standing.check()
+    while messages := queue.lease(100, wait=0.3):
+        queue.ack(messages)
+    stats = queue.stats()
+    assert (stats.ready, stats.delayed, stats.leased, stats.moving) == (0, 0, 0, 0)
+
+
+def test_taking_does_not_cost_more_the_more_there_is(store: Store) -> None:
+    """A hundred times the backlog, and far less than a hundred times the time."""
+
+    def seconds(backlog: int) -> float:
+        queue = store.queue(f"of {backlog}", flush=Flush.async_())
+        queue.put_many([Message(b"x", priority=n % 2) for n in range(backlog)])
+        found = []
+        for _ in range(3):
+            start = time.perf_counter()
+            for message in [got(queue) for _ in range(100)]:
+                assert message.ack()
+            found.append(time.perf_counter() - start)
+        return min(found)
+
+    assert seconds(100_000) < 20 * seconds(1000)

@@ -1,6 +1,8 @@
 """What does a consumer get? A delivery: a message it holds for a while, and what it may do with it."""
 
+from collections.abc import Iterable
 from functools import partial
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -11,7 +13,7 @@ from holdfast.log.record import Headers
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
 
-__all__ = ["DeadLetter", "Delivery", "Waiting"]
+__all__ = ["DeadLetter", "Delivery", "Waiting", "by_lease", "listed", "make_delivery"]
 
 
 class _Delivered(NamedTuple):
@@ -113,3 +115,18 @@ class DeadLetter(NamedTuple):
     died_at: int
     redriven: int
     """How often it was moved back before."""
+
+
+def listed(deliveries: Iterable[Delivery]) -> list[Delivery]:
+    """A list of them, also of a single one: a delivery is a tuple, and would be taken for many things."""
+    return [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
+
+
+def by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:
+    """The ids of each lease."""
+    if len(leases := set(map(itemgetter(7), deliveries))) == 1:  # all of one lease, as they mostly are
+        return {leases.pop(): set(map(itemgetter(0), deliveries))}
+    found: dict[int, set[int]] = {}
+    for delivery in deliveries:
+        found.setdefault(delivery.lease, set()).add(delivery.id)
+    return found

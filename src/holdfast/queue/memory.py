@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
@@ -79,6 +80,7 @@ class Memory:
         self._bodies = Bodies(log)
         self._waiters = Waiters(clock)
         self._lock = threading.Lock()
+        self._whole = _Whole(self._spoil)
         self._mover = threading.Lock()
         self._closed: HoldfastError | None = None
         self._asleep = True
@@ -97,7 +99,8 @@ class Memory:
         self._starvation_ns = settings.nanoseconds("starvation")
         self._history_ns = settings.nanoseconds("history") or 0
         self._max_attempts = settings.max_attempts
-        self._quick = not read_only and self._ttl_ns is None and log.settings.flush.mode != "sync"
+        self._may_be_quick = not read_only and self._ttl_ns is None and log.settings.flush.mode != "sync"
+        self._quick = self._may_be_quick
         """Whether messages may be handed out and acked one by one along the short ways."""
         self._append = log.append
         self._unbounded = settings.max_length is None
@@ -239,12 +242,21 @@ class Memory:
             self._keep_floor(min(self.standing.floor(), end))  # which also says that this was taken into account
 
     def _reload(self) -> None:
-        """After a failed write: what memory knows is ahead of the truth, so it begins again from there."""
-        logger.warning("the journal of %s could not be written: reading the state again", self.name, extra=self.fields)
+        """After a failed write, or a change that was cut off: memory is not the truth, so it begins again."""
+        logger.warning("the state of %s is read again, after a change that failed", self.name, extra=self.fields)
+        with contextlib.suppress(StorageError, ReadOnly):  # what cannot be written did not happen
+            self._journal.flush()
+            self._journal.make_durable()
         self._journal.reread()
         self._bodies.forget()
         self._load()
         self._journal.broken = False
+        self._quick = self._may_be_quick
+
+    def _spoil(self) -> None:
+        """Something went wrong in the middle of a change: the next call begins again from the journal."""
+        self._journal.broken = True
+        self._quick = False
 
     def _catch_up(self, now: int, end: int | None = None) -> None:
         """Take in what the log has got, up to `end`."""
@@ -284,7 +296,7 @@ class Memory:
         """Keep the state, so that the next opening need not read the journal from further back."""
         if self.read_only:
             raise ReadOnly(f"the queue {self.name!r} was opened read-only")
-        with self._lock:
+        with self._lock, self._whole:
             self._catch_up(self._now())
             self._save()
 
@@ -308,7 +320,7 @@ class Memory:
 
     def _settle_journal(self) -> None:
         """Make every event durable, whatever the flush mode."""
-        with self._lock:
+        with self._lock, self._whole:
             self._journal.flush()
         self._journal.make_durable()
 
@@ -322,10 +334,13 @@ class Memory:
 
         Where the journal cannot be drained (a full disk) the queue stays open, so that it can be tried again.
         """
-        with self._lock:
+        with self._lock, self._whole:
             if self._closed is not None:
                 return
-            if not self.read_only and not self._journal.broken:
+            if not self.read_only and self._journal.broken:
+                with contextlib.suppress(WriterStopped):
+                    self._journal.flush()
+            elif not self.read_only:
                 try:
                     self._catch_up(self._now())
                     self._save()
@@ -337,7 +352,7 @@ class Memory:
                 self._journal.log.close()
             finally:
                 if self._journal.log.closed:
-                    self._quick = False
+                    self._quick = self._may_be_quick = False
                     self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
                     self.log.detach(self._waiters)
                     self._measures.forget()
@@ -347,7 +362,7 @@ class Memory:
         """Called in a forked child: this opening is the parent's."""
         self._lock, self._mover = threading.Lock(), threading.Lock()
         self._waiters.disown()
-        self._quick = False
+        self._quick = self._may_be_quick = False
         self._closed = Closed(
             f"the queue {self.name!r} was opened before this process was forked: open the store again"
         )
@@ -362,6 +377,27 @@ class Memory:
     def fields(self) -> dict[str, str]:
         """What log messages about this queue carry in `extra`."""
         return {"queue": self.name, "log": self.log.name}
+
+
+class _Whole:
+    """A change that is cut off half-way (Ctrl-C comes between any two steps) leaves a state that must not be used.
+
+    Entered after the lock, which is C code: a signal between the two finds nothing changed, and the lock is let go.
+    """
+
+    __slots__ = ("_spoil",)
+
+    def __init__(self, spoil: Callable[[], None]) -> None:
+        self._spoil = spoil
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not issubclass(kind, HoldfastError):
+            self._spoil()
 
 
 def _end_of(event: Event) -> int:

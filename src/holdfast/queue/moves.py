@@ -44,7 +44,7 @@ class Moves(Core):
     def carry(self) -> None:
         """Bring the messages that are leaving to where they go. What cannot be done now is tried again later."""
         with self._mover:
-            with self._lock:
+            with self._lock, self._whole:
                 moving = dict(self.standing.moving)
             try:
                 # That they leave must be known for sure before they are anywhere else: else a crash could double them.
@@ -62,7 +62,7 @@ class Moves(Core):
         """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
         if self.read_only:
             return None
-        with self._lock:
+        with self._lock, self._whole:
             if self._closed is not None:
                 return None
             now = self._now()
@@ -113,7 +113,7 @@ class Moves(Core):
             payloads: list[bytes] = []
             extras: list[Extra] = []
             done, size = 0, 0
-            with self._lock:
+            with self._lock, self._whole:
                 while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
                     self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
                     done += 1
@@ -129,7 +129,7 @@ class Moves(Core):
             self._arrive(sorted(arrived))
 
     def _arrive(self, sequences: list[int]) -> None:
-        with self._lock:
+        with self._lock, self._whole:
             still = [sequence for sequence in sequences if sequence in self.standing.moving]
             draft = self._decide([Settled(self._now(), "moved", spans_of(still))]) if still else None
         self._commit(draft)
@@ -181,7 +181,7 @@ class Moves(Core):
         """Called on a queue of dead letters: move those of `home` back; how many."""
         count = 0
         while True:
-            with self._lock:
+            with self._lock, self._whole:
                 now = self._now()
                 self._look(now)
                 spans: list[LeasedSpan] = []

@@ -76,7 +76,7 @@ class Putting(Moves):
         in_flight = self.log.ids_in_flight
         while True:
             # The guard is of the log: another group may be putting the same id. What is no longer in flight is visible.
-            with self._lock, self.log.ids_guard:
+            with self._lock, self._whole, self.log.ids_guard:
                 self._look(now)
                 ids: list[int | None] = [None] * len(messages)
                 fresh: dict[bytes, int] = {}
@@ -144,7 +144,7 @@ class Putting(Moves):
         """Let the oldest go, lowest priority first, until the queue is as long as it may be."""
         limit = self.settings.max_length
         assert limit is not None
-        with self._lock:
+        with self._lock, self._whole:
             now = self._now()
             draft = self._look(now)
             standing = self.standing

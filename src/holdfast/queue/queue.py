@@ -2,14 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from operator import itemgetter
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument, LeaseLost, ReadOnly
 from holdfast.log.draft import Draft
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue.core import SAMPLE
-from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
+from holdfast.queue.delivery import DeadLetter, Delivery, Waiting, by_lease, listed
 from holdfast.queue.events import Acked, Event, Extended, Purged, Sought, encode_ack_of_one
 from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.moves import dead_letter_of
@@ -48,7 +47,7 @@ class Queue(Putting):
         self._check_writable()
         if self._drops_excess:
             self._shorten()  # others may have put into the log, who do not know our limit
-        with self._lock:
+        with self._lock, self._whole:
             now = self._now()
             swept = self._look(now)
             if self._waiters.line:
@@ -66,7 +65,11 @@ class Queue(Putting):
         """One message, or None if there is none within `wait` seconds."""
         if lease is None and self._quick and (wait == 0 or wait is None or _is_sound(wait)):
             with self._lock:
-                delivery = self._hand_out_one()
+                try:
+                    delivery = self._hand_out_one()
+                except BaseException:
+                    self._spoil()
+                    raise
             if delivery is not None:
                 return delivery
         deliveries = self.lease(1, lease=lease, wait=wait)
@@ -102,12 +105,12 @@ class Queue(Putting):
     def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], Draft | None]:
         waiters = self._waiters
         deadline = None if patience is None else self._clock.monotonic() + patience
-        with self._lock:
+        with self._lock, self._whole:
             waiter = waiters.join(count, lease_ns)
         try:
             while True:
                 seen = waiters.signals  # before looking: what comes after is a newer sign
-                with self._lock:
+                with self._lock, self._whole:
                     if waiter.result is None:
                         now = self._now()
                         swept = self._look(now)
@@ -129,7 +132,7 @@ class Queue(Putting):
 
     def _leave_line(self, waiter: Waiter) -> list[Delivery]:
         """Wait no longer; with the lock held, so that from here on nobody deals to it."""
-        with self._lock:
+        with self._lock, self._whole:
             self._waiters.leave(waiter)
             return waiter.result or []
 
@@ -140,15 +143,15 @@ class Queue(Putting):
 
         Raises `LeaseLost` for those whose lease is no longer ours; the others are acked.
         """
-        deliveries = _listed(deliveries)
+        deliveries = listed(deliveries)
         lost: list[int] = []
         parts: list[tuple[int, list[tuple[int, int]]]] = []
         now = self._now()
-        with self._lock:
+        with self._lock, self._whole:
             self._check_writable()
             draft = self._look(now)
             standing = self.standing
-            for lease_id, ids in _by_lease(deliveries).items():
+            for lease_id, ids in by_lease(deliveries).items():
                 lease = standing.leases.by_id.get(lease_id)
                 if lease is None or not ids <= lease.left:
                     held = set() if lease is None else lease.left
@@ -168,28 +171,32 @@ class Queue(Putting):
         sequence, lease_id = delivery[0], delivery[7]
         now = self._now()
         with self._lock:
-            if now >= self.standing.leases.next_check or not self._quick:
-                self._check_writable()
-                self._commit_later(self._look(now))
-            standing = self.standing
-            leases = standing.leases
-            lease = leases.by_id.get(lease_id)
-            if lease is None or sequence not in lease.left:
-                return False
-            event = encode_ack_of_one(now, lease_id, sequence)
-            draft = None
-            if self._quick and len(self._pending) < PENDING_MAX and not self._asleep:
-                self._pending.append(event)
-            else:
-                draft = self._record(event)
-            left = lease.left
-            if len(left) == 1:
-                del leases.by_id[lease_id]
-            left.remove(sequence)
-            leases.count -= 1
-            if not standing.plain:
-                standing.failures.forget(sequence, sequence + 1)
-            standing.totals.acked += 1
+            try:
+                if now >= self.standing.leases.next_check or not self._quick:
+                    self._check_writable()
+                    self._commit_later(self._look(now))
+                standing = self.standing
+                leases = standing.leases
+                lease = leases.by_id.get(lease_id)
+                if lease is None or sequence not in lease.left:
+                    return False
+                event = encode_ack_of_one(now, lease_id, sequence)
+                draft = None
+                if self._quick and len(self._pending) < PENDING_MAX and not self._asleep:
+                    self._pending.append(event)
+                else:
+                    draft = self._record(event)
+                left = lease.left
+                if len(left) == 1:
+                    del leases.by_id[lease_id]
+                left.remove(sequence)
+                leases.count -= 1
+                if not standing.plain:
+                    standing.failures.forget(sequence, sequence + 1)
+                standing.totals.acked += 1
+            except BaseException:
+                self._spoil()
+                raise
         if not sequence & SAMPLE:
             self._measures.holds.observe(max(0, now - lease_id) / NS)
         if draft is not None:
@@ -201,15 +208,15 @@ class Queue(Putting):
 
         Raises `LeaseLost` for those whose lease is no longer ours; the others are given back.
         """
-        self._raise_lost(self.try_nack(_listed(deliveries), reason, delay))
+        self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
         """Hold them, and all that was leased with them, for so long from now on; may shorten."""
-        self._raise_lost(self.try_extend(_listed(deliveries), duration))
+        self._raise_lost(self.try_extend(listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
         """Give them back untried: they are ready at once, and the delivery does not count."""
-        self._raise_lost(self.try_release(_listed(deliveries)))
+        self._raise_lost(self.try_release(listed(deliveries)))
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
         """As `nack`; the ids of those that were lost."""
@@ -226,11 +233,11 @@ class Queue(Putting):
     def _give_back(self, cause: str, deliveries: list[Delivery], reason: str, delay_ns: int | None) -> list[int]:
         lost: list[int] = []
         events: list[Event] = []
-        with self._lock:
+        with self._lock, self._whole:
             self._check_writable()
             now = self._now()
             draft = self._look(now)
-            for lease_id, ids in _by_lease(deliveries).items():
+            for lease_id, ids in by_lease(deliveries).items():
                 lease = self.standing.leases.by_id.get(lease_id)
                 held = ids & lease.left if lease is not None else set()
                 lost += sorted(ids - held)
@@ -249,12 +256,12 @@ class Queue(Putting):
         """As `extend`; the ids of those that were lost."""
         lease_ns = self._lease_ns if duration is None else duration_ns(duration, "duration")
         lost: list[int] = []
-        with self._lock:
+        with self._lock, self._whole:
             self._check_writable()
             now = self._now()
             draft = self._look(now)
             events: list[Event] = []
-            for lease_id, ids in _by_lease(deliveries).items():
+            for lease_id, ids in by_lease(deliveries).items():
                 lease = self.standing.leases.by_id.get(lease_id)
                 if lease is None:
                     lost += sorted(ids)
@@ -278,7 +285,7 @@ class Queue(Putting):
         """The next messages as they would be delivered, without taking them."""
         _check_count(count, "peek")
         found: list[Waiting] = []
-        with self._lock:
+        with self._lock, self._whole:
             now = self._now()
             self._commit_later(self._look(now))
             wanted = count
@@ -319,7 +326,7 @@ class Queue(Putting):
         if target is None:
             return []
         found: list[DeadLetter] = []
-        with target._lock:
+        with target._lock, target._whole:
             target._commit_later(target._look(target._now()))
             for _, sequence in sorted(target._waiting_sequences(), key=lambda pair: pair[1]):
                 page = target._bodies.page(sequence)
@@ -357,7 +364,7 @@ class Queue(Putting):
     def purge(self) -> int:
         """Drop every message that is not leased, delayed ones too; how many."""
         self._check_writable()
-        with self._lock:
+        with self._lock, self._whole:
             now = self._now()
             self._look(now)
             count = self.standing.ready.count + self.standing.delayed.count
@@ -371,7 +378,7 @@ class Queue(Putting):
         Leases are void and attempts start again. From 0 this replays all that the log has kept.
         """
         self._check_writable()
-        with self._lock:
+        with self._lock, self._whole:
             now = self._now()
             self._look(now)
             start, end = self.log.start, self.log.visible_end
@@ -399,7 +406,7 @@ class Queue(Putting):
         """Counts, ages and rates."""
         dead = self._dead_letter_queue()
         dead_count = dead.waiting() if dead is not None else 0
-        with self._lock:
+        with self._lock, self._whole:
             now = self._now()
             self._commit_later(self._look(now))
             standing = self.standing
@@ -442,7 +449,7 @@ class Queue(Putting):
 
     def waiting(self) -> int:
         """How many messages are ready or delayed."""
-        with self._lock:
+        with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
             return self.standing.ready.count + self.standing.delayed.count
 
@@ -478,16 +485,3 @@ def _check_count(count: int, what: str) -> None:
 
 def _is_sound(wait: Duration) -> bool:
     return type(wait) in (int, float) and 0 < wait < 1e9  # type: ignore[operator]
-
-
-def _listed(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    return [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
-
-
-def _by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:
-    if len(leases := set(map(itemgetter(7), deliveries))) == 1:  # all of one lease, as they mostly are
-        return {leases.pop(): set(map(itemgetter(0), deliveries))}
-    found: dict[int, set[int]] = {}
-    for delivery in deliveries:
-        found.setdefault(delivery.lease, set()).add(delivery.id)
-    return found
