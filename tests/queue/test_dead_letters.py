@@ -189,14 +189,15 @@ def test_a_queue_without_dead_letters_has_made_no_queue_for_them(store: Store) -
     assert store.queues() == ["orders"]
 
 
-def test_dead_letters_do_not_die_again(store: Store) -> None:
-    queue = store.queue("orders", max_attempts=1)
+@pytest.mark.parametrize("name", ["orders.dead", "graveyard"])
+def test_dead_letters_do_not_die_again(store: Store, name: str) -> None:
+    queue = store.queue("orders", max_attempts=1, dead_letter=name)
     kill(queue, b"x")
-    dead = store.queue("orders.dead")
+    dead = store.queue(name)
     for _ in range(10):
         got(dead).nack("still no", delay=0)
     assert len(queue.dead_letters()) == 1
-    assert store.queues() == ["orders", "orders.dead"]
+    assert store.queues() == sorted(["orders", name])
 
 
 def test_two_queues_may_share_a_queue_for_dead_letters(store: Store) -> None:

@@ -215,3 +215,24 @@ def test_a_duplicate_is_found_though_nothing_else_was_looked_at(store: Store, re
     queue = reopen().queue("orders")
     assert list(queue.put_many([Message(b"x", dedup=f"{n}") for n in range(2990, 3010)])) == list(range(2990, 3010))
     assert queue.stats().duplicates == 10
+
+
+def test_a_window_that_is_made_longer_is_exact_or_says_how_far_it_reaches(
+    store: Store, clock: SimClock, reopen: Callable[..., Store]
+) -> None:
+    store.queue("orders", dedup_window=60).put(b"x", dedup="id")
+    clock.advance(600)
+    store.queue("orders").checkpoint()
+    store.close()
+    queue = reopen().queue("orders", dedup_window=3600)
+    assert queue.stats().dedup_window < 600 or queue.put(b"y", dedup="id") == 0
+
+
+def test_a_window_that_is_made_shorter_counts_at_once(
+    store: Store, clock: SimClock, reopen: Callable[..., Store]
+) -> None:
+    store.queue("orders", dedup_window=3600).put(b"x", dedup="id")
+    clock.advance(600)
+    store.close()
+    queue = reopen().queue("orders", dedup_window=60)
+    assert queue.put(b"y", dedup="id") == 1

@@ -89,6 +89,22 @@ def test_a_redriven_message_is_still_its_groups_alone_after_a_restart(
     assert (billing.stats().ready, mailing.stats().ready) == (1, 0)
 
 
+def test_a_replay_leaves_out_what_was_redriven_for_another_group(
+    groups: tuple[Queue, Queue], store: Store, reopen: Callable[..., Store], flush: Flush
+) -> None:
+    billing, mailing = groups
+    billing.put(b"x")
+    billing.nack(billing.lease(), "no")
+    billing.redrive()
+    mailing.seek(0)
+    billing.seek(0)
+    assert (payloads(mailing.lease(9)), payloads(billing.lease(9))) == ([b"x"], [b"x", b"x"])
+    assert payloads(store.queue("late", log="events").lease(9)) == [b"x"]
+    mailing.sync()
+    reader = reopen(read_only=True).queue("mailing")
+    assert (reader.stats().ready, reader.stats().leased) == (0, 1)
+
+
 def test_a_delay_holds_for_each_group(groups: tuple[Queue, Queue], clock: SimClock) -> None:
     billing, mailing = groups
     billing.put(b"later", delay=10)

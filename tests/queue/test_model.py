@@ -109,7 +109,8 @@ class QueueMachine(RuleBasedStateMachine):
             self.lose_state()
         self.open()
         for name, queue in self.queues.items():
-            assert standing_of(queue).describe() == before[name]
+            for part, value in standing_of(queue).describe().items():
+                assert value == before[name][part], f"{part} of {name}: {value}, and not {before[name][part]}"
         self.compare()
 
     @rule(mode=st.sampled_from(CRASH_MODES), seed=st.integers(0, 99), gone=st.booleans())
@@ -187,7 +188,8 @@ class QueueMachine(RuleBasedStateMachine):
             ]
         except QueueFull:
             ids = None
-        assert ids == model.put([message])
+        expected = model.put([message])
+        assert ids == expected, f"{name} gave {ids}, and not {expected}"
         self.compare()
 
     @rule(name=st.sampled_from(NAMES), payload=st.binary(max_size=3))
@@ -203,7 +205,8 @@ class QueueMachine(RuleBasedStateMachine):
             ids: list[int] | None = put(self.queues[name])
         except QueueFull:
             ids = None
-        assert ids == self.world.queues[name].put(messages)
+        expected = self.world.queues[name].put(messages)
+        assert ids == expected, f"{name} gave {ids}, and not {expected}"
         self.compare()
 
     # Taking.

@@ -310,6 +310,18 @@ def test_a_queue_that_was_only_just_made_holds_everything_back(store: Store, reo
     assert store.queue("orders").stats().ready == 10
 
 
+def test_what_was_dropped_by_force_is_left_out_and_counted(store: Store, reopen: Callable[..., Store]) -> None:
+    queue = store.queue("orders", roll=Roll.count(10))
+    for n in range(100):
+        queue.put(b"%d" % n)
+    queue.log.compact(retention=Retention(max_segments=1), force=True)
+    store.close()
+    queue = reopen().queue("orders")
+    assert [message.id for message in queue.lease(1)] == [90]
+    assert [message.id for message in queue.lease(100)] == list(range(91, 100))
+    assert queue.stats().total_dropped == 90
+
+
 def test_what_is_done_goes_after_the_history(store: Store, clock: SimClock, files: SimFiles) -> None:
     """Log and journal both: a queue that is worked off does not grow for ever."""
     queue = store.queue("orders", history=3 * DAY, roll=Roll.time(DAY))
