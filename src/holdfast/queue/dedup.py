@@ -105,6 +105,7 @@ class Dedup:
         self._expire(batch, now)
         return {
             "scanned": self.scanned,
+            "window": self._window,
             "count": self.count,
             "low": self._low,
             "shortened_to": self.shortened_to,

@@ -56,7 +56,7 @@ class Memory:
         *,
         clock: Clock,
         wake: Callable[[], None],
-        open_queue: "Callable[[str], Queue]",
+        open_queue: "Callable[..., Queue]",
         find_queue: "Callable[[str], Queue | None]",
         metrics: Registry,
         read_only: bool,
@@ -133,8 +133,9 @@ class Memory:
             position = kept["position"]
         if kept is not None:
             self._checkpoint.load(self.standing, kept, now)
-        if built_anew:
-            self._reread_dedup_ids(now)
+        window = self.settings.nanoseconds("dedup_window") or 0
+        if built_anew or (kept is not None and (kept["dedup"].get("window") or 0) < window):
+            self._reread_dedup_ids(now)  # they are not there, or too few of them: the window was made longer
         self._floor_kept = -1
         self._followed = position
         highest = self._follow()

@@ -106,7 +106,10 @@ class Moves(Core):
         return waits
 
     def _carry_to(self, name: str, leaving: dict[int, Move]) -> None:
-        target = self._open_queue(name)
+        target = self._find_queue(name)
+        if target is None:  # what fails there stays there: dead letters of dead letters would lose where they came from
+            is_home = all(move.cause == "redriven" for move in leaving.values())
+            target = self._open_queue(name) if is_home else self._open_queue(name, dead_letter=None, max_attempts=None)
         arrived = _arrived(target.log, self.name, leaving) if self._doubtful_moves else set()
         waiting = sorted(leaving.keys() - arrived)
         while waiting:
