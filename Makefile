@@ -27,6 +27,7 @@ check: lint types test ## Everything that a change must pass
 
 bench: $(VENV)/dev.ready ## Measure beside peers; keep the figures in benchmarks/results and redraw the charts
 	@$(BIN)/python -m benchmarks.log
+	@$(BIN)/python -m benchmarks.queue
 	@$(MAKE) --no-print-directory charts
 
 charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figures

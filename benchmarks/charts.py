@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from benchmarks.report import rate, times
 
-__all__ = ["main", "rate_chart", "ratio_chart"]
+__all__ = ["main", "queue_rate_chart", "rate_chart", "ratio_chart"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 # A card of its own: GitHub's light and dark pages both show it, and no text depends on the page's colour.
@@ -21,19 +21,23 @@ _OURS, _THEIRS, _MET, _MISSED = "#0f766e", "#a8b3bf", "#0f766e", "#c2410c"
 
 
 def main() -> None:
-    """Draw both charts as SVG, and as PNG too where asked."""
+    """Draw two charts for each benchmark that was kept, as SVG, and as PNG too where asked."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.charts")
-    parser.add_argument("results", type=Path, nargs="?", default=_ROOT / "benchmarks" / "results" / "log.json")
+    kept = sorted((_ROOT / "benchmarks" / "results").glob("*.json"))
+    parser.add_argument("results", type=Path, nargs="*", default=kept, help="JSON files (default: all that are kept)")
     parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "img")
     parser.add_argument("--png", action="store_true", help="PNG files as well, to look at")
     options = parser.parse_args()
-    results = json.loads(options.results.read_text())
     options.out.mkdir(parents=True, exist_ok=True)
     mpl.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10, "svg.hashsalt": "holdfast", "svg.fonttype": "path"}
-    for name, figure in (("log-rates", rate_chart(results)), ("log-ratios", ratio_chart(results))):
-        figure.savefig(options.out / f"{name}.svg", transparent=True, metadata={"Date": None})
-        if options.png:
-            figure.savefig(options.out / f"{name}.png", transparent=True, dpi=130)
+    for path in options.results:
+        results = json.loads(path.read_text())
+        name = results["benchmark"]
+        rates = rate_chart if name == "log" else queue_rate_chart
+        for kind, figure in (("rates", rates(results)), ("ratios", ratio_chart(results))):
+            figure.savefig(options.out / f"{name}-{kind}.svg", transparent=True, metadata={"Date": None})
+            if options.png:
+                figure.savefig(options.out / f"{name}-{kind}.png", transparent=True, dpi=130)
 
 
 def rate_chart(results: dict[str, Any]) -> Figure:
@@ -55,8 +59,36 @@ def rate_chart(results: dict[str, Any]) -> Figure:
     for peer in results["peers"]:
         fastest[peer["library"]] = min(peer["get_s"], fastest.get(peer["library"], peer["get_s"]))
     get += [(library, seconds, False) for library, seconds in fastest.items()]
-    figure, axes = _card(2, (8.6, 6.4), [len(put), len(get)])
-    for axis, title, bars in zip(axes, ("Writing, 100 B a record", "Reading it back"), (put, get), strict=True):
+    panels = {"Writing, 100 B a record": put, "Reading it back": get}
+    return _rates(results, panels, "records a second (logarithmic), best of all rounds", (200, 4e8))
+
+
+def queue_rate_chart(results: dict[str, Any]) -> Figure:
+    """Lifecycles a second, Holdfast beside its peers, on a logarithmic scale."""
+    lines = {line["id"]: line for line in results["lines"]}
+    ways = {
+        "batches": "Put, lease and ack in batches of 100, 100 B a message",
+        "one_by_one": "One by one",
+        "durable_16": "One by one, each step on disk, 16 threads",
+    }
+    panels = {}
+    for way, title in ways.items():
+        mine = float(min(measured["holdfast"] for measured in lines[way]["rounds"]))
+        peers = [(_marked(peer["name"]), peer[f"{way}_s"], False) for peer in results["peers"]]
+        panels[title] = [("Holdfast", mine, True), *peers]
+    return _rates(results, panels, "messages a second (logarithmic), best of all rounds", (100, 4e6))
+
+
+def _marked(peer: str) -> str:
+    return "huey (no ack)" if peer == "huey" else peer
+
+
+def _rates(
+    results: dict[str, Any], panels: dict[str, list[tuple[str, float, bool]]], label: str, limits: tuple[float, float]
+) -> Figure:
+    heights = [len(bars) for bars in panels.values()]
+    figure, axes = _card(len(panels), (8.6, round(1.3 + 0.3 * sum(heights) + 0.3 * len(panels), 1)), heights)
+    for axis, (title, bars) in zip(axes, panels.items(), strict=True):
         bars = sorted(bars, key=lambda bar: bar[1], reverse=True)
         axis.barh(
             [name for name, _, _ in bars],
@@ -65,7 +97,7 @@ def rate_chart(results: dict[str, Any]) -> Figure:
             height=0.68,
         )
         axis.set_xscale("log")
-        axis.set_xlim(200, 4e8)
+        axis.set_xlim(*limits)
         axis.minorticks_off()
         for position, (_, seconds, ours) in enumerate(bars):
             weight = "bold" if ours else "normal"
@@ -73,7 +105,7 @@ def rate_chart(results: dict[str, Any]) -> Figure:
                 1.12 / seconds, position, f"{rate(seconds)}/s", va="center", color=_INK, fontweight=weight, fontsize=9
             )
         axis.set_title(title, loc="left", color=_INK, fontsize=11, fontweight="bold")
-    axes[-1].set_xlabel("records a second (logarithmic), best of all rounds", color=_MUTED)
+    axes[-1].set_xlabel(label, color=_MUTED)
     return _signed(figure, results)
 
 
@@ -82,8 +114,9 @@ def ratio_chart(results: dict[str, Any]) -> Figure:
     lines = [line for line in results["lines"] if line["target"] is not None and line["unit"] == "x"]
     costs = [line for line in lines if line["sense"] == "at most"]
     gains = [line for line in lines if line["sense"] == "at least"]
-    figure, axes = _card(2, (8.6, 5.2), [len(costs), len(gains)])
-    titles = ("Times the floor, or the small log: less is better", "Times faster: more is better")
+    figure, axes = _card(2, (8.6, round(2.8 + 0.3 * len(lines), 1)), [len(costs), len(gains)])
+    beside = "the floor, or the small log" if results["benchmark"] == "log" else "the short queue"
+    titles = (f"Times {beside}: less is better", "Times faster: more is better")
     for axis, title, group in zip(axes, titles, (costs, gains), strict=True):
         group = group[::-1]
         values = [line["median"] for line in group]

@@ -12,7 +12,18 @@ from typing import Any
 
 __all__ = ["describe", "filesystem_of", "fingerprint"]
 
-_LIBRARIES = ("holdfast", "fastcrc", "pyarrow", "persist-queue", "litequeue", "diskcache", "rich", "matplotlib")
+_LIBRARIES = (
+    "holdfast",
+    "fastcrc",
+    "rocksdict",
+    "pyarrow",
+    "persist-queue",
+    "litequeue",
+    "huey",
+    "diskcache",
+    "rich",
+    "matplotlib",
+)
 _ROOT = Path(__file__).resolve().parent.parent
 
 

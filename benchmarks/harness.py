@@ -1,6 +1,8 @@
 """How are two things compared fairly on a noisy machine? In turns, many times, by the ratio of each turn."""
 
 import gc
+import itertools
+import random
 import shutil
 import statistics
 import time
@@ -10,7 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Line", "Sample", "Sense", "Workshop", "measure_pairs", "quiet", "timed"]
+__all__ = ["Line", "Sample", "Sense", "Workshop", "measure_pairs", "payloads_of", "quiet", "timed"]
+
+_PAYLOAD = 100
 
 Sense = Literal["at most", "at least"]
 """A cost should be at most so much, a gain at least."""
@@ -91,6 +95,14 @@ def timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def payloads_of(count: int) -> list[bytes]:
+    """Random payloads of 100 B, the same each time."""
+    # Drawn from a pool that fits a processor's cache, as a payload does that was made just before it is appended.
+    source = random.Random(1)
+    pool = [source.randbytes(_PAYLOAD) for _ in range(4096)]
+    return list(itertools.islice(itertools.cycle(pool), count))
 
 
 class Workshop:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import holdfast
 
-__all__ = ["ReadMemory", "measure_reading"]
+__all__ = ["ReadMemory", "measure_reading", "private_memory"]
 
 _BATCH = 1000
 _SAMPLES = 200
@@ -39,7 +39,8 @@ def measure_reading(store: Path, log: str) -> ReadMemory:
     return ReadMemory(**json.loads(done.stdout))
 
 
-def _rollup() -> tuple[int, int]:
+def private_memory() -> tuple[int, int]:
+    """Bytes of this process: anonymous ones, and all private ones with the pages of files that only it maps."""
     fields = {}
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
         name, value, _unit = line.split()
@@ -52,15 +53,15 @@ def _read(store: str, name: str) -> ReadMemory:
         log = hf.log(name)
         tailer = log.tailer()
         every = max(1, (log.end - log.start) // _BATCH // _SAMPLES)
-        _rollup()
-        own_before, private_before = _rollup()
+        private_memory()
+        own_before, private_before = private_memory()
         own_most, private_most = own_before, private_before
         records = batches = 0
         while found := tailer.read_many(_BATCH):
             records += len(found)
             batches += 1
             if batches % every == 0:
-                own, private = _rollup()
+                own, private = private_memory()
                 own_most, private_most = max(own_most, own), max(private_most, private)
         assert records == log.end - log.start
     return ReadMemory(records, (own_most - own_before) / _MIB, (private_most - private_before) / _MIB)

@@ -1,5 +1,6 @@
 """How does a benchmark look on a terminal? One table of lines with their verdicts, one of rates."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -7,12 +8,23 @@ from rich.table import Table
 
 from benchmarks.harness import Line
 
-__all__ = ["rate", "show", "times"]
+__all__ = ["PeerColumns", "rate", "show", "times"]
 
 
-def show(console: Console, lines: list[Line], results: dict[str, Any], *, informational: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class PeerColumns:
+    """What is shown of peers: headings, and under which name the results have it."""
+
+    rates: dict[str, str]
+    """From seconds each; where a peer has none it stays empty."""
+    words: dict[str, str]
+
+
+def show(
+    console: Console, lines: list[Line], results: dict[str, Any], columns: PeerColumns, *, informational: bool
+) -> None:
     """Print the verdicts, then the rates of peers and how each was set up."""
-    table = Table(title="Holdfast log benchmark", caption=_caption(results, informational))
+    table = Table(title=f"Holdfast {results['benchmark']} benchmark", caption=_caption(results, informational))
     table.add_column("what")
     for heading in ("median", "of minima", "target", "Holdfast", "beside"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -33,10 +45,14 @@ def show(console: Console, lines: list[Line], results: dict[str, Any], *, inform
         )
     console.print(table)
     peers = Table(title="Peers, best of all rounds")
-    for heading in ("peer", "put/s", "get/s", "set up", "read back by"):
+    peers.add_column("peer")
+    for heading in columns.rates:
+        peers.add_column(heading, justify="right", no_wrap=True)
+    for heading in columns.words:
         peers.add_column(heading)
     for peer in results["peers"]:
-        peers.add_row(peer["name"], rate(peer["put_s"]), rate(peer["get_s"]), peer["setup"], peer["reading"])
+        rates = [rate(peer[name]) if peer.get(name) else "-" for name in columns.rates.values()]
+        peers.add_row(peer["name"], *rates, *(peer[name] for name in columns.words.values()))
     console.print(peers)
 
 

@@ -564,3 +564,17 @@ def test_taking_does_not_cost_more_the_more_there_is(store: Store) -> None:
         return min(found)
 
     assert seconds(100_000) < 20 * seconds(1000)
+
+
+@pytest.mark.parametrize("settle", [lambda message: message.nack("no"), lambda message: message.ack()])
+def test_what_was_settled_inside_a_with_block_is_left_alone_at_its_end(
+    queue: Queue, settle: Callable[[Delivery], bool]
+) -> None:
+    with got(queue) as message:
+        assert settle(message)
+    assert queue.stats().leased == 0
+    assert queue.stats().total_acked + queue.stats().total_nacked == 1
+
+
+def test_a_delivery_says_what_it_is_without_its_payload(queue: Queue) -> None:
+    assert repr(got(queue)) == "Delivery(id=0, payload=1 bytes, attempt=1, priority=0, queue='orders')"

@@ -109,6 +109,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.lose_state()
         self.open()
         for name, queue in self.queues.items():
+            queue.waiting()
             for part, value in standing_of(queue).describe().items():
                 assert value == before[name][part], f"{part} of {name}: {value}, and not {before[name][part]}"
         self.compare()

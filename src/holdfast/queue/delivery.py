@@ -36,8 +36,6 @@ class _Delivered(NamedTuple):
 class Delivery(_Delivered):
     """A message that is held until its lease runs out. Also a context manager: acked on leaving, nacked on an error."""
 
-    __slots__ = ()
-
     def ack(self) -> bool:
         """It is done, and never comes back; False when the lease is no longer ours, and it may have gone to another."""
         return self.queue.ack_one(self)
@@ -54,13 +52,23 @@ class Delivery(_Delivered):
         """Give it back untried: it is ready at once, and this delivery does not count."""
         return not self.queue.try_release([self])
 
+    def __repr__(self) -> str:
+        return (
+            f"Delivery(id={self.id}, payload={len(self.payload)} bytes, attempt={self.attempt}, "
+            f"priority={self.priority}, queue={self.queue.name!r})"
+        )
+
     def __enter__(self) -> Self:
+        self.__class__ = _Entered  # type: ignore[assignment]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ack it, or nack it with the error's text."""
+        """Ack it, or nack it with the error's text, unless it was settled inside."""
+        # Python has looked this method up before `__enter__` ran, so it is not the one of `_Entered`.
+        if getattr(self, "settled", False):
+            return
         if error is None:
             if not self.ack():
                 raise LeaseLost(
@@ -72,6 +80,24 @@ class Delivery(_Delivered):
             self.nack(f"{type(error).__name__}: {error}")
         else:
             self.release()  # Ctrl-C says nothing about the message
+
+
+class _Entered(Delivery):
+    """A delivery in a `with` block, which remembers what was done with it there. Others need not, and are cheaper."""
+
+    settled = False
+
+    def ack(self) -> bool:
+        self.settled = super().ack() or self.settled
+        return self.settled
+
+    def nack(self, reason: str = "", delay: Duration | None = None) -> bool:
+        self.settled = super().nack(reason, delay) or self.settled
+        return self.settled
+
+    def release(self) -> bool:
+        self.settled = super().release() or self.settled
+        return self.settled
 
 
 make_delivery = partial(cast("Any", tuple.__new__), Delivery)

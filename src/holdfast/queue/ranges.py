@@ -7,6 +7,8 @@ from operator import le, lt
 
 __all__ = ["Ranges", "spans_of"]
 
+RESTORED_CHUNKS = 64
+"""Chunks that are kept in memory when a set is read back."""
 CHUNK_RANGES = 1024
 """Ranges a chunk holds before it is divided."""
 Span = tuple[int, int]
@@ -130,6 +132,28 @@ class Ranges:
         self.remove(start, stop)  # mostly nothing; then there is no overlap to think of
         self._insert(start, stop)
 
+    def extend(self, starts: list[int], stops: list[int]) -> None:
+        """Put in ranges that ascend, do not touch and lie behind all others: many at once, at a fifth of the cost."""
+        if self.count and starts[0] <= self.last + 1:
+            for start, stop in zip(starts, stops, strict=True):
+                self.add(start, stop)
+            return
+        self.count += sum(stops) - sum(starts)
+        at = 0
+        if self._chunks and (room := CHUNK_RANGES - len(self._chunks[-1])) > 0:
+            chunk = self._chunks[-1]
+            assert chunk.starts is not None
+            assert chunk.stops is not None
+            chunk.starts.extend(starts[:room])
+            chunk.stops.extend(stops[:room])
+            chunk.changed = True
+            at = room
+        while at < len(starts):
+            self._insert_chunk(
+                len(self._chunks), starts[at], starts[at : at + CHUNK_RANGES], stops[at : at + CHUNK_RANGES]
+            )
+            at += CHUNK_RANGES
+
     def remove(self, start: int, stop: int) -> int:
         """Take these sequences out; how many of them were in."""
         removed = 0
@@ -199,6 +223,9 @@ class Ranges:
     def restore(self, low: int, value: bytes) -> None:
         """Take over a value from the state; in ascending order of lows."""
         starts, stops = _unpack(value)
+        if self._load is not None and len(self._chunks) >= RESTORED_CHUNKS and not self._chunks[-1].changed:
+            # At once, not when all are there: what was allocated and freed in between would stay with the process.
+            self._chunks[-1].starts = self._chunks[-1].stops = None
         chunk = _Chunk(low, starts, stops)
         chunk.changed, chunk.saved = False, True
         assert not self._lows or low > self._lows[-1]

@@ -37,6 +37,23 @@ class Ready:
             self.has_priorities = True
         self.levels[priority].add(start, stop)
 
+    def add_runs(self, first: int, priorities: list[int]) -> None:
+        """Messages from `first` on, each with its priority, may be delivered: many at once."""
+        runs: dict[int, tuple[list[int], list[int]]] = {}
+        last = -1
+        stops: list[int] = []
+        for sequence, priority in enumerate(priorities, first):
+            if priority == last:
+                stops[-1] = sequence + 1
+                continue
+            last = priority
+            starts, stops = runs.setdefault(priority, ([], []))
+            starts.append(sequence)
+            stops.append(sequence + 1)
+        for level, (starts, ends) in runs.items():
+            self.has_priorities = self.has_priorities or level > 0
+            self.levels[level].extend(starts, ends)
+
     def remove(self, priority: int, start: int, stop: int) -> int:
         """These are no longer ready; how many were."""
         return self.levels[priority].remove(start, stop)
@@ -55,7 +72,7 @@ class Ready:
             return [(0, start, stop) for start, stop in self.plain.front(limit)]
         used = [priority for priority in range(PRIORITIES - 1, -1, -1) if self.levels[priority].count]
         self.has_priorities = used not in ([], [0])
-        if len(used) <= 1 or starved is None:
+        if len(used) <= 1 or starved is None or not any(starved(self.levels[priority].first) for priority in used):
             picks: list[Pick] = []
             for priority in used:
                 if limit <= 0:

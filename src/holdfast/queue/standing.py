@@ -99,6 +99,9 @@ class Standing:
             ]
         if dues is None and priorities is None and not lost:
             self.ready.plain.add(first, end)
+        elif dues is None and priorities is not None and not lost:
+            self.plain = False
+            self.ready.add_runs(first, priorities)
         else:
             self.plain = False
             count = end - first
