@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/run.ready ## See it work: a million records, a killed writer, recovery, tailing, verification
+demo: $(VENV)/run.ready ## See it work: a writer and a worker killed, recovery, retries, dead letters, redrive
 	@$(BIN)/holdfast demo
 
 test: $(VENV)/dev.ready ## Run all tests
