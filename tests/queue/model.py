@@ -276,6 +276,18 @@ class ModelQueue:
             return entry.expiry <= now
         return self.rules.ttl is not None and entry.time + duration_ns(self.rules.ttl, "ttl") <= now
 
+    def moments(self) -> list[int]:
+        """Every moment at which something will change by itself."""
+        rules = self.rules
+        found = [*self.delayed.values(), *(held.expires for held in self.leases.values())]
+        for sequence in self.placed():
+            entry = self.log[sequence]
+            found += [entry.expiry] if entry.expiry else []
+            found += [entry.time + duration_ns(rules.ttl, "ttl")] if rules.ttl is not None else []
+            if rules.starvation is not None:
+                found.append(max(entry.time, entry.due) + duration_ns(rules.starvation, "starvation"))
+        return found
+
     # Giving back.
 
     def held(self, lease_id: int, sequences: set[int]) -> set[int]:

@@ -410,7 +410,7 @@ def _end_of(event: Event) -> int:
             return max((stop for _, spans in parts for _, stop in spans), default=0)
         case Settled(spans=spans):
             return max((stop for _, stop in spans), default=0)
-        case Purged(end=end) | Cut(end=end):
+        case Purged(end=end) | Cut(end=end) | Sought(position=end):
             return end
         case _:
             return 0
