@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from holdfast import Queue
+from holdfast import Delivery, Flush, Queue
 
 T = TypeVar("T")
 
+ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
 PATIENCE_S = 30.0
 """How long a test waits for what should happen at once: long enough for a busy machine."""
 
@@ -53,3 +54,10 @@ def until(condition: Callable[[], bool]) -> None:
 def until_waiting(queue: Queue, count: int = 1) -> None:
     """Wait until so many calls wait for messages."""
     until(lambda: len(queue._waiters.line) == count)
+
+
+def got(queue: Queue, **options: Any) -> Delivery:
+    """The next message, which must be there."""
+    message = queue.get(**options)
+    assert message is not None
+    return message

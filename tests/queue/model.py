@@ -94,6 +94,8 @@ class World:
     def __init__(self, now: Callable[[], int]) -> None:
         self.now = now
         self.logs: dict[str, list[Entry]] = {}
+        self.durable: Counter[str] = Counter()
+        """By log the end of what no crash may take, where the flush mode promises nothing."""
         self.queues: dict[str, ModelQueue] = {}
 
     def queue(self, name: str, rules: Rules | None = None, log: str | None = None) -> "ModelQueue":
@@ -114,6 +116,7 @@ class ModelQueue:
     def __init__(self, world: World, name: str, log: str, rules: Rules) -> None:
         self.world = world
         self.name = name
+        self.log_name = log
         self.log = world.logs.setdefault(log, [])
         self.rules = rules
         self.scanned = 0
@@ -366,6 +369,7 @@ class ModelQueue:
                 copy = replace(copy, headers=headers, death=death)
                 self.totals["dead"] += 1
             target.log.append(copy)
+            self.world.durable[target.log_name] = len(target.log)  # what moves is never lost
         self.moving.clear()
 
     def dead_letters(self) -> list[tuple[int, Entry]]:
@@ -412,6 +416,16 @@ class ModelQueue:
             place.clear()
         self.scanned = sequence
         self.enter(now)
+
+    def cut(self, end: int) -> None:
+        """The log ends here now: nothing is known of what is behind."""
+        self.scanned = min(self.scanned, end)
+        for place in (self.delayed, self.failures, self.moving):
+            for sequence in [sequence for sequence in place if sequence >= end]:
+                del place[sequence]  # type: ignore[attr-defined]
+        self.ready = {sequence for sequence in self.ready if sequence < end}
+        for lease_id, held in list(self.leases.items()):
+            self.leave(lease_id, {sequence for sequence in held.attempts if sequence >= end})
 
     # Comparing.
 

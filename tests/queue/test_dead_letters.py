@@ -6,23 +6,11 @@ from collections.abc import Callable
 import pytest
 
 import holdfast
-from holdfast import Backoff, Delivery, Flush, Message, Queue, Store
+from holdfast import Backoff, Flush, Message, Queue, Store
 from holdfast.testing import SimClock, SimFiles, crash_points
+from tests.queue.calls import got
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
 AT_ONCE = Backoff(base=0, cap=0)
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
-
-def got(queue: Queue) -> Delivery:
-    message = queue.get()
-    assert message is not None
-    return message
 
 
 def kill(queue: Queue, *payloads: bytes) -> None:

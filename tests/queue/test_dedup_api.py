@@ -10,14 +10,6 @@ from holdfast import DiskFull, Flush, Message, Queue, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
 
 @pytest.fixture
 def queue(store: Store, flush: Flush) -> Queue:

@@ -182,8 +182,8 @@ def save(waiting: Delayed) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_count_that_was_kept_wrong_is_put_right(count: int) -> None:
     waiting = restored_over([(10, 1, 0), (20, 2, 0)], count)
-    assert waiting.next_due == 10
-    assert waiting.count == 2
+    due = waiting.next_due
+    assert (due, waiting.count) == (10, 2)
     assert [entry[1] for entry in waiting.fire(100)] == [1, 2]
     assert (waiting.count, waiting.next_due, waiting.floor()) == (0, None, None)
 

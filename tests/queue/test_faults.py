@@ -12,9 +12,9 @@ import pytest
 import holdfast
 from holdfast import Backoff, Delivery, DiskFull, Flush, LeaseLost, Message, Queue, StorageError, Store, WriterStopped
 from holdfast.testing import SimClock, SimFiles
+from tests.queue.calls import ALL_MODES
 
 Reopen = Callable[..., Store]
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
 LOG = "data/logs/orders/*.data"
 JOURNAL = "data/journals/orders/*.data"
 

@@ -15,14 +15,6 @@ from holdfast import Closed, Flush, Queue, Store
 from holdfast.testing import SimClock
 from tests.queue.calls import Call, until, until_waiting
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
 
 def ended(call: Call[object]) -> bool:
     """A call that waited was told that the queue is closed, or got nothing; it did not hang."""

@@ -9,14 +9,6 @@ from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, 
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call, until_waiting
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
 
 @pytest.fixture
 def groups(store: Store, flush: Flush) -> tuple[Queue, Queue]:

@@ -10,15 +10,7 @@ import pytest
 
 from holdfast import Backoff, Closed, Delivery, Flush, InvalidArgument, LeaseLost, Message, Queue, ReadOnly, Store
 from holdfast.testing import SimClock, SimFiles
-from tests.queue.calls import Call
-
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
+from tests.queue.calls import Call, got
 
 
 @pytest.fixture
@@ -27,12 +19,6 @@ def queue(store: Store, flush: Flush) -> Queue:
     queue = store.queue("orders", flush=flush, lease=30, backoff=Backoff(base=0, cap=0))
     queue.put_many([b"%d" % n for n in range(5)])
     return queue
-
-
-def got(queue: Queue, **options: Any) -> Delivery:
-    message = queue.get(**options)
-    assert message is not None
-    return message
 
 
 def ids(messages: list[Delivery]) -> list[int]:

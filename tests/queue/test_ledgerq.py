@@ -294,7 +294,9 @@ def test_a_message_that_cannot_be_understood_is_named_and_passed(flags: int, res
 
 
 def test_all_optional_fields_stand_in_their_order() -> None:
-    rest = b"\x02" + struct.pack("<q", 5_000) + b"\x01\0\x01\0n\x02\0\xff\xfe" + b"\x01" + gzip.compress(b"plain", mtime=0)
+    rest = (
+        b"\x02" + struct.pack("<q", 5_000) + b"\x01\0\x01\0n\x02\0\xff\xfe" + b"\x01" + gzip.compress(b"plain", mtime=0)
+    )
     (entry,) = read_segment(a_segment(an_entry(1, rest, flags=1 | 4 | 8 | 16))).entries
     assert entry == Entry(1, 1_001, b"plain", {"n": b"\xff\xfe"}, priority=2, expires=5_000)
 

@@ -8,14 +8,6 @@ from holdfast import Backoff, Delivery, Flush, Message, Queue, QueueFull, Store
 from holdfast.testing import SimClock
 from tests.queue.calls import Call
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
 
 def payloads(messages: list[Delivery]) -> list[bytes]:
     return [message.payload for message in messages]

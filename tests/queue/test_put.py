@@ -9,9 +9,7 @@ import pytest
 import holdfast
 from holdfast import Closed, Flush, InvalidArgument, Message, MessageTooLarge, Queue, ReadOnly, Roll, Store
 from holdfast.testing import SimClock, SimFiles
-from tests.queue.calls import Call
-
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
+from tests.queue.calls import ALL_MODES, Call
 
 
 def by_mode(flush: Flush) -> str:

@@ -13,14 +13,7 @@ from holdfast import Flush, Message, ReadOnly, Retention, Roll, Store
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import until
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
 Reopen = Callable[..., Store]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
 
 
 def test_a_reader_sees_what_the_writer_does(store: Store, reopen: Reopen, flush: Flush, clock: SimClock) -> None:

@@ -7,22 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Backoff, Delivery, Flush, InvalidArgument, Queue, Store
+from holdfast import Backoff, Flush, InvalidArgument, Queue, Store
 from holdfast.testing import SimClock, SimFiles
-
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
-
-def got(queue: Queue) -> Delivery:
-    message = queue.get()
-    assert message is not None
-    return message
+from tests.queue.calls import got
 
 
 def wait_until_ready(queue: Queue, clock: SimClock) -> float:

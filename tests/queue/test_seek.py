@@ -12,14 +12,6 @@ from holdfast import Closed, Delivery, Flush, InvalidArgument, Message, Queue, R
 from holdfast.base.clock import from_ns
 from holdfast.testing import SimClock, SimFiles
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
 
 @pytest.fixture
 def queue(store: Store, flush: Flush) -> Queue:

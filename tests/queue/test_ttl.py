@@ -8,14 +8,6 @@ import pytest
 from holdfast import Backoff, Delivery, Flush, Message, Store
 from holdfast.testing import SimClock, SimFiles, crash_points
 
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
-
-
-@pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
-def flush(request: pytest.FixtureRequest) -> Flush:
-    found: Flush = request.param
-    return found
-
 
 def payloads(messages: list[Delivery]) -> list[bytes]:
     return [message.payload for message in messages]

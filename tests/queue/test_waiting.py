@@ -12,11 +12,10 @@ import holdfast
 from holdfast import Backoff, Delivery, Flush, Message, Queue, Store
 from holdfast.queue.waiting import shares
 from holdfast.testing import SimClock, SimFiles
-from tests.queue.calls import Call, until, until_waiting
+from tests.queue.calls import ALL_MODES, Call, until, until_waiting
 
 LONG = 600
 """Far longer than a test waits: whoever comes back before was woken."""
-ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
 
 
 @pytest.fixture(params=ALL_MODES, ids=lambda flush: str(flush.mode))
