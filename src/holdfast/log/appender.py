@@ -252,7 +252,7 @@ class Appender:
             self._views = (*self._views, view)
             self.is_shared = len(self._views) > 1
             if not self._recent and self._writer is not None:
-                self._recent.append(self._draft)
+                self._recent.extend(draft for draft in (self._unwritten, self._draft) if draft is not None)
 
     def announce(self) -> None:
         """Tell the views that there may be more: what was put under a weaker flush mode can be read at once."""

@@ -105,10 +105,14 @@ class Memory:
         self._append = log.append
         self._unbounded = settings.max_length is None
         self._drops_excess = not self._unbounded and settings.overflow != "reject"
-        self._load()
+        log.attach(self._waiters)  # first, so that the log keeps at hand what it has not written yet
+        try:
+            self._load()
+        except BaseException:
+            log.detach(self._waiters)
+            raise
         self._measures = Measures(self, metrics, clock)
         self._measures.orphans.add(self._checkpoint.orphans)
-        log.attach(self._waiters)
 
     # Reading the past.
 
