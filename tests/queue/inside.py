@@ -24,6 +24,15 @@ def journal_of(queue: Queue) -> Journal:
     return queue._journal
 
 
+def described(queue: Queue) -> dict[str, object]:
+    """Where everything stands."""
+    found = queue.standing.describe()
+    if queue.log.start > 0:
+        # A queue that is rebuilt cannot count what a purge dropped once retention has let go of it.
+        found["totals"].pop("dropped")  # type: ignore[attr-defined]
+    return found
+
+
 def open_sim(files: SimFiles, clock: Clock, *, read_only: bool = False) -> Store:
     return holdfast.open("data", files=files, clock=clock, background=False, read_only=read_only)
 

@@ -62,6 +62,7 @@ class Death:
     cause: str
     reason: str
     attempts: int
+    enqueued_at: int
 
 
 @dataclass
@@ -365,7 +366,7 @@ class ModelQueue:
                 self.totals["redriven"] += 1
             else:
                 attempts = leaving.failure.attempts if leaving.failure is not None else 0
-                death = Death(self.name, sequence, leaving.cause, leaving.reason, attempts)
+                death = Death(self.name, sequence, leaving.cause, leaving.reason, attempts, entry.time)
                 copy = replace(copy, headers=headers, death=death)
                 self.totals["dead"] += 1
             target.log.append(copy)
@@ -422,7 +423,7 @@ class ModelQueue:
         self.scanned = min(self.scanned, end)
         for place in (self.delayed, self.failures, self.moving):
             for sequence in [sequence for sequence in place if sequence >= end]:
-                del place[sequence]  # type: ignore[attr-defined]
+                del place[sequence]
         self.ready = {sequence for sequence in self.ready if sequence < end}
         for lease_id, held in list(self.leases.items()):
             self.leave(lease_id, {sequence for sequence in held.attempts if sequence >= end})

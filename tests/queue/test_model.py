@@ -16,7 +16,7 @@ from holdfast import Backoff, Delivery, Flush, LeaseLost, Log, Message, Queue, Q
 from holdfast.base.clock import NS
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from holdfast.testing.files import CrashMode
-from tests.queue.inside import open_sim, standing_of, tiny_limits, without_state
+from tests.queue.inside import described, open_sim, standing_of, tiny_limits, without_state
 from tests.queue.model import Entry, Held, Known, Leaving, ModelQueue, Rules, World
 
 NAMES = ("work.dead", "work", "audit")
@@ -63,7 +63,7 @@ def _possible(rules: Rules) -> dict[str, str]:
 class QueueMachine(RuleBasedStateMachine):
     """Under `sync` the model says exactly what each call gives, and what a crash leaves: everything."""
 
-    flushes = (Flush.sync(),)
+    flushes: tuple[Flush, ...] = (Flush.sync(),)
     store: Store
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class QueueMachine(RuleBasedStateMachine):
     def begin(self, data: st.DataObject, work: Rules, audit: Rules, seed: int, roll: int) -> None:
         self.files = SimFiles(seed)
         self.flush = data.draw(st.sampled_from(self.flushes))
-        self.rules = {"work": work, "audit": audit, "work.dead": Rules(max_attempts=None)}
+        self.chosen = {"work": work, "audit": audit, "work.dead": Rules(max_attempts=None)}
         self.roll = Roll.count(roll)
         for name in NAMES:
-            self.world.queue(name, self.rules[name], "work" if name == "audit" else name)
+            self.world.queue(name, self.chosen[name], "work" if name == "audit" else name)
         self.open()
 
     # Opening and closing.
@@ -101,7 +101,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def open_queue(self, store: Store, name: str) -> Queue:
         log: dict[str, object] = {"log": "work"} if name == "audit" else {"flush": self.flush, "roll": self.roll}
-        return store.queue(name, history=HISTORY, **vars(self.rules[name]), **log)  # type: ignore[arg-type]
+        return store.queue(name, history=HISTORY, **vars(self.chosen[name]), **log)  # type: ignore[arg-type]
 
     @rule(gone=st.booleans())
     def restart(self, gone: bool) -> None:
@@ -109,7 +109,7 @@ class QueueMachine(RuleBasedStateMachine):
         for name, queue in self.queues.items():
             queue.waiting()  # looks at what the others have sent it
             self.look(name)
-        before = {name: standing_of(queue).describe() for name, queue in self.queues.items()}
+        before = {name: described(queue) for name, queue in self.queues.items()}
         self.store.close()
         self.synced(*NAMES)
         if gone:
@@ -117,7 +117,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.open()
         for name, queue in self.queues.items():
             queue.waiting()
-            for part, value in standing_of(queue).describe().items():
+            for part, value in described(queue).items():
                 assert value == before[name][part], f"{part} of {name}: {value}, and not {before[name][part]}"
         self.compare()
 
@@ -150,7 +150,8 @@ class QueueMachine(RuleBasedStateMachine):
             for name, queue in self.queues.items():
                 again = self.open_queue(store, name)
                 again.waiting()
-                assert standing_of(again).describe() == standing_of(queue).describe()
+                for part, value in described(again).items():
+                    assert value == described(queue)[part], f"{part} of {name}: {value}, not {described(queue)[part]}"
                 standing_of(again).check()
         self.compare()
 
@@ -473,8 +474,7 @@ class QueueMachine(RuleBasedStateMachine):
             )  # fmt: skip
             assert (letter.first_failed_at is not None) == (letter.attempts > 0)
             assert (letter.last_failed_at or 0) >= (letter.first_failed_at or 0)
-            origin = self.world.queues[name].log[death.id]
-            assert abs(letter.enqueued_at - origin.time) < CLOSE
+            assert abs(letter.enqueued_at - death.enqueued_at) < CLOSE
         self.compare()
 
     @rule(name=st.sampled_from(["work", "audit"]), data=st.data())
@@ -499,7 +499,9 @@ class QueueMachine(RuleBasedStateMachine):
             standing = standing_of(queue)
             standing.check()
             model = self.world.queues[name]
-            ours, expected = without_moments(standing.describe()), model.describe()
+            ours, expected = without_moments(described(queue)), model.describe()
+            if queue.log.start > 0:
+                expected["totals"].pop("dropped")  # type: ignore[attr-defined]
             for part, value in ours.items():
                 assert value == expected[part], f"{part} of {name}: {value}, and not {expected[part]}"
             assert queue.log.end == len(model.log)
@@ -569,7 +571,11 @@ class WeakQueueMachine(QueueMachine):
     adopted, after it was asked for what must be there; from then on the model is exact again, so that nothing that was
     known of lost messages may stick to those who get their sequences."""
 
-    flushes = (Flush.async_(), Flush.batch(bytes=400, interval=1), Flush.batch(bytes=64 * 1024, interval=0.1))
+    flushes: tuple[Flush, ...] = (
+        Flush.async_(),
+        Flush.batch(bytes=400, interval=1),
+        Flush.batch(bytes=64 * 1024, interval=0.1),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -593,7 +599,7 @@ class WeakQueueMachine(QueueMachine):
         gone=st.booleans(),
         first=st.sampled_from(["nobody", "log", "work"]),
     )
-    def crash(self, mode: CrashMode, seed: int, gone: bool, first: str) -> None:  # type: ignore[override]
+    def crash(self, mode: CrashMode, seed: int, gone: bool, first: str) -> None:
         """Someone may put into the log before all of its queues are open again."""
         self.files = self.files.after_crash(mode, seed)
         if gone:
