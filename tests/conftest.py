@@ -1,5 +1,6 @@
 """What tests share: a simulated store, and names that print the seed."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import holdfast
 from holdfast import Store
 from holdfast.testing import SimClock, SimFiles
 
-settings.register_profile("holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "holdfast",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,  # what lands is judged by the same examples; everyone else looks for new ones
+)
 settings.load_profile("holdfast")
 
 

@@ -167,3 +167,12 @@ def test_threads_never_make_it_longer_than_it_may_be(disk_store: Store, flush: F
     assert stats.ready == 10
     assert taken == queue.log.end == (10 if overflow == "reject" else 160)
     assert stats.total_dropped + stats.total_dead == taken - 10
+
+
+def test_what_is_too_much_goes_before_anything_is_handed_out_one_by_one(store: Store, flush: Flush) -> None:
+    store.queue("all", log="events", flush=flush)
+    queue = store.queue("last", log="events", max_length=2)
+    store.log("events").append_many([b"0", b"1", b"2", b"3"])
+    message = queue.get()
+    assert message is not None
+    assert message.payload == b"2"

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast import Backoff, Delivery, Flush, LeaseLost, Log, Message, Queue, QueueFull, Roll, Store
 from holdfast.base.clock import NS
+from holdfast.queue.standing import Standing
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from holdfast.testing.files import CrashMode
 from tests.queue.inside import described, open_sim, standing_of, tiny_limits, without_state
@@ -640,6 +641,12 @@ class WeakQueueMachine(QueueMachine):
     def adopt(self, name: str) -> None:
         """Take over where the messages stand, if that is one of the ways in which they may."""
         queue, model, standing = self.queues[name], self.look(name), standing_of(self.queues[name])
+        standing.check()
+        # Before anyone looks: a lease whose return was lost may have run out meanwhile, and its messages be given up.
+        there = placed(standing) | set(range(standing.scanned, queue.log.end))
+        before = model.placed()
+        assert before <= there, f"messages of {name} are lost: {before - there}"
+        assert not there & self.done[name], f"messages of {name} that were done come again: {there & self.done[name]}"
         queue.waiting()
         standing.check()
         found = standing.describe()
@@ -647,7 +654,6 @@ class WeakQueueMachine(QueueMachine):
         ready: dict[int, list[int]] = ours["ready"]  # type: ignore[assignment]
         leases: dict[int, dict[int, int]] = ours["leases"]  # type: ignore[assignment]
         failures: dict[int, tuple[int, str]] = ours["failures"]  # type: ignore[assignment]
-        before = model.placed()
         model.ready = {sequence for level in ready.values() for sequence in level}
         model.delayed = {sequence: due for due, sequence, _ in standing.delayed}
         model.leases = {
@@ -660,13 +666,10 @@ class WeakQueueMachine(QueueMachine):
             if not has_arrived(self.store.queue(move.target).log, move.time, sequence)
         }
         model.totals = Counter(found["totals"])  # type: ignore[call-overload]
-        now = model.placed() | standing.moving.keys()
-        assert before <= now, f"messages of {name} are lost: {before - now}"
-        assert not now & self.done[name], f"messages of {name} that were done come again: {now & self.done[name]}"
         for sequence, failure in model.failures.items():
             assert failure.attempts < (model.rules.max_attempts or 1 << 32)
             assert sequence in model.placed()
-        self.acked[name] -= now
+        self.acked[name] -= there
         for move in standing.moving:
             if move not in model.moving:
                 # It has arrived, and only that it did was not written down yet.
@@ -677,6 +680,13 @@ class WeakQueueMachine(QueueMachine):
             queue.waiting()  # looks, where a short way may have left some things for later
             self.look(name)
         super().compare()
+
+
+def placed(standing: Standing) -> set[int]:
+    """Every message that is not done."""
+    held = {sequence for lease in standing.leases.by_id.values() for sequence in lease.left}
+    ready = {sequence for level in standing.ready.levels for span in level for sequence in range(*span)}
+    return held | ready | {sequence for _, sequence, _ in standing.delayed} | standing.moving.keys()
 
 
 def has_arrived(log: Log, time: int, sequence: int) -> bool:

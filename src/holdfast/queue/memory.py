@@ -99,12 +99,14 @@ class Memory:
         self._starvation_ns = settings.nanoseconds("starvation")
         self._history_ns = settings.nanoseconds("history") or 0
         self._max_attempts = settings.max_attempts
-        self._may_be_quick = not read_only and self._ttl_ns is None and log.settings.flush.mode != "sync"
+        self._unbounded = settings.max_length is None
+        self._drops_excess = not self._unbounded and settings.overflow != "reject"
+        # What is too much must go before anything is handed out, and what may be overdue must be looked at.
+        plain = self._ttl_ns is None and not self._drops_excess
+        self._may_be_quick = plain and not read_only and log.settings.flush.mode != "sync"
         self._quick = self._may_be_quick
         """Whether messages may be handed out and acked one by one along the short ways."""
         self._append = log.append
-        self._unbounded = settings.max_length is None
-        self._drops_excess = not self._unbounded and settings.overflow != "reject"
         log.attach(self._waiters)  # first, so that the log keeps at hand what it has not written yet
         try:
             self._load()
