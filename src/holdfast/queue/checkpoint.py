@@ -5,9 +5,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from struct import Struct
+from struct import error as StructError
 from types import MappingProxyType
 from typing import Any
 
+from holdfast.base.errors import Corrupt
 from holdfast.queue.events import LeasedSpan
 from holdfast.queue.failures import Failure
 from holdfast.queue.keys import after, number, number_of
@@ -121,13 +123,16 @@ class Checkpoint:
         standing.expiring = kept["expiring"]
         standing.last_lease = kept["last_lease"]
         standing.totals = Totals(**kept["totals"])
-        standing.delayed.restore(kept["delayed"])
-        standing.dedup.restore(kept["dedup"])
-        standing.failures.restore()
         standing.plain = False  # until it looks
-        self._load_ready(standing)
-        self._load_held(standing)
-        self._check_failures(standing)
+        try:
+            standing.delayed.restore(kept["delayed"])
+            standing.dedup.restore(kept["dedup"])
+            standing.failures.restore()
+            self._load_ready(standing)
+            self._load_held(standing)
+            self._check_failures(standing)
+        except (ValueError, LookupError, TypeError, StructError) as error:
+            raise Corrupt(f"the state of the queue {standing.name!r} holds what no checkpoint writes: {error}") from error
         self.orphans += standing.delayed.orphans
 
     def clear(self) -> None:
