@@ -6,23 +6,25 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
+from holdfast.adopting import Adopting
 from holdfast.base.clock import Clock, Duration, SystemClock
-from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, InvalidName, NotFound
+from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, InvalidName, NotFound, ReadOnly
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, read_file, replace_file
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of, name_of
 from holdfast.log.catalog import list_segments
+from holdfast.log.incoming import Manifest
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.log.positions import Positions, place_of
 from holdfast.log.segment import open_segment
 from holdfast.log.settings import LogSettings
-from holdfast.log.ticker import Ticker
+from holdfast.log.ticker import Ticker, Ticking
 from holdfast.queue import Backoff, Queue, QueueSettings
 from holdfast.queue.settings import asdict_shallow, from_json, to_json
 from holdfast.state import State, open_state
@@ -121,7 +123,8 @@ class Store:
         """Counts, gauges and latencies of the open queues."""
         self._closed = False
         self._lock: Lock | None = None
-        self._ticker = Ticker(self._snapshot)
+        self._adopting = Adopting(self._files, self._clock, path, self._open_to_adopt)
+        self._ticker = Ticker(self._ticking)
         self._wake: Callable[[], None] = self._wake_ticker if background else lambda: None
         _open_stores.add(self)
         with errors_as_ours("opening the store", path):
@@ -151,6 +154,7 @@ class Store:
                 return known
             log = self._open_log(name, self.path / LOGS, wanted)
             self._open_logs[name] = log
+            self._wake_to_adopt()
             return log
 
     def queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
@@ -183,8 +187,7 @@ class Store:
             folder = self.path / JOURNALS / folder_of(name, "queue name")
             kept, known_log = self._queue_meta(name, folder)
             if self.read_only and kept is None:
-                there = ", ".join(map(repr, self.queues()[:10])) or "none"
-                raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {there}")
+                raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {_few(self.queues())}")
             chosen = {**(kept or {}), **given}
             wanted = QueueSettings.of(name, chosen)
             if kept is not None and wanted.log != kept.get("log", name):
@@ -228,6 +231,21 @@ class Store:
             self._wake()
             return queue
 
+    def journal(self, queue: str) -> Log:
+        """The journal of a queue, read-only: each event in the life of its messages (see `queue.events`)."""
+        self._check_open()
+        if not self.read_only:
+            raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
+        folder = self.path / JOURNALS / folder_of(queue, "queue name")
+        if self._queue_meta(queue, folder)[0] is None:
+            raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {_few(self.queues())}")
+        return self._open_log(queue, self.path / JOURNALS, LogSettings())
+
+    def log_of(self, queue: str) -> str:
+        """The name of the log that a queue is a view of."""
+        settings, _ = self._queue_meta(queue, self.path / JOURNALS / folder_of(queue, "queue name"))
+        return str((settings or {}).get("log", queue))
+
     def queues(self) -> list[str]:
         """The names of all queues in the store, sorted."""
         self._check_open()
@@ -248,8 +266,15 @@ class Store:
 
     def tick(self) -> None:
         """Do the background work that is due, for stores that were opened without `background`."""
-        for one in self._snapshot():
+        for one in self._ticking():
             one.tick()
+
+    def adopt(self) -> int:
+        """Take over the batches that other processes handed in; how many. The background does this by itself."""
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly("only the process that owns the store can take over what was handed in")
+        return self._adopting.adopt()
 
     def close(self) -> None:
         """Drain and sync what was accepted, and let the lock go; idempotent."""
@@ -273,7 +298,7 @@ class Store:
                     (self._open_logs if isinstance(one, Log) else self._open_queues).pop(one.name)
             if self._open_queues or self._open_logs:
                 self._closed = False
-                self._ticker = Ticker(self._snapshot)
+                self._ticker = Ticker(self._ticking)
             else:
                 if self._state is not None:
                     self._state.close()
@@ -303,11 +328,37 @@ class Store:
     def _snapshot(self) -> list[Log | Queue]:
         return [*self._open_queues.values(), *self._open_logs.values()]
 
+    def _ticking(self) -> list[Ticking]:
+        return [*self._snapshot(), *([] if self.read_only else [self._adopting])]
+
+    def _wake_to_adopt(self) -> None:
+        if not self.read_only:
+            self._wake()
+
+    @contextlib.contextmanager
+    def _open_to_adopt(self, manifest: Manifest) -> Iterator[Log]:
+        """The log that a batch goes into; opened for this alone where nobody else has."""
+        with self._guard:
+            self._check_open()
+            queue = manifest.queue
+            if queue is not None and queue not in self._open_queues and self._find_queue(queue) is None:
+                self.queue(queue)
+                self._implicit.add(queue)
+            log = self._open_logs.get(manifest.log)
+            if log is None:
+                log = self._open_log(manifest.log, self.path / LOGS, LogSettings())
+                try:
+                    yield log
+                finally:
+                    log.close()
+                return
+        yield log
+
     def _open_log(self, name: str, root: Path, settings: LogSettings) -> Log:
         folder = root / folder_of(name, "log name")
         with errors_as_ours("opening the log in", folder):
             log_id = self._identify(name, folder)
-        return Log(
+        log = Log(
             name,
             folder,
             log_id,
@@ -318,6 +369,9 @@ class Store:
             read_only=self.read_only,
             wake=self._wake,
         )
+        if not self.read_only and root.name == LOGS:
+            self._adopting.resume(log)
+        return log
 
     def _log_of(self, settings: QueueSettings, log_settings: dict[str, Any]) -> Log:
         known = self._open_logs.get(settings.log)
@@ -400,8 +454,7 @@ class Store:
             return bytes.fromhex(meta["id"])
         segments = list_segments(self._files, folder)
         if self.read_only and not segments:
-            known = ", ".join(map(repr, self.logs()[:10])) or "none"
-            raise NotFound(f"there is no log {name!r} in {str(self.path)!r}; there are: {known}")
+            raise NotFound(f"there is no log {name!r} in {str(self.path)!r}; there are: {_few(self.logs())}")
         log_id = self._files.random_bytes(16)
         for segment_name in segments:  # log.json was lost: the segments know
             segment = open_segment(self._files, folder, segment_name, lambda damage: None)
@@ -427,3 +480,7 @@ class Store:
             pass
         logger.warning("%s is not legible and will be made anew", folder / META, extra={"log": str(folder)})
         return {}
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:10])) or "none"

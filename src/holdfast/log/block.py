@@ -16,7 +16,7 @@ from holdfast.log.record import NO_HEADERS, Headers, Record
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Block", "open_block"]
+__all__ = ["Block", "open_block", "open_columns"]
 
 _FLAG = {column.name: column.flag for column in COLUMNS}
 _NOT_PLAIN = sum(_FLAG.values()) & ~_FLAG["timestamp"]
@@ -77,6 +77,10 @@ class Block:
         """A column of numbers (`timestamp`, `expiry`, `priority`, `due`, `producer`, `number`), None where absent."""
         column = self._columns.get(name)
         return column[0] if column else None
+
+    def sections(self, name: str) -> tuple[memoryview, ...] | None:
+        """The buffers of an optional column as they lie in the block, None where it is absent (docs/formats.md)."""
+        return self._columns.get(name)
 
     def has(self, name: str) -> bool:
         """Whether any record of the block has a value in this optional column."""
@@ -194,15 +198,11 @@ def open_block(memory: memoryview, header: BlockHeader) -> Block:
     Where the columns are whole and the payloads are not, the record checksums tell which were hit (`Block.bad`).
     """
     # A scan lives here: 5 us a block, of which the two checksums are half. Columns are cut only when asked for.
+    columns = _checked_columns(memory, header)
     payload_start = header.offset + HEADER_SIZE + header.columns_length
-    columns = memory[header.offset + HEADER_SIZE : payload_start]
-    if crc32c(columns) != header.columns_crc:
-        raise Corrupt("the columns' checksum does not match")
     stored = memory[payload_start : header.offset + header.length]
     whole = crc32c(stored) == header.payload_crc
     count = header.records
-    if len(columns) < 4 * (count + 1):
-        raise Corrupt("the columns are shorter than the header says")
     (size,) = _INT.unpack_from(columns, 4 * count)
     if codec := header.flags >> CODEC_SHIFT:
         if not whole:  # one stream holds them all, so that no single record can be saved
@@ -221,6 +221,21 @@ def open_block(memory: memoryview, header: BlockHeader) -> Block:
             if crc32c(stored[start:stop]) != crcs[position]
         )
     return block
+
+
+def open_columns(memory: memoryview, header: BlockHeader) -> Block:
+    """The block without its payloads, which are neither read nor verified: to see whether it is worth opening."""
+    return Block(header, _checked_columns(memory, header), memory[:0])
+
+
+def _checked_columns(memory: memoryview, header: BlockHeader) -> memoryview:
+    start = header.offset + HEADER_SIZE
+    columns = memory[start : start + header.columns_length]
+    if crc32c(columns) != header.columns_crc:
+        raise Corrupt("the columns' checksum does not match")
+    if len(columns) < 4 * (header.records + 1):
+        raise Corrupt("the columns are shorter than the header says")
+    return columns
 
 
 def _cut_columns(header: BlockHeader, memory: memoryview) -> dict[str, tuple[memoryview, ...]]:

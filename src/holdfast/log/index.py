@@ -97,6 +97,11 @@ class SparseIndex:
         self._raw[position * ENTRY_SIZE :] = pack_entry(entry, sealed=True)  # in one step: others may be searching
         return position
 
+    def content(self) -> bytes:
+        """The whole file."""
+        assert self.header is not None
+        return pack_index_header(self.header) + bytes(self._raw)
+
     def __len__(self) -> int:
         return len(self._raw) // ENTRY_SIZE
 

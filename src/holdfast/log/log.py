@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.base.clock import Clock, Instant, instant_ns
 from holdfast.base.errors import Closed, StorageError
 from holdfast.base.files import Files, errors_as_ours
-from holdfast.log.appender import Appender
+from holdfast.log.adopter import Adopter
 from holdfast.log.block import Block
 from holdfast.log.draft import Draft
 from holdfast.log.inspection import Inspection, inspect_segment
@@ -72,7 +72,7 @@ class LogStats:
     tailers: list[TailerStats] = field(default_factory=list)
 
 
-class Log(Appender):
+class Log(Adopter):
     """An append-only log; made by `Store.log`.
 
     Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark` and `tailers/`. Threads: all methods
@@ -170,6 +170,16 @@ class Log(Appender):
     def visible_end(self) -> int:
         """The end of what this process may read: under `sync` what is durable, else all that was appended."""
         return self._draft.end if self._writer is not None and not self._durable_appends else self._visible_end
+
+    @property
+    def durable_end(self) -> int:
+        """The end of what was on disk at the last look: what no power cut can take back."""
+        return self._writer.durable_end if self._writer is not None else self._view.durable_end()
+
+    @property
+    def kept_segments(self) -> tuple[Segment, ...]:
+        """The segments as they were at the last `refresh`, oldest first."""
+        return self._segments
 
     @property
     def draft(self) -> Draft:

@@ -152,13 +152,13 @@ class Segment:
             if header.offset - passed > _FORGET_EVERY:
                 forget(memory, passed, header.offset)
                 passed = header.offset
-            if header.sequence + header.records > start and (block := self._open(memory, header, report)):
+            if header.sequence + header.records > start and (block := self.open(memory, header, report)):
                 yield block
 
     def all_blocks(self, report: Report) -> Iterator[Block]:
         """Every block from the first byte on, without the index."""
         for memory, header in self.headers(Checkpoint(self.base, HEADER_SIZE, 0), report):
-            if block := self._open(memory, header, report):
+            if block := self.open(memory, header, report):
                 yield block
 
     def blocks_reversed(self, start: int, stop: int, report: Report) -> Iterator[Block]:
@@ -173,7 +173,7 @@ class Segment:
                 if header.end > start:
                     stretch.append((memory, header))
             for memory, header in reversed(stretch):
-                if block := self._open(memory, header, report):
+                if block := self.open(memory, header, report):
                     yield block
             upper = place.sequence
 
@@ -188,13 +188,14 @@ class Segment:
         return self._within(last, timestamp, report)
 
     def _within(self, found: tuple[memoryview, BlockHeader] | None, timestamp: int, report: Report) -> int | None:
-        block = self._open(*found, report) if found else None
+        block = self.open(*found, report) if found else None
         if block is None:
             return None
         position = bisect_left(block.timestamps(), timestamp)
         return block.sequence + position if position < block.count else None
 
-    def _open(self, memory: memoryview, header: BlockHeader, report: Report) -> Block | None:
+    def open(self, memory: memoryview, header: BlockHeader, report: Report) -> Block | None:
+        """The block that this header announces, verified; None where it cannot be read, which is reported."""
         try:
             block = open_block(memory, header)
         except Corrupt as error:

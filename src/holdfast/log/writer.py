@@ -1,17 +1,25 @@
 """How does a block get into a segment? Rolls, writes, syncs, indexes and tells others how far they may read."""
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped
-from holdfast.base.files import File, Files, write_all, write_all_parts
-from holdfast.log.catalog import next_name
+from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
+from holdfast.log.catalog import SegmentName, next_name
 from holdfast.log.compression import Codec
 from holdfast.log.draft import Draft, Sealed, frame, seal
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
-from holdfast.log.layout import HEADER_SIZE, SegmentHeader, aligned, pack_segment_header
+from holdfast.log.layout import (
+    HEADER_SIZE,
+    BlockHeader,
+    SegmentHeader,
+    aligned,
+    pack_block_header,
+    pack_segment_header,
+)
 from holdfast.log.policy import Roll
 from holdfast.log.recovery import Survey
 from holdfast.log.segment import Segment
@@ -79,8 +87,11 @@ class SegmentWriter:
 
     def write(self, draft: Draft) -> None:
         """Put the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again."""
-        assert draft.first == self.end, f"a block of {draft.first} cannot follow {self.end}"
-        sealed = seal(draft, self.last_timestamp, self.settings.codec)
+        self.put(seal(draft, self.last_timestamp, self.settings.codec))
+
+    def put(self, sealed: Sealed) -> None:
+        """Put a block behind the last one."""
+        assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
         if self._is_full(sealed):
             self.seal_segment()
         if self._file is None:
@@ -111,7 +122,7 @@ class SegmentWriter:
         try:
             self._file.sync()
         except OSError as error:
-            raise self._stop(f"fdatasync failed: {error.strerror or error}") from error
+            raise self.stop(f"fdatasync failed: {error.strerror or error}") from error
         self.durable_offset = self.offset
         self.durable_end = self.end
         self._write_entries()
@@ -208,16 +219,9 @@ class SegmentWriter:
         """
         # Never before the last record: readers skip segments by the time at which the next one was created.
         now = max(self.clock.time_ns(), self.last_timestamp)
-        last = self.segments[-1].name if self.segments else None
-        name = next_name(last, now)
+        name = self._next_place(now)
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
-        path = name.data_path(self.log)
-        self.files.make_dirs(path.parent)
-        for folder in (path.parent.parent, path.parent.parent.parent, self.log):  # also those an earlier try made
-            self.files.sync_dir(folder)
-        index_path = name.index_path(self.log)
-        if self.files.exists(index_path):  # an index without its segment would speak for the one that is made now
-            self.files.remove(index_path)
+        path, index_path = name.data_path(self.log), name.index_path(self.log)
         file = self._create(path, pack_segment_header(header))
         index_file: File | None = None
         try:
@@ -239,6 +243,50 @@ class SegmentWriter:
         self._file, self._index_file, self.segments = file, index_file, segments
         self._publish()
 
+    def place(self, part: Path, blocks: list[BlockHeader], now: int) -> None:
+        """Make a finished part the next segment: its headers are written anew, its records stay where they are.
+
+        Until the last step nothing of the log has changed, and it may be done again.
+        """
+        self.seal_segment()
+        created = max(now, self.last_timestamp)
+        header = SegmentHeader(blocks[0].segment_id, self.log_id, self.end, created)
+        index = SparseIndex(header)
+        sequence = self.end
+        with contextlib.closing(self.files.open(part, "w")) as file:
+            write_all(file, pack_segment_header(header), 0)
+            for block in blocks:
+                fresh = block._replace(sequence=sequence, timestamp=created, durable=block.offset)
+                write_all(file, pack_block_header(fresh), block.offset)
+                sequence = fresh.end
+                index.add(Checkpoint(sequence, fresh.next_offset, created))
+            file.sync()
+        size = blocks[-1].next_offset
+        index.seal(Checkpoint(sequence, size, created))
+        name = self._next_place(created)
+        self.files.replace(part, name.data_path(self.log))
+        replace_file(self.files, name.index_path(self.log), index.content())  # syncs the folder too
+        segment = Segment(self.files, self.log, name, header, size)
+        segment.index = index
+        segment.extent = (size, sequence)
+        self.end = self.durable_end = sequence
+        self.offset = self.durable_offset = size
+        self.last_timestamp = created
+        self.segments = (*self.segments, segment)
+        self._publish()
+
+    def _next_place(self, now: int) -> SegmentName:
+        """The next segment's name, with its folders made and nothing in its way."""
+        name = next_name(self.segments[-1].name if self.segments else None, now)
+        folder = name.folder(self.log)
+        self.files.make_dirs(folder)
+        for above in (folder.parent, folder.parent.parent, self.log):  # also those an earlier try made
+            self.files.sync_dir(above)
+        index_path = name.index_path(self.log)
+        if self.files.exists(index_path):  # an index without its segment would speak for the one that is made now
+            self.files.remove(index_path)
+        return name
+
     def _create(self, path: Path, content: bytes, *, sync: bool = True) -> File:
         if self.files.exists(path):  # left by an attempt that ran out of space
             self.files.remove(path)
@@ -258,9 +306,10 @@ class SegmentWriter:
         try:
             self._file.truncate(self.offset)
         except OSError as error:
-            raise self._stop(f"a failed write could not be undone: {error.strerror or error}") from error
+            raise self.stop(f"a failed write could not be undone: {error.strerror or error}") from error
 
-    def _stop(self, reason: str) -> WriterStopped:
+    def stop(self, reason: str) -> WriterStopped:
+        """Write no more: what is on disk can no longer be known."""
         path = self.segments[-1].path if self.segments else self.log
         self.stopped = WriterStopped(
             f"{reason}, so {str(path)!r} takes no more writes. Check the disk, then close the store and open it again: "

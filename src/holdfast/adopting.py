@@ -1,0 +1,73 @@
+"""Who takes over what other processes wrote? The owner of the store, as soon as it sees a manifest."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Locked
+from holdfast.base.files import Files
+from holdfast.log.incoming import Incoming, Manifest
+from holdfast.log.log import Log
+
+__all__ = ["Adopting"]
+
+logger = logging.getLogger("holdfast.store")
+
+POLL_S = 0.25
+
+
+class Adopting:
+    """Adopts the batches in `incoming/`, in the order in which they came."""
+
+    name = "incoming"
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        store: Path,
+        opened: Callable[[Manifest], contextlib.AbstractContextManager[Log]],
+    ) -> None:
+        self.incoming = Incoming(files, store)
+        self._clock = clock
+        self._opened = opened
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What log messages about it carry in `extra`."""
+        return {"path": str(self.incoming.folder)}
+
+    def tick(self) -> float | None:
+        """Look whether something came in."""
+        if self.incoming.anything():
+            with contextlib.suppress(Locked):  # someone is handing over just now: next time
+                self.adopt()
+        return POLL_S
+
+    def adopt(self) -> int:
+        """Take over all that waits; how many batches."""
+        count = 0
+        guard = self.incoming.guard()
+        try:
+            if plan := self.incoming.plan():
+                with self._opened(plan.manifest):  # opening the log finishes it
+                    count += 1
+            for manifest in self.incoming.pending():
+                if self.incoming.last_done(manifest) >= manifest.batch:
+                    self.incoming.drop(manifest)
+                elif self.incoming.check(manifest):
+                    with self._opened(manifest) as log:
+                        log.adopt(self.incoming, manifest)
+                    count += 1
+            if count and (swept := self.incoming.sweep(self._clock.time_ns())):
+                logger.info("swept %d parts that no batch wants", swept, extra=self.fields)
+        finally:
+            guard.release()
+        return count
+
+    def resume(self, log: Log) -> None:
+        """When a log is opened: finish the adoption that a crash interrupted, if it was one into this log."""
+        if (plan := self.incoming.plan()) is not None and plan.manifest.log == log.name:
+            log.resume(self.incoming, plan)

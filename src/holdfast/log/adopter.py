@@ -1,0 +1,116 @@
+"""How does a batch from another process get into the log? Between two drafts, with a plan that survives a crash."""
+
+import logging
+from collections import deque
+
+from holdfast.base.errors import Corrupt
+from holdfast.base.files import read_file
+from holdfast.log.appender import Appender
+from holdfast.log.block import open_block
+from holdfast.log.draft import Sealed
+from holdfast.log.incoming import Incoming, Manifest, Part, Plan, read_blocks
+from holdfast.log.layout import HEADER_SIZE
+from holdfast.log.writer import SegmentWriter
+
+__all__ = ["PLACE_BYTES", "Adopter"]
+
+logger = logging.getLogger("holdfast.log")
+
+PLACE_BYTES = 8 << 20
+"""A part from this size on becomes a segment as it is; the blocks of a smaller one are copied behind the others."""
+
+
+class Adopter(Appender):
+    """An appender that also takes batches over.
+
+    Invariant: once the plan is written, sequences `base` up to `base + records` are the batch's, and what of them is
+    in the log is a beginning of it. So after a crash the log's end tells how far the adoption had come.
+    """
+
+    def adopt(self, incoming: Incoming, manifest: Manifest) -> range:
+        """Take over a batch whose parts were checked; its sequences. Durable when this returns."""
+        with self._io, self._errors_as_ours("adopting a batch into"):
+            while True:
+                self._write_out(sync=True)
+                writer = self._writer
+                assert writer is not None
+                with self._lock:
+                    if self._draft.payloads or self._unwritten is not None:
+                        continue  # others appended meanwhile
+                    plan = incoming.begin(manifest, writer.end, max(self.clock.time_ns(), writer.last_timestamp))
+                    self._skip_to(plan.base + manifest.records)
+                    break
+            self._carry_out(incoming, plan)
+        self._notify()
+        return range(plan.base, plan.base + manifest.records)
+
+    def resume(self, incoming: Incoming, plan: Plan) -> None:
+        """Finish what a crash interrupted. Called before anything else is appended."""
+        assert self._writer is not None
+        end = self._writer.end
+        if not plan.base <= end <= plan.base + plan.manifest.records:
+            raise Corrupt(
+                f"the log {self.name!r} ends at {end}, but a batch was being adopted at {plan.base}: the log was "
+                "changed by something else. Move the file 'incoming/adopting.json' of the store away to open it"
+            )
+        logger.warning("finishing an adoption into %s that was interrupted", self.name, extra=self.fields)
+        with self._io, self._errors_as_ours("adopting a batch into"), self._lock:
+            self._skip_to(plan.base + plan.manifest.records)
+            self._carry_out(incoming, plan)
+
+    def _skip_to(self, sequence: int) -> None:
+        """What is appended from here on comes behind the batch. Called with both locks held, and nothing unwritten."""
+        fresh = self._new_draft(sequence, None)
+        if self._asleep:
+            fresh.room = -1
+        self._draft = fresh
+        if self._views:
+            self._recent, self._recent_bytes = deque([fresh]), 0
+
+    def _carry_out(self, incoming: Incoming, plan: Plan) -> None:
+        writer = self._writer
+        assert writer is not None
+        segments = len(writer.segments)
+        first = plan.base
+        try:
+            for part in plan.manifest.parts:
+                if writer.end == first and part.bytes >= PLACE_BYTES:
+                    path = incoming.parts / part.file
+                    writer.place(path, read_blocks(incoming.files, path), plan.time)
+                elif writer.end < first + part.records:
+                    self._copy(writer, incoming, part, writer.end - first, plan.time)
+                first += part.records
+            writer.sync()
+            incoming.finish(plan)
+        except (OSError, Corrupt) as error:
+            # The sequences behind the batch may be given already: nothing can be written before it is finished.
+            stopped = writer.stop(f"a batch could not be adopted to its end: {error}")
+            self._give_up([], stopped)
+            raise stopped from error
+        if len(writer.segments) > segments:
+            self._rolled()
+
+    def _copy(self, writer: SegmentWriter, incoming: Incoming, part: Part, done: int, now: int) -> None:
+        raw = memoryview(read_file(incoming.files, incoming.parts / part.file))
+        for header in read_blocks(incoming.files, incoming.parts / part.file):
+            if header.sequence < done:
+                continue
+            block = open_block(raw, header)
+            if block.bad:
+                raise Corrupt(f"the part {part.file} is damaged at byte {header.offset}")
+            start = header.offset + HEADER_SIZE
+            middle = start + header.columns_length
+            time = max(now, writer.last_timestamp)
+            writer.put(
+                Sealed(
+                    writer.end,
+                    header.records,
+                    time,
+                    time,
+                    header.flags,
+                    bytes(raw[start:middle]),
+                    bytes(raw[middle : header.offset + header.length]),
+                    header.columns_crc,
+                    header.payload_crc,
+                )
+            )

@@ -1,0 +1,335 @@
+"""How do records come in from other processes? As finished parts beside the logs, and a manifest that hands them over.
+
+A part is a segment of its own: blocks whose sequences count from 0 and whose times are not set yet. Whoever wrote the
+parts of a batch commits them with one manifest; the process that owns the store adopts it: it gives the records their
+sequences and times and puts them into the log, each batch at most once. `docs/formats.md` has the files.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.errors import Corrupt
+from holdfast.base.files import Files, Lock, errors_as_ours, read_file, replace_file, write_all, write_all_parts
+from holdfast.log.compression import Codec
+from holdfast.log.draft import Draft, frame, seal
+from holdfast.log.layout import HEADER_SIZE, BlockHeader, SegmentHeader, pack_segment_header, parse_block_header
+
+__all__ = ["Incoming", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
+
+logger = logging.getLogger("holdfast.log")
+
+INCOMING = "incoming"
+_PARTS, _DONE, _PLAN, _LOCK = "parts", "done", "adopting.json", "LOCK"
+_JSON, _BLOCKS = ".json", ".blocks"
+_PART = re.compile(r"([0-9a-f]{24})-(\d+)-(\d+)-[0-9a-f]+\.part(?:\.blocks)?\Z")
+_ORPHAN_NS = 86_400 * 1_000_000_000
+PART_BYTES = 256 << 20
+"""A part ends at about this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of finished blocks."""
+
+    file: str
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A batch that is handed over: what, where to, and the key under which it counts once."""
+
+    log: str
+    queue: str | None
+    """The queue that the log belongs to, made if there is none; None: only the log."""
+    query: str
+    batch: int
+    created: int
+    parts: list[Part] = field(default_factory=list)
+    once: bool = True
+    """Whether the batch may come again, so that its key must be remembered."""
+
+    @property
+    def digest(self) -> str:
+        """The query, as writer to this log, in a form that fits into a file's name."""
+        return hashlib.blake2b(f"{self.log}\0{self.query}".encode(), digest_size=12).hexdigest()
+
+    @property
+    def file(self) -> str:
+        """The manifest's own name."""
+        return f"{self.digest}-{self.batch}{_JSON}"
+
+    @property
+    def records(self) -> int:
+        """How many come."""
+        return sum(part.records for part in self.parts)
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "Manifest":
+        """From its JSON."""
+        content = dict(content)
+        return cls(**{**content, "parts": [Part(**part) for part in content["parts"]]})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An adoption that began: from here on it is finished, by whoever opens the log next if need be."""
+
+    manifest: Manifest
+    base: int
+    """The sequence of its first record."""
+    time: int
+
+
+class Incoming:
+    """The folder `incoming/` of a store. Any process may hand over; the store's owner alone adopts."""
+
+    def __init__(self, files: Files, store: Path) -> None:
+        self.files = files
+        self.folder = store / INCOMING
+
+    @property
+    def parts(self) -> Path:
+        """Where parts are written."""
+        return self.folder / _PARTS
+
+    def guard(self) -> Lock:
+        """Held while a manifest is put in or taken out; `Locked` where another process has it."""
+        self.files.make_dirs(self.folder)
+        return self.files.lock(self.folder / _LOCK)
+
+    def is_known(self, manifest: Manifest) -> bool:
+        """Whether this batch, or a later one of the query, was handed over already."""
+        return self.files.exists(self.folder / manifest.file) or self.last_done(manifest) >= manifest.batch
+
+    def last_done(self, manifest: Manifest) -> int:
+        """The last batch of the query that was adopted; -1 where none is known."""
+        try:
+            return int(json.loads(read_file(self.files, self._done(manifest)))["batch"])
+        except FileNotFoundError:
+            return -1
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(
+                f"{str(self._done(manifest))!r} is not legible: which batches came in is not known"
+            ) from error
+
+    def hand_over(self, manifest: Manifest) -> bool:
+        """Commit a batch, durable when this returns; False if it was known. Called with the guard held."""
+        if self.is_known(manifest):
+            self._remove_parts(manifest)
+            return False
+        with errors_as_ours("handing over a batch in", self.folder):
+            self.files.sync_dir(self.parts)
+            content = json.dumps({"format": 1, **asdict(manifest)}, ensure_ascii=False)
+            replace_file(self.files, self.folder / manifest.file, content.encode() + b"\n")
+        return True
+
+    def waits(self, manifest: Manifest) -> bool:
+        """Whether the batch is still to be adopted."""
+        return self.files.exists(self.folder / manifest.file) or self.files.exists(self.folder / _PLAN)
+
+    def refused(self, manifest: Manifest) -> bool:
+        """Whether the owner could not take the batch."""
+        return self.files.exists(self.folder / (manifest.file + ".bad"))
+
+    def anything(self) -> bool:
+        """Whether there is something to adopt."""
+        return any(name.endswith(_JSON) for name in self.files.list(self.folder))
+
+    def pending(self) -> list[Manifest]:
+        """What was handed over, oldest first."""
+        found = []
+        for name in self.files.list(self.folder):
+            if name.endswith(_JSON) and name != _PLAN:
+                try:
+                    found.append(self._read_manifest(self.folder / name))
+                except (ValueError, KeyError, TypeError) as error:
+                    self._set_aside(name, f"it is not legible: {error}")
+        return sorted(found, key=lambda manifest: (manifest.created, manifest.query, manifest.batch))
+
+    def plan(self) -> Plan | None:
+        """The adoption that a crash interrupted."""
+        try:
+            content = json.loads(read_file(self.files, self.folder / _PLAN))
+            return Plan(Manifest.of(content["manifest"]), int(content["base"]), int(content["time"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(
+                f"{str(self.folder / _PLAN)!r} is not legible: an adoption that began cannot be ended"
+            ) from error
+
+    def check(self, manifest: Manifest) -> bool:
+        """Whether every part is there in its whole length; a manifest that lacks one is set aside."""
+        for part in manifest.parts:
+            try:
+                with contextlib.closing(self.files.open(self.parts / part.file, "r")) as file:
+                    size = file.size()
+                blocks = read_blocks(self.files, self.parts / part.file)
+            except (OSError, Corrupt):
+                size, blocks = -1, []
+            if size != part.bytes or sum(block.records for block in blocks) != part.records:
+                self._set_aside(manifest.file, f"its part {part.file} is not there in its whole length")
+                return False
+        return True
+
+    def begin(self, manifest: Manifest, base: int, time: int) -> Plan:
+        """Give the batch its place: durable when this returns."""
+        plan = Plan(manifest, base, time)
+        content = {"format": 1, "manifest": asdict(manifest), "base": base, "time": time}
+        replace_file(self.files, self.folder / _PLAN, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+        return plan
+
+    def finish(self, plan: Plan) -> None:
+        """The batch is in the log: remember its key, then forget the rest, in this order."""
+        manifest = plan.manifest
+        if manifest.once and self.last_done(manifest) < manifest.batch:
+            self.files.make_dirs(self.folder / _DONE)
+            content = {
+                "format": 1,
+                "log": manifest.log,
+                "query": manifest.query,
+                "batch": manifest.batch,
+                "first": plan.base,
+                "records": manifest.records,
+                "time": plan.time,
+            }
+            replace_file(self.files, self._done(manifest), json.dumps(content, ensure_ascii=False).encode() + b"\n")
+        self.drop(manifest)
+        self.files.remove(self.folder / _PLAN)
+        self.files.sync_dir(self.folder)
+
+    def drop(self, manifest: Manifest) -> None:
+        """Forget a manifest and what is left of its parts."""
+        if self.files.exists(self.folder / manifest.file):
+            self.files.remove(self.folder / manifest.file)
+            self.files.sync_dir(self.folder)
+        self._remove_parts(manifest)
+
+    def sweep(self, now: int) -> int:
+        """Delete the parts of tasks that failed: those of batches that are done, and any after a day. How many."""
+        names = self.files.list(self.parts)
+        if not names:
+            return 0
+        wanted = {part.file for manifest in self.pending() for part in manifest.parts}
+        if plan := self.plan():
+            wanted |= {part.file for part in plan.manifest.parts}
+        done: dict[str, int] = {}
+        for name in self.files.list(self.folder / _DONE):
+            with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
+                done[name.removesuffix(_JSON)] = json.loads(read_file(self.files, self.folder / _DONE / name))["batch"]
+        count = 0
+        for name in names:
+            match = _PART.match(name)
+            if match is None or name.removesuffix(_BLOCKS) in wanted:
+                continue
+            digest, batch, created = match.groups()
+            if int(batch) <= done.get(digest, -1) or now - int(created) > _ORPHAN_NS:
+                self.files.remove(self.parts / name)
+                count += 1
+        return count
+
+    def _done(self, manifest: Manifest) -> Path:
+        return self.folder / _DONE / (manifest.digest + _JSON)
+
+    def _read_manifest(self, path: Path) -> Manifest:
+        content = json.loads(read_file(self.files, path))
+        if content.pop("format") != 1:
+            raise ValueError("it was written by a newer version: upgrade this Holdfast")
+        return Manifest.of(content)
+
+    def _remove_parts(self, manifest: Manifest) -> None:
+        for part in manifest.parts:
+            for name in (part.file, part.file + _BLOCKS):
+                if self.files.exists(self.parts / name):
+                    self.files.remove(self.parts / name)
+
+    def _set_aside(self, name: str, reason: str) -> None:
+        logger.error("the batch %s cannot be adopted: %s", name, reason, extra={"path": str(self.folder / name)})
+        self.files.replace(self.folder / name, self.folder / (name + ".bad"))
+        self.files.sync_dir(self.folder)
+
+
+class PartWriter:
+    """Writes the parts of one task: drafts come in, finished files go out. One thread."""
+
+    def __init__(self, incoming: Incoming, manifest: Manifest, codec: Codec | None, now: int) -> None:
+        self._incoming = incoming
+        self._files = incoming.files
+        self._codec = codec
+        self._prefix = f"{manifest.digest}-{manifest.batch}-{now}"
+        self._stack = contextlib.ExitStack()
+        self._name: str | None = None
+        self._headers = b""
+        self._records = self._offset = 0
+        self.parts: list[Part] = []
+        """Those that are finished."""
+
+    def write(self, draft: Draft) -> None:
+        """Add the records of a draft as a block; its times and first sequence do not count."""
+        if self._name is None:
+            self._begin()
+        draft.first = self._records
+        sealed = seal(draft, 0, self._codec)
+        parts = frame(sealed, self._offset, self._offset, self._segment_id)
+        self._offset += write_all_parts(self._file, parts, self._offset)
+        self._headers += parts[0]
+        self._records += sealed.records
+        if self._offset >= PART_BYTES:
+            self.finish()
+
+    def finish(self) -> list[Part]:
+        """Make what was written durable; all parts so far."""
+        if self._name is not None:
+            self._file.sync()
+            path = self._incoming.parts / (self._name + _BLOCKS)
+            with contextlib.closing(self._files.open(path, "x")) as blocks:
+                write_all(blocks, self._headers, 0)
+                blocks.sync()
+            self._stack.close()
+            self.parts.append(Part(self._name, self._records, self._offset))
+            self._name = None
+        return self.parts
+
+    def abandon(self) -> None:
+        """Delete everything: the task failed."""
+        self._stack.close()
+        names = [part.file for part in self.parts] + ([self._name] if self._name else [])
+        for name in names:
+            for file in (name, name + _BLOCKS):
+                if self._files.exists(self._incoming.parts / file):
+                    self._files.remove(self._incoming.parts / file)
+
+    def _begin(self) -> None:
+        self._files.make_dirs(self._incoming.parts)
+        unique = self._files.random_bytes(8)
+        self._name = f"{self._prefix}-{unique.hex()}.part"
+        self._file = self._files.open(self._incoming.parts / self._name, "x")
+        self._stack.callback(self._file.close)
+        self._segment_id = int.from_bytes(unique, "little")
+        write_all(self._file, pack_segment_header(SegmentHeader(self._segment_id, bytes(16), 0, 0)), 0)
+        self._offset, self._records, self._headers = HEADER_SIZE, 0, b""
+
+
+def read_blocks(files: Files, part: Path) -> list[BlockHeader]:
+    """The headers of a part's blocks as they were written, from the file beside it."""
+    raw = read_file(files, part.with_name(part.name + _BLOCKS))
+    return list(_headers(raw, str(part)))
+
+
+def _headers(raw: bytes, path: str) -> Iterator[BlockHeader]:
+    offset = HEADER_SIZE
+    for at in range(0, len(raw), HEADER_SIZE):
+        header = parse_block_header(raw[at : at + HEADER_SIZE], 0, offset, 1 << 62)
+        if header is None:
+            raise Corrupt(f"the list of blocks of {path!r} is damaged", path, at)
+        yield header
+        offset = header.next_offset

@@ -1,0 +1,118 @@
+"""How do Arrow batches become blocks? Column by column into drafts, which seal themselves as those of a log do."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.errors import InvalidArgument, MessageTooLarge
+from holdfast.log.draft import Draft
+from holdfast.log.record import HeaderValue
+from holdfast.log.settings import MESSAGE_MAX
+
+__all__ = ["drafts"]
+
+_RECORDS = 1 << 16
+_PRIORITY_MAX = 255
+
+
+def drafts(batches: Iterator[pa.RecordBatch], block_bytes: int) -> Iterator[Draft]:
+    """Drafts of about `block_bytes` with the rows of all batches, in their order. Their times are not set."""
+    open_draft: Draft | None = None
+    size = 0
+    for batch in batches:
+        for start, stop, length in _stretches(batch, block_bytes):
+            piece = batch.slice(start, stop - start)
+            if open_draft is None:
+                open_draft, size = Draft(0, 0, 0), 0
+            _add(open_draft, piece)
+            size += length
+            if size >= block_bytes or len(open_draft.payloads) >= _RECORDS:
+                yield open_draft
+                open_draft = None
+    if open_draft is not None:
+        yield open_draft
+
+
+def _stretches(batch: pa.RecordBatch, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Rows of the batch that fit into a block together, and their bytes."""
+    if not batch.num_rows:
+        return
+    value = batch.column("value")
+    if value.null_count:
+        raise InvalidArgument("the column 'value' is null in a row: a message has a body, if only an empty one")
+    lengths = pc.binary_length(value).to_numpy(zero_copy_only=False).astype(np.int64)
+    if "key" in batch.schema.names:
+        lengths = lengths + pc.fill_null(pc.binary_length(batch.column("key")), 0).to_numpy(zero_copy_only=False)
+    if (largest := int(lengths.max())) > MESSAGE_MAX:
+        raise MessageTooLarge(f"a message of {largest} bytes is over the limit of {MESSAGE_MAX}: nothing was written")
+    ends = np.cumsum(lengths)
+    start = 0
+    while start < batch.num_rows:
+        done = int(ends[start - 1]) if start else 0
+        stop = min(int(np.searchsorted(ends, done + block_bytes, "right")), start + _RECORDS)
+        stop = max(stop, start + 1)
+        yield start, stop, int(ends[stop - 1]) - done
+        start = stop
+
+
+def _add(draft: Draft, batch: pa.RecordBatch) -> None:
+    first = len(draft.payloads)
+    now = time.time_ns()
+    draft.payloads += _bytes(batch.column("value"))
+    draft.times += [0] * batch.num_rows
+    for name in batch.schema.names:
+        column = batch.column(name)
+        match name:
+            case "key":
+                _note(draft, "key", first, _bytes(column))
+            case "headers":
+                _note(draft, "headers", first, [_headers(row) for row in column.to_pylist()])
+            case "priority":
+                values = column.to_pylist()
+                if wrong := [value for value in values if value is not None and not 0 <= value <= _PRIORITY_MAX]:
+                    raise InvalidArgument(f"a priority is from 0 to {_PRIORITY_MAX}, not {wrong[0]}")
+                _note(draft, "priority", first, [value or None for value in values])
+            case "delay":
+                _note(draft, "due", first, [_after(now, value, "delay") for value in column.to_pylist()])
+            case "ttl":
+                _note(draft, "expiry", first, [_after(now, value, "ttl") for value in column.to_pylist()])
+            case "expiry":
+                micros = pc.cast(column, pa.int64()).to_pylist()
+                _note(draft, "expiry", first, [None if value is None else value * 1000 for value in micros])
+            case _:
+                pass
+
+
+def _note(draft: Draft, name: str, first: int, values: list[Any]) -> None:
+    present = {position: value for position, value in enumerate(values, first) if value is not None}
+    if present:
+        draft.extras.setdefault(name, {}).update(present)
+
+
+def _bytes(column: pa.Array) -> list[Any]:
+    found: list[Any] = (column if pa.types.is_binary(column.type) else column.cast(pa.binary())).to_pylist()
+    return found
+
+
+def _headers(row: list[dict[str, Any]] | None) -> dict[str, HeaderValue] | None:
+    if not row:
+        return None
+    found: dict[str, HeaderValue] = {}
+    for item in row:
+        if item["key"] is None or item["value"] is None:
+            raise InvalidArgument("a header has no name or no value")
+        value = item["value"]
+        found[item["key"]] = value if isinstance(value, str) else bytes(value)
+    return found
+
+
+def _after(now: int, seconds: Any, what: str) -> int | None:
+    if seconds is None:
+        return None
+    if not 0 <= float(seconds) <= 200 * 366 * 86_400:
+        raise InvalidArgument(f"a {what} is from 0 seconds to 200 years, not {seconds}")
+    return now + round(float(seconds) * 1e9) if seconds else None

@@ -1,0 +1,322 @@
+"""What may be asked of the source and the sink? Kafka's names and meanings where the thing is the same."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.names import check_name
+
+__all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]
+
+EARLIEST, LATEST = -2, -1
+"""Kafka's numbers for the two ends."""
+
+_READ = (
+    "path",
+    "log",
+    "logs",
+    "logPattern",
+    "queue",
+    "view",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "onDamage",
+    "damageReport",
+    "name",
+)
+_WRITE = (
+    "path",
+    "log",
+    "queue",
+    "compression",
+    "txnAppId",
+    "txnVersion",
+    "blockBytes",
+    "wait",
+    "checkpointLocation",
+    "queryName",
+)
+VIEWS = ("messages", "lifecycle")
+Places = int | dict[str, int]
+"""For all logs the same, or for each its own: a sequence, `EARLIEST` or `LATEST`."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The checked options of a read."""
+
+    path: Path
+    logs: tuple[str, ...] = ()
+    pattern: str | None = None
+    queue: str | None = None
+    view: str | None = None
+    starting: Places | None = None
+    ending: Places | None = None
+    starting_time: int | dict[str, int] | None = None
+    """Nanoseconds."""
+    ending_time: int | dict[str, int] | None = None
+    fail_on_data_loss: bool = True
+    max_records: int | None = None
+    min_records: int | None = None
+    max_delay: float = 15 * 60
+    """Seconds after which `min_records` no longer holds a batch back."""
+    max_bytes: int | None = None
+    min_partitions: int | None = None
+    partition_records: int | None = None
+    headers: bool = False
+    skip_damage: bool = False
+    damage_report: str | None = None
+    """A folder in which each task says what it skipped."""
+    name: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
+        """From what a user typed, with an error that names the option and says what it takes."""
+        options = _lower(given)
+        _refuse_unknown(options, _READ)
+        path = _path(options)
+        queue, view = options.get("queue"), options.get("view")
+        logs = _names(options)
+        if queue is not None:
+            check_name(queue, "queue name")
+            if logs or "logpattern" in options:
+                raise InvalidArgument("give either the option 'queue' or the option 'log', not both")
+            if view is None:
+                raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
+            if view not in VIEWS:
+                raise InvalidArgument(f"the option 'view' is one of {', '.join(VIEWS)}, not {view!r}")
+            if view == "messages" and streaming:
+                raise InvalidArgument("the view 'messages' is a moment, not a stream: stream the view 'lifecycle'")
+        elif view is not None:
+            raise InvalidArgument("the option 'view' needs the option 'queue'")
+        elif not logs and "logpattern" not in options:
+            raise InvalidArgument("say what to read: the option 'log', 'logs', 'logPattern', or 'queue' with 'view'")
+        return cls(
+            path=path,
+            logs=logs,
+            pattern=options.get("logpattern"),
+            queue=queue,
+            view=view,
+            starting=_places(options, "startingOffsets"),
+            ending=_places(options, "endingOffsets"),
+            starting_time=_times(options, "startingTimestamp", "startingOffsetsByTimestamp"),
+            ending_time=_times(options, "endingTimestamp", "endingOffsetsByTimestamp"),
+            fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
+            max_records=_count(options, "maxOffsetsPerTrigger"),
+            min_records=_count(options, "minOffsetsPerTrigger"),
+            max_delay=_seconds(options, "maxTriggerDelay", 15 * 60),
+            max_bytes=_count(options, "maxBytesPerTrigger"),
+            min_partitions=_count(options, "minPartitions"),
+            partition_records=_count(options, "maxRecordsPerPartition"),
+            headers=_flag(options, "includeHeaders", default=False),
+            skip_damage=_choice(options, "onDamage", ("fail", "skip")) == "skip",
+            damage_report=options.get("damagereport"),
+            name=None if (name := options.get("name")) is None else _checked(name, "stream name"),
+        )
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The checked options of a write."""
+
+    path: Path
+    log: str | None
+    queue: str | None
+    compression: str | None = None
+    app: str | None = None
+    """With `version`, the key under which a batch is written at most once."""
+    version: int | None = None
+    block_bytes: int = 1 << 20
+    wait: float = 60.0
+    """Seconds to wait until the process that owns the store has taken over what was written."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "WriteOptions":
+        """From what a user typed."""
+        options = _lower(given)
+        _refuse_unknown(options, _WRITE)
+        log, queue = options.get("log"), options.get("queue")
+        if (log is None) == (queue is None):
+            raise InvalidArgument("say where to write: either the option 'log' or the option 'queue'")
+        check_name(log or queue or "", "log name" if log else "queue name")
+        app, version = options.get("txnappid"), _count(options, "txnVersion", least=0)
+        if (app is None) != (version is None):
+            raise InvalidArgument("the options 'txnAppId' and 'txnVersion' go together")
+        return cls(
+            path=_path(options),
+            log=log,
+            queue=queue,
+            compression=_choice(options, "compression", ("none", "gzip", "zstd", "lz4")),
+            app=app,
+            version=version,
+            block_bytes=_count(options, "blockBytes") or 1 << 20,
+            wait=_seconds(options, "wait", 60.0),
+        )
+
+
+def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
+    """Which of the logs that are there were asked for; an error where one is not there."""
+    if options.pattern is not None:
+        found = [name for name in known if fnmatchcase(name, options.pattern)]
+        if not found:
+            raise NotFound(f"no log in {str(options.path)!r} fits {options.pattern!r}; there are: {_few(known)}")
+        return found
+    for name in options.logs:
+        if name not in known:
+            raise NotFound(f"there is no log {name!r} in {str(options.path)!r}; there are: {_few(known)}")
+    return list(options.logs)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:10])) or "none"
+
+
+def _checked(name: str, what: str) -> str:
+    check_name(name, what)
+    return name
+
+
+def _lower(given: Mapping[str, str]) -> dict[str, str]:
+    return {key.lower(): value for key, value in given.items()}
+
+
+def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
+    # Spark hands over options of its own in places; they are not ours to judge.
+    lower = {name.lower() for name in known}
+    for key in options:
+        if key not in lower and "." not in key and not key.startswith("__"):
+            raise InvalidArgument(f"there is no option {key!r}; there are: {', '.join(known)}")
+
+
+def _path(options: Mapping[str, str]) -> Path:
+    path = options.get("path")
+    if not path:
+        raise InvalidArgument("the option 'path' is missing: the folder of the store")
+    return Path(path.removeprefix("file://")).absolute()
+
+
+def _names(options: Mapping[str, str]) -> tuple[str, ...]:
+    if sum(key in options for key in ("log", "logs", "logpattern")) > 1:
+        raise InvalidArgument("give one of the options 'log', 'logs' and 'logPattern'")
+    if "log" in options:
+        return (_checked(options["log"], "log name"),)
+    if "logs" in options:
+        names = [name.strip() for name in options["logs"].split(",")]
+        if len(set(names)) < len(names):
+            raise InvalidArgument(f"the option 'logs' names a log twice: {options['logs']!r}")
+        return tuple(_checked(name, "log name") for name in names)
+    return ()
+
+
+def _wrong(name: str, takes: str, value: str) -> InvalidArgument:
+    return InvalidArgument(f"the option {name!r} takes {takes}, not {value!r}")
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = options.get(name.lower())
+    if value is None:
+        return default
+    if value.lower() not in ("true", "false"):
+        raise _wrong(name, "true or false", value)
+    return value.lower() == "true"
+
+
+def _choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str | None:
+    value = options.get(name.lower())
+    if value is not None and value.lower() not in choices:
+        raise _wrong(name, " or ".join(choices), value)
+    return None if value is None or value.lower() == "none" else value.lower()
+
+
+def _count(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    value = options.get(name.lower())
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if not least <= number < 1 << 63:
+        raise _wrong(name, f"a whole number from {least} up", value)
+    return number
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    value = options.get(name.lower())
+    if value is None:
+        return default
+    text = value.strip().lower()
+    unit = next((unit for unit in _UNITS if text.endswith(unit) and text.removesuffix(unit).strip().isdigit()), None)
+    try:
+        return float(text.removesuffix(unit)) * _UNITS[unit] if unit else max(0.0, float(text))
+    except ValueError:
+        raise _wrong(name, "seconds, or a number with ms, s, m or h", value) from None
+
+
+def _places(options: Mapping[str, str], name: str) -> Places | None:
+    value = options.get(name.lower())
+    if value is None:
+        return None
+    takes = '"earliest", "latest" or JSON like {"orders": {"0": 23}} (-2 is earliest, -1 is latest)'
+    if value.lower() in ("earliest", "latest"):
+        return EARLIEST if value.lower() == "earliest" else LATEST
+    found = _by_log(name, takes, value)
+    for place in found.values():
+        if place < EARLIEST:
+            raise _wrong(name, takes, value)
+    return found
+
+
+def _times(options: Mapping[str, str], name: str, by_log: str) -> int | dict[str, int] | None:
+    value = options.get(name.lower())
+    if value is not None:
+        try:
+            return int(value) * 1_000_000  # Kafka's milliseconds
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise _wrong(name, "milliseconds since 1970, or a time like 2026-01-31T12:00:00Z", value) from None
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1_000_000) * 1000
+    if (text := options.get(by_log.lower())) is not None:
+        found = _by_log(by_log, 'JSON like {"orders": {"0": 1770000000000}}', text)
+        return {log: millis * 1_000_000 for log, millis in found.items()}
+    return None
+
+
+def _by_log(name: str, takes: str, value: str) -> dict[str, int]:
+    try:
+        content: Any = json.loads(value)
+        return {str(log): _one(place) for log, place in content.items()}
+    except (ValueError, AttributeError, TypeError, KeyError):
+        raise _wrong(name, takes, value) from None
+
+
+def _one(place: Any) -> int:
+    """A log has one partition, 0: `{"0": 5}`; a bare number will do."""
+    number = place if isinstance(place, int) else place["0"]
+    if isinstance(number, bool) or not isinstance(number, int) or (isinstance(place, dict) and len(place) > 1):
+        raise ValueError(place)
+    return number

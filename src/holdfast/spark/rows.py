@@ -1,0 +1,250 @@
+"""How do blocks become Arrow batches? Columns are wrapped where they lie; small blocks are joined to large batches."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.errors import Corrupt
+from holdfast.log.block import Block
+from holdfast.spark.schemas import HEADERS, LOG, TIME, arrow_schema
+
+__all__ = ["BATCH_ROWS", "LogRows", "Piece", "Rows", "Singly", "byte_strings", "header_lists", "payloads", "times"]
+
+BATCH_ROWS = 1 << 15
+BATCH_BYTES = 16 << 20
+"""A batch is sent when it has this many rows or bytes: enough for Spark to be busy, small enough to stay in cache."""
+
+Piece = tuple[Block, int, int]
+"""A verified block and the positions of the records in it that are wanted."""
+
+
+class Rows(Protocol):
+    """What turns records into rows of a view."""
+
+    schema: pa.Schema
+
+    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """The rows of all these records."""
+        ...
+
+
+class _RowsOfBlock(Protocol):
+    schema: pa.Schema
+
+    def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]: ...
+
+
+class Singly:
+    """Rows that are made block by block, joined into large batches."""
+
+    def __init__(self, rows: _RowsOfBlock) -> None:
+        self.rows = rows
+        self.schema = rows.schema
+
+    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """The rows of all these records."""
+        held: list[pa.RecordBatch] = []
+        count = size = 0
+        for block, start, stop in pieces:
+            for batch in self.rows.batches(block, start, stop):
+                held.append(batch)
+                count += batch.num_rows
+                size += batch.nbytes
+                if count >= BATCH_ROWS or size >= BATCH_BYTES:
+                    yield pa.concat_batches(held)
+                    held, count, size = [], 0, 0
+        if held:
+            yield pa.concat_batches(held)
+
+
+class LogRows:
+    """The records of a log, with the columns that were asked for."""
+
+    def __init__(self, topic: str, columns: list[str], keys: frozenset[bytes] | None = None) -> None:
+        self.topic = topic
+        self.columns = columns
+        self.keys = keys
+        """Only records with one of these keys are wanted; None: all."""
+        self.schema = arrow_schema(LOG, columns)
+
+    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """The rows of all these records."""
+        held: list[Piece] = []
+        count = size = 0
+        for piece in pieces:
+            block, start, stop = piece
+            held.append(piece)
+            count += stop - start
+            size += len(block.data)
+            if count >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield self._batch(held)
+                held, count, size = [], 0, 0
+        if held:
+            yield self._batch(held)
+
+    def _batch(self, pieces: list[Piece]) -> pa.RecordBatch:
+        arrays = [self._column(name, pieces) for name in self.columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        wanted = None
+        if any(block.bad for block, _, _ in pieces):
+            wanted = pa.array(np.concatenate([_readable(*piece) for piece in pieces]))
+        if self.keys is not None:
+            keys = batch.column("key") if "key" in self.columns else _joined(pieces, partial_strings("key"))
+            fits = pc.is_in(keys, value_set=pa.array(sorted(self.keys), pa.binary()))
+            wanted = fits if wanted is None else pc.and_(wanted, fits)
+        return batch if wanted is None else batch.filter(wanted)
+
+    def _column(self, name: str, pieces: list[Piece]) -> pa.Array:
+        count = sum(stop - start for _, start, stop in pieces)
+        match name:
+            case "value":
+                return _joined(pieces, payloads)
+            case "key":
+                return _joined(pieces, partial_strings("key")) if _any(pieces, "key") else _nulls(count, pa.binary())
+            case "headers":
+                return _joined(pieces, header_lists) if _any(pieces, "headers") else _nulls(count, HEADERS)
+            case "topic":
+                return _constant(self.topic, pa.string(), count)
+            case "partition":
+                return _constant(0, pa.int32(), count)
+            case "timestampType":
+                return _constant(1, pa.int32(), count)  # Kafka's LogAppendTime: the log's own clock
+            case "offset":
+                first, last = pieces[0], pieces[-1]
+                begin, end = first[0].sequence + first[1], last[0].sequence + last[2]
+                if end - begin == count:
+                    return pa.array(np.arange(begin, end))
+                return pa.array(np.concatenate([np.arange(b.sequence + i, b.sequence + j) for b, i, j in pieces]))
+            case "timestamp":
+                return time_array(np.concatenate([times(*piece) for piece in pieces]))
+            case "expiry":
+                return self._optional("expiry", pieces, count, TIME)
+            case "producer":
+                return self._optional("producer", pieces, count, pa.int64())
+            case "priority":
+                if not _any(pieces, "priority"):
+                    return _constant(0, pa.int32(), count)
+                return pa.array(_numbers("priority", pieces).astype(np.int32))
+            case _:
+                raise KeyError(name)
+
+    def _optional(self, name: str, pieces: list[Piece], count: int, kind: pa.DataType) -> pa.Array:
+        """Numbers that are absent where they are 0."""
+        if not _any(pieces, name):
+            return _nulls(count, kind)
+        values = _numbers(name, pieces)
+        if kind == TIME:
+            return time_array(values, values == 0)
+        return pa.array(values.astype(np.int64), mask=values == 0)
+
+
+def times(block: Block, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """When these records were written, in nanoseconds."""
+    column = block.numbers("timestamp") if block.has("timestamp") else None
+    if column is None:
+        return np.full(stop - start, block.header.timestamp, np.int64)
+    return np.frombuffer(column, np.int64)[start:stop]
+
+
+def time_array(ns: np.ndarray[Any, Any], absent: np.ndarray[Any, Any] | None = None) -> pa.Array:
+    """Nanoseconds as Spark's microseconds."""
+    micros = ns.astype(np.int64, copy=False) // 1000
+    if absent is not None:
+        return pa.array(micros, mask=absent).view(TIME)
+    return pa.Array.from_buffers(TIME, len(micros), [None, pa.py_buffer(micros)])
+
+
+def payloads(block: Block, start: int, stop: int) -> pa.Array:
+    """The payloads of these records, not copied."""
+    return _strings_in_place(block, pa.binary(), None, block.offsets, block.data, block.count)[start:stop]
+
+
+def byte_strings(name: str, block: Block, start: int, stop: int) -> pa.Array:
+    """A column of byte strings, not copied; null where a record has none."""
+    columns = block.sections(name)
+    if columns is None:
+        return _nulls(stop - start, pa.binary())
+    present, offsets, data = columns
+    return _strings_in_place(block, pa.binary(), present, offsets, data, block.count)[start:stop]
+
+
+@lru_cache
+def partial_strings(name: str) -> Callable[[Block, int, int], pa.Array]:
+    """`byte_strings` of this column."""
+    return lambda block, start, stop: byte_strings(name, block, start, stop)
+
+
+def header_lists(block: Block, start: int, stop: int) -> pa.Array:
+    """The headers of these records as Kafka's source shows them; null where a record has none."""
+    columns = block.sections("headers")
+    if columns is None:
+        return _nulls(stop - start, HEADERS)
+    rows, name_offsets, names, value_offsets, values, _kinds = columns
+    ends = np.frombuffer(rows, np.int32)
+    items = int(ends[-1])
+    _check_ascending(block, ends, items)
+    keys = _strings_in_place(block, pa.string(), None, name_offsets, names, items)
+    contents = _strings_in_place(block, pa.binary(), None, value_offsets, values, items)
+    structs = pa.StructArray.from_arrays([keys, contents], fields=list(HEADERS.value_type))
+    lists = pa.ListArray.from_arrays(
+        pa.array(ends[start : stop + 1]), structs, mask=pa.array(np.diff(ends[start : stop + 1]) == 0)
+    )
+    return lists.cast(HEADERS)
+
+
+def _strings_in_place(
+    block: Block, kind: pa.DataType, present: memoryview | None, offsets: memoryview, data: memoryview, count: int
+) -> pa.Array:
+    # The checksum says that this is what was written; that Arrow does not leave the buffer is checked all the same.
+    ends = np.frombuffer(offsets, np.int32)
+    _check_ascending(block, ends, len(data))
+    valid = None if present is None else pa.py_buffer(present)
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _check_ascending(block: Block, ends: np.ndarray[Any, Any], size: int) -> None:
+    if ends[0] != 0 or ends[-1] > size or (ends[1:] < ends[:-1]).any():
+        raise Corrupt(f"the offsets of the block at byte {block.header.offset} are no offsets")
+
+
+def _joined(pieces: list[Piece], column: Callable[[Block, int, int], pa.Array]) -> pa.Array:
+    arrays = [column(*piece) for piece in pieces]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _numbers(name: str, pieces: list[Piece]) -> np.ndarray[Any, Any]:
+    return np.concatenate([_numbers_of(name, *piece) for piece in pieces])
+
+
+def _numbers_of(name: str, block: Block, start: int, stop: int) -> np.ndarray[Any, Any]:
+    column = block.numbers(name) if block.has(name) else None
+    if column is None:
+        return np.zeros(stop - start, np.int64)
+    return np.frombuffer(column, column.format)[start:stop].astype(np.int64)
+
+
+def _readable(block: Block, start: int, stop: int) -> np.ndarray[Any, Any]:
+    good = np.ones(block.count, bool)
+    good[list(block.bad)] = False
+    return good[start:stop]
+
+
+def _any(pieces: list[Piece], name: str) -> bool:
+    return any(block.has(name) for block, _, _ in pieces)
+
+
+@lru_cache
+def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _constant(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return _repeated(value, kind, 1 << max(count - 1, BATCH_ROWS).bit_length())[:count]
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    return _constant(None, kind, count)

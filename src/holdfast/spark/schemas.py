@@ -1,0 +1,83 @@
+"""Which columns does each view have? For Spark as DDL, for Arrow as the exact types that Spark expects."""
+
+import pyarrow as pa
+
+__all__ = ["LIFECYCLE", "LOG", "MESSAGES", "arrow_schema", "ddl"]
+
+TIME = pa.timestamp("us", "UTC")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+LOG = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIME),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS),
+        ("priority", pa.int32()),
+        ("expiry", TIME),
+        ("producer", pa.int64()),
+    ]
+)
+"""A record of a log: the columns of Spark's Kafka source, then Holdfast's own."""
+
+LIFECYCLE = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("message", pa.int64()),  # its sequence in the log; null for what befalls a whole lease or queue
+        ("event", pa.string()),
+        ("time", TIME),
+        ("lease", pa.int64()),
+        ("attempt", pa.int32()),  # 1 is the first delivery
+        ("priority", pa.int32()),
+        ("cause", pa.string()),  # the word of the journal for why: attempts, ttl, overflow, ...
+        ("reason", pa.string()),  # the text a consumer gave
+        ("until", TIME),  # put, nacked, ...: not delivered before; leased, extended: held until
+        ("target", pa.string()),  # the queue it moves to
+        ("source", pa.int64()),  # put: its sequence in the queue it was moved from
+        ("upto", pa.int64()),  # purged, sought, cut: all messages below this sequence
+        ("position", pa.int64()),  # of the record in the journal (for put: in the log)
+    ]
+)
+"""An event in the life of a message."""
+
+MESSAGES = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("message", pa.int64()),
+        ("state", pa.string()),  # ready, delayed, leased, acked, dead
+        ("attempts", pa.int32()),
+        ("priority", pa.int32()),
+        ("time", TIME),  # when it was put
+        ("due", TIME),  # delayed: when it can be delivered
+        ("lease", pa.int64()),
+        ("expires", TIME),  # leased: when the lease runs out
+        ("reason", pa.string()),  # of the last failure
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+    ]
+)
+"""A message of a queue as it stands now."""
+
+_TYPES = {
+    pa.binary(): "BINARY",
+    pa.string(): "STRING",
+    pa.int32(): "INT",
+    pa.int64(): "LONG",
+    TIME: "TIMESTAMP",
+    HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+
+
+def ddl(schema: pa.Schema) -> str:
+    """The schema as Spark reads it."""
+    return ", ".join(f"`{field.name}` {_TYPES[field.type]}" for field in schema)
+
+
+def arrow_schema(schema: pa.Schema, columns: list[str]) -> pa.Schema:
+    """The columns that were asked for, in the order they were asked for."""
+    return pa.schema([schema.field(name) for name in columns])

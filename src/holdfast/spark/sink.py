@@ -1,0 +1,231 @@
+"""How do results come back, each batch once? Tasks write finished parts; one manifest hands the batch over."""
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+import holdfast
+from holdfast.base.errors import Corrupt, InvalidArgument, Locked
+from holdfast.base.files import SystemFiles
+from holdfast.log.compression import codec_by_name
+from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
+from holdfast.spark.blocks import drafts
+from holdfast.spark.options import WriteOptions
+from holdfast.spark.telling import in_one_line
+
+__all__ = ["BatchWriter", "Parts", "StreamWriter"]
+
+logger = logging.getLogger("holdfast.spark")
+
+_NUMBER = (ByteType, ShortType, IntegerType, LongType)
+_SECONDS = (*_NUMBER, FloatType, DoubleType, DecimalType)
+_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+    "value": (BinaryType, StringType),
+    "key": (BinaryType, StringType),
+    "headers": (ArrayType,),
+    "priority": _NUMBER,
+    "delay": _SECONDS,
+    "ttl": _SECONDS,
+    "expiry": (TimestampType,),
+}
+_READ_ONLY = {"topic", "partition", "offset", "timestamp", "timestampType", "producer"}
+"""Columns of the source that a copy may bring along; the log gives its own."""
+
+
+@dataclass
+class Parts(WriterCommitMessage):
+    """What a task wrote."""
+
+    task: int
+    query: str | None
+    parts: list[Part]
+
+
+class _Sink:
+    """What writing a batch and writing a stream have in common. Travels to the tasks."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        self.options = WriteOptions.of(options)
+        if overwrite:
+            raise InvalidArgument("a log is only ever appended to: write with mode('append')")
+        _check_columns(schema)
+
+    def target(self, query: str, batch: int, *, once: bool) -> Manifest:
+        """The manifest of a batch, as yet without parts."""
+        options = self.options
+        log = options.log
+        if log is None:
+            assert options.queue is not None
+            log = options.queue
+            if options.path.is_dir():
+                with holdfast.open(options.path, read_only=True) as store:
+                    log = store.log_of(options.queue)
+        return Manifest(log, options.queue, query, batch, time.time_ns(), once=once)
+
+    def write_parts(self, batches: Iterator[pa.RecordBatch], manifest: Manifest, query: str | None) -> Parts:
+        """Write the rows of one task."""
+        context = TaskContext.get()
+        writer = PartWriter(
+            Incoming(SystemFiles(), self.options.path),
+            manifest,
+            codec_by_name(self.options.compression),
+            time.time_ns(),
+        )
+        try:
+            for draft in drafts(batches, self.options.block_bytes):
+                writer.write(draft)
+            return Parts(context.partitionId() if context else 0, query, writer.finish())
+        except BaseException:
+            writer.abandon()
+            raise
+
+    def hand_over(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit the batch, and see it into the log."""
+        written = sorted((m for m in messages if isinstance(m, Parts)), key=lambda message: message.task)
+        manifest = replace(manifest, parts=[part for message in written for part in message.parts])
+        if not manifest.parts:
+            return
+        incoming = Incoming(SystemFiles(), self.options.path)
+        deadline = time.monotonic() + self.options.wait
+        with _guarded(incoming, deadline):
+            if not incoming.hand_over(manifest):
+                logger.info("batch %d of %s came again: nothing was added", manifest.batch, manifest.query)
+        while incoming.waits(manifest) and not incoming.refused(manifest):
+            if not self._adopt() and time.monotonic() > deadline:
+                logger.warning(
+                    "batch %d was handed over, and the process that owns %s has not taken it yet",
+                    manifest.batch,
+                    self.options.path,
+                )
+                return
+        if incoming.refused(manifest):
+            raise Corrupt(
+                f"the store {str(self.options.path)!r} could not take batch {manifest.batch}: its parts are not whole. "
+                f"The log of the process that owns the store says why; the batch is kept as {manifest.file}.bad"
+            )
+
+    def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what was written for a batch that failed, unless it was handed over before it did."""
+        incoming = Incoming(SystemFiles(), self.options.path)
+        parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
+        with _guarded(incoming, time.monotonic() + self.options.wait):
+            if not incoming.is_known(manifest):
+                incoming.drop(replace(manifest, parts=parts))
+
+    def _adopt(self) -> bool:
+        """Take the batch into the log, if no other process owns the store: that one will."""
+        try:
+            with holdfast.open(self.options.path, background=False) as store:
+                store.adopt()
+            return True
+        except Locked:
+            time.sleep(0.02)
+            return False
+
+
+class BatchWriter(_Sink, DataSourceArrowWriter):
+    """Writes a DataFrame to a log or a queue: all of it or nothing."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite=overwrite)
+        once = self.options.app is not None
+        self.manifest = self.target(self.options.app or uuid.uuid4().hex, self.options.version or 0, once=once)
+
+    @in_one_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
+        """One task."""
+        return self.write_parts(iterator, self.manifest, None)
+
+    @in_one_line
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done."""
+        self.hand_over(self.manifest, messages)
+
+    @in_one_line
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task failed for good."""
+        self.take_back(self.manifest, messages)
+
+
+class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """Writes a stream to a log or a queue: each batch once, however often Spark repeats it."""
+
+    @in_one_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
+        """One task of one batch."""
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+        if query is None or batch is None:
+            raise InvalidArgument("this can only be written by a streaming query")
+        return self.write_parts(iterator, self.target(query, int(batch), once=True), query)
+
+    @in_one_line
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of the batch are done."""
+        if (query := _query_of(messages)) is not None:
+            self.hand_over(self.target(query, batchId, once=True), messages)
+
+    @in_one_line
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task failed for good; the batch will come again."""
+        if (query := _query_of(messages)) is not None:
+            self.take_back(self.target(query, batchId, once=True), messages)
+
+
+def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    return next((message.query for message in messages if isinstance(message, Parts)), None)
+
+
+@contextlib.contextmanager
+def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
+    while True:
+        try:
+            guard = incoming.guard()
+            break
+        except Locked:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        guard.release()
+
+
+def _check_columns(schema: StructType) -> None:
+    if "value" not in schema.names:
+        raise InvalidArgument(f"the column 'value' is missing; there are: {', '.join(schema.names) or 'none'}")
+    for field in schema.fields:
+        if field.name in _READ_ONLY:
+            continue
+        if field.name not in _COLUMNS:
+            raise InvalidArgument(
+                f"a message has no column {field.name!r}: drop it, or put it into 'value' or 'headers'. "
+                f"There are: {', '.join(_COLUMNS)}"
+            )
+        if not isinstance(field.dataType, _COLUMNS[field.name]):
+            kinds = " or ".join(kind.typeName() for kind in _COLUMNS[field.name])
+            raise InvalidArgument(f"the column {field.name!r} takes {kinds}, not {field.dataType.simpleString()}")

@@ -1,0 +1,48 @@
+"""How does Spark know Holdfast? As `format("holdfast")`, for reading and writing, in batches and streams."""
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from holdfast.spark.options import ReadOptions
+from holdfast.spark.reader import Reader
+from holdfast.spark.schemas import ddl
+from holdfast.spark.sink import BatchWriter, StreamWriter
+from holdfast.spark.stream import StreamReader
+from holdfast.spark.telling import in_one_line
+from holdfast.spark.views import view_schema
+
+__all__ = ["HoldfastSource"]
+
+
+class HoldfastSource(DataSource):
+    """Logs, queues and what became of their messages, as DataFrames."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "holdfast"
+
+    @in_one_line
+    def schema(self) -> str:
+        """The columns of the view; a schema that the user gives may narrow them."""
+        return ddl(view_schema(ReadOptions.of(self.options)))
+
+    @in_one_line
+    def reader(self, schema: StructType) -> Reader:
+        """Reads a batch."""
+        return Reader(self.options, schema)
+
+    @in_one_line
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Reads a stream."""
+        return StreamReader(self.options, schema)
+
+    @in_one_line
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Writes a batch, once."""
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    @in_one_line
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Writes a stream, each batch once."""
+        return StreamWriter(self.options, schema, overwrite=overwrite)

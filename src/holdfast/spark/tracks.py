@@ -1,0 +1,212 @@
+"""Which bytes does each task read? Plans stretches of segments at block boundaries, and reads them, verified."""
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.base.files import SystemFiles
+from holdfast.log.block import Block, open_columns
+from holdfast.log.catalog import SegmentName
+from holdfast.log.layout import HEADER_SIZE, SegmentHeader
+from holdfast.log.log import Log
+from holdfast.log.record import Damage
+from holdfast.log.segment import Segment
+from holdfast.spark.rows import Piece
+
+__all__ = ["DataLoss", "Stretch", "Wanted", "byte_at", "plan", "read_stretches", "sequence_near", "shares"]
+
+logger = logging.getLogger("holdfast.spark")
+PARTITION_BYTES = 128 << 20
+SMALL_BYTES = 1 << 20
+"""Less than this is not worth a task of its own."""
+
+
+class DataLoss(HoldfastError):
+    """Records that a query should read are no longer there."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Records `start` up to `stop` of one segment: all that a task needs to find and read them."""
+
+    log: str
+    """The folder of the log."""
+    name: SegmentName
+    header: SegmentHeader
+    limit: int
+    """Bytes of the segment that may be read."""
+    end: int | None
+    """The sequence after the last record in them."""
+    start: int
+    stop: int
+    bytes: int
+    """About how many it is."""
+
+    def segment(self) -> Segment:
+        """The segment, bounded as it was when the stretch was planned."""
+        segment = Segment(SystemFiles(), Path(self.log), self.name, self.header, self.limit)
+        segment.extent = (self.limit, self.end)
+        return segment
+
+
+@dataclass
+class Wanted:
+    """What a task needs to know beside its stretches."""
+
+    skip_damage: bool = False
+    damage_report: str | None = None
+    fail_on_data_loss: bool = True
+    keys: frozenset[bytes] | None = None
+    """Blocks without one of these keys need not be opened."""
+    damage: list[Damage] = field(default_factory=list)
+    bytes_read: int = 0
+    """Of blocks whose payloads were read."""
+
+    def report(self, damage: Damage) -> None:
+        """Fail, or note it and go on."""
+        if not self.skip_damage:
+            raise Corrupt(
+                f"{damage}: restore the file from a backup, or read on behind it with the option onDamage=skip",
+                damage.path,
+                damage.offset,
+            )
+        self.damage.append(damage)
+        logger.warning("skipped damage: %s", damage, extra={"segment": damage.path, "offset": damage.offset})
+
+    def finish(self) -> None:
+        """Say what was skipped."""
+        if not self.damage:
+            return
+        records = sum(damage.lost or 0 for damage in self.damage)
+        logger.warning("skipped %d damaged places with %d records", len(self.damage), records)
+        if self.damage_report is not None:
+            folder = Path(self.damage_report)
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = [json.dumps({name: getattr(one, name) for name in one.__slots__}) for one in self.damage]
+            temporary = folder / f".{uuid.uuid4().hex}.tmp"
+            temporary.write_text("\n".join(lines) + "\n")
+            temporary.replace(folder / f"damage-{uuid.uuid4().hex}.json")
+
+
+def plan(log: Log, start: int, stop: int) -> list[Stretch]:
+    """The stretches, one a segment, that hold the records from `start` up to `stop`."""
+    found = []
+    segments = log.kept_segments
+    for position, segment in enumerate(segments):
+        limit, end = segment.extent
+        following = segments[position + 1].base if position + 1 < len(segments) else stop
+        first, last = max(start, segment.base), min(stop, following, following if end is None else end)
+        if first < last:
+            header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
+            stretch = Stretch(str(segment.log), segment.name, header, limit, end, first, last, 0)
+            found.append(replace(stretch, bytes=byte_at(segment, last, limit) - byte_at(segment, first, HEADER_SIZE)))
+    return found
+
+
+def shares(stretches: Sequence[Stretch], least: int | None, records: int | None = None) -> list[list[Stretch]]:
+    """Divide the work by bytes, at block boundaries: a share a core, more where there is much to read.
+
+    Each share is a run of the log, so that its order is kept inside a task.
+    """
+    total = sum(stretch.bytes for stretch in stretches)
+    wanted = max(least or min(os.cpu_count() or 1, 1 + total // SMALL_BYTES), -(-total // PARTITION_BYTES))
+    if records is not None:
+        wanted = max(wanted, -(-sum(stretch.stop - stretch.start for stretch in stretches) // records))
+    size = max(1, -(-total // wanted))
+    found: list[list[Stretch]] = []
+    current: list[Stretch] = []
+    held = 0
+    for stretch in stretches:
+        for piece in _cut(stretch, size, size - held):
+            current.append(piece)
+            held += piece.bytes
+            if held >= size * 0.95:
+                found.append(current)
+                current, held = [], 0
+    if current:
+        found.append(current)
+    return found
+
+
+def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Piece]:
+    """The blocks of these stretches, verified."""
+    for stretch in stretches:
+        segment = stretch.segment()
+        try:
+            segment.memory(stretch.limit)
+        except FileNotFoundError:
+            lost = (
+                f"{stretch.name.stem} of {stretch.log!r} with the records {stretch.start} to {stretch.stop - 1} was "
+                "dropped by retention while it was being read"
+            )
+            if wanted.fail_on_data_loss:
+                raise DataLoss(f"{lost}; read on without them with the option failOnDataLoss=false") from None
+            logger.warning("%s", lost)
+            continue
+        for block in _blocks(segment, stretch, wanted):
+            yield block, max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
+        segment.let_go()
+    wanted.finish()
+
+
+def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:
+    # The task ends where its share does: damage behind it is another task's to report.
+    for memory, header in segment.headers(segment.start_at(stretch.start), wanted.report):
+        if header.sequence >= stretch.stop:
+            return
+        if header.end <= stretch.start:
+            continue
+        if wanted.keys is not None:
+            try:
+                columns = open_columns(memory, header)
+            except Corrupt:
+                pass  # told when the whole block is opened
+            else:
+                if not columns.has("key") or wanted.keys.isdisjoint(columns.byte_strings("key")):
+                    continue
+        wanted.bytes_read += header.length
+        if block := segment.open(memory, header, wanted.report):
+            yield block
+
+
+def sequence_near(log: Log, start: int, stop: int, size: int) -> int:
+    """Where about `size` bytes from `start` end, at a place that the index knows; at least one such place on."""
+    for stretch in plan(log, start, stop):
+        if stretch.bytes < size:
+            size -= stretch.bytes
+            continue
+        pieces = list(_cut(stretch, max(1, size), size))
+        return pieces[0].stop
+    return stop
+
+
+def byte_at(segment: Segment, sequence: int, default: int) -> int:
+    """About where in the segment a record lies."""
+    entry = segment.index.at_or_before(sequence)
+    return entry.offset if entry is not None and entry.offset <= segment.limit else default
+
+
+def _cut(stretch: Stretch, size: int, room: int) -> Iterator[Stretch]:
+    """Pieces of at most about `size` bytes, the first of `room`, at places that the index knows."""
+    if stretch.bytes <= max(room, size // 20):
+        yield stretch
+        return
+    segment = stretch.segment()
+    begin = byte_at(segment, stretch.start, HEADER_SIZE)
+    places = [stretch.start]
+    target = begin + room
+    while target < begin + stretch.bytes:
+        entry = segment.index.at_or_before_offset(target)
+        if entry is not None and places[-1] < entry.sequence < stretch.stop:
+            places.append(entry.sequence)
+        target += size
+    places.append(stretch.stop)
+    for start, stop in pairwise(places):
+        low, high = byte_at(segment, start, HEADER_SIZE), byte_at(segment, stop, begin + stretch.bytes)
+        yield replace(stretch, start=start, stop=stop, bytes=max(1, high - low))

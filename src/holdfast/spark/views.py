@@ -1,0 +1,168 @@
+"""What does a query read? The logs and journals behind a view, where it starts and ends in each, and its columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+import holdfast
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.log.log import Log
+from holdfast.spark.events import JournalRows, PutRows
+from holdfast.spark.messages import MessageRows, Overlay, overlay
+from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
+from holdfast.spark.rows import LogRows, Rows, Singly
+from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
+from holdfast.spark.tracks import DataLoss
+
+__all__ = ["Bounds", "Track", "View", "open_store", "view_schema"]
+
+Bounds = dict[str, tuple[int, int]]
+"""For each track, the first sequence and the one after the last."""
+
+
+@dataclass
+class Track:
+    """One log or journal of a view."""
+
+    label: str
+    kind: str
+    """`log`, `put`, `journal` or `messages`: which rows are made of it."""
+    log: Log
+
+    def end(self, *, durable: bool) -> int:
+        """The end of what may be read: for a stream only what no power cut can take back."""
+        self.log.refresh()
+        return self.log.durable_end if durable else self.log.readable()[1]
+
+
+def view_schema(options: ReadOptions) -> pa.Schema:
+    """All columns of the view that was asked for."""
+    if options.view == "lifecycle":
+        return LIFECYCLE
+    if options.view == "messages":
+        return MESSAGES
+    return LOG if options.headers else LOG.remove(LOG.get_field_index("headers"))
+
+
+def open_store(path: Path) -> holdfast.Store:
+    """The store, read-only: also while its owner writes."""
+    if path.exists() and not path.is_dir():
+        raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
+    if path.exists() and not any((path / part).exists() for part in ("logs", "journals", "LOCK")):
+        raise NotFound(f"there is no store in {str(path)!r}: check the option 'path'")
+    return holdfast.open(path, read_only=True)
+
+
+class View:
+    """The tracks of a view over an open store. Lives in the driver."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.store = open_store(options.path)
+        self._tracks: dict[str, Track] = {}
+        self.overlay: Overlay | None = None
+
+    def close(self) -> None:
+        """Let the store go."""
+        for track in self._tracks.values():
+            track.log.close()
+        self.store.close()
+
+    def tracks(self) -> list[Track]:
+        """Every log that belongs to the view now: those that a pattern fits may become more."""
+        options = self.options
+        if options.queue is None:
+            for name in chosen_names(options, self.store.logs()):
+                if name not in self._tracks:
+                    self._tracks[name] = Track(name, "log", self.store.log(name))
+        elif not self._tracks:
+            journal = self.store.journal(options.queue)  # first: it tells whether there is such a queue
+            log = self.store.log(self.store.log_of(options.queue))
+            if options.view == "messages":
+                self._tracks["log"] = Track("log", "messages", log)
+                self.overlay = overlay(self.store.queue(options.queue))
+            else:
+                self._tracks["log"] = Track("log", "put", log)
+                self._tracks["journal"] = Track("journal", "journal", journal)
+        return list(self._tracks.values())
+
+    def rows(self, track: Track, columns: list[str], keys: frozenset[bytes] | None, start: int, stop: int) -> Rows:
+        """What makes the rows of this track."""
+        queue = self.options.queue or ""
+        match track.kind:
+            case "put":
+                return Singly(PutRows(queue, columns))
+            case "journal":
+                return Singly(JournalRows(queue, columns))
+            case "messages":
+                assert self.overlay is not None
+                return Singly(MessageRows(queue, columns, self.overlay.slice(start, stop)))
+            case _:
+                return LogRows(track.label, columns, keys)
+
+    def starts(self, default: int, *, durable: bool) -> dict[str, int]:
+        """Where the options say that reading begins."""
+        options = self.options
+        found = {}
+        for track in self.tracks():
+            if (when := _for(options.starting_time, track.label, "startingOffsetsByTimestamp")) is not None:
+                found[track.label] = min(track.log.sequence_at(when), track.end(durable=durable))
+            else:
+                place = _for(options.starting, track.label, "startingOffsets")
+                found[track.label] = self._place(track, default if place is None else place, durable=durable)
+        return found
+
+    def ends(self) -> dict[str, int]:
+        """Where the options say that a batch ends."""
+        options = self.options
+        found = {}
+        for track in self.tracks():
+            end = track.end(durable=False)
+            if self.overlay is not None:
+                end = min(end, self.overlay.end)
+            if (when := _for(options.ending_time, track.label, "endingOffsetsByTimestamp")) is not None:
+                end = min(end, track.log.sequence_at(when))
+            elif (place := _for(options.ending, track.label, "endingOffsets")) is not None:
+                if place == EARLIEST:
+                    raise InvalidArgument("the option 'endingOffsets' cannot be earliest: nothing would be read")
+                end = min(end, self._place(track, place, durable=False))
+            found[track.label] = end
+        return found
+
+    def check_kept(self, track: Track, start: int) -> int:
+        """The place, if the log still has it; else an error, or where that is allowed the first that is kept."""
+        kept = track.log.start
+        if start >= kept:
+            return start
+        if self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"the records {start} to {kept - 1} of {track.log.name!r} were dropped by retention before they were "
+                "read: read on without them with the option failOnDataLoss=false; a stream with the option 'name' "
+                "holds retention back"
+            )
+        return kept
+
+    def _place(self, track: Track, place: int, *, durable: bool) -> int:
+        end = track.end(durable=durable)
+        if place == EARLIEST:
+            return track.log.start
+        if place == LATEST:
+            return end
+        if place > end:
+            if self.options.fail_on_data_loss:
+                raise DataLoss(
+                    f"the log {track.log.name!r} ends at {end}, before the offset {place} that was asked for: "
+                    "was it made anew? Choose another offset, or go on with the option failOnDataLoss=false"
+                )
+            return end
+        return self.check_kept(track, place)
+
+
+def _for(given: Places | None, label: str, option: str) -> int | None:
+    if isinstance(given, Mapping):
+        if label not in given:
+            raise InvalidArgument(f"the option {option!r} says nothing of {label!r}: give a place for each log")
+        return given[label]
+    return given
