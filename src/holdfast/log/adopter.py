@@ -12,12 +12,9 @@ from holdfast.log.incoming import Incoming, Manifest, Part, Plan, read_blocks
 from holdfast.log.layout import HEADER_SIZE
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["PLACE_BYTES", "Adopter"]
+__all__ = ["Adopter"]
 
 logger = logging.getLogger("holdfast.log")
-
-PLACE_BYTES = 8 << 20
-"""A part from this size on becomes a segment as it is; the blocks of a smaller one are copied behind the others."""
 
 
 class Adopter(Appender):
@@ -74,7 +71,7 @@ class Adopter(Appender):
         first = plan.base
         try:
             for part in plan.manifest.parts:
-                if writer.end == first and part.bytes >= PLACE_BYTES:
+                if writer.end == first and part.is_placed:
                     path = incoming.parts / part.file
                     writer.place(path, read_blocks(incoming.files, path), plan.time)
                 elif writer.end < first + part.records:

@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import Files, Lock, errors_as_ours, read_file, replace_file, write_all, write_all_parts
+from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
 from holdfast.log.draft import Draft, frame, seal
 from holdfast.log.layout import HEADER_SIZE, BlockHeader, SegmentHeader, pack_segment_header, parse_block_header
@@ -30,6 +31,8 @@ _PARTS, _DONE, _PLAN, _LOCK = "parts", "done", "adopting.json", "LOCK"
 _JSON, _BLOCKS = ".json", ".blocks"
 _PART = re.compile(r"([0-9a-f]{24})-(\d+)-(\d+)-[0-9a-f]+\.part(?:\.blocks)?\Z")
 _ORPHAN_NS = 86_400 * 1_000_000_000
+PLACE_BYTES = 8 << 20
+"""A part from this size on becomes a segment as it is; the blocks of a smaller one are copied behind the others."""
 PART_BYTES = 256 << 20
 """A part ends at about this size."""
 
@@ -41,6 +44,11 @@ class Part:
     file: str
     records: int
     bytes: int
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it becomes a segment as it is."""
+        return self.bytes >= PLACE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,18 +176,27 @@ class Incoming:
             ) from error
 
     def check(self, manifest: Manifest) -> bool:
-        """Whether every part is there in its whole length; a manifest that lacks one is set aside."""
+        """Whether every part is there, and whole; a manifest that lacks one is set aside."""
         for part in manifest.parts:
             try:
-                with contextlib.closing(self.files.open(self.parts / part.file, "r")) as file:
-                    size = file.size()
-                blocks = read_blocks(self.files, self.parts / part.file)
-            except (OSError, Corrupt):
-                size, blocks = -1, []
-            if size != part.bytes or sum(block.records for block in blocks) != part.records:
-                self._set_aside(manifest.file, f"its part {part.file} is not there in its whole length")
+                self._check_part(part)
+            except (OSError, Corrupt) as error:
+                self._set_aside(manifest.file, f"its part {part.file} is not whole: {error}")
                 return False
         return True
+
+    def _check_part(self, part: Part) -> None:
+        path = self.parts / part.file
+        blocks = read_blocks(self.files, path)
+        with contextlib.closing(self.files.open(path, "r")) as file:
+            if file.size() != part.bytes or sum(block.records for block in blocks) != part.records:
+                raise Corrupt("it has another length than the manifest says")
+            # What is copied is verified first, so that nothing can stop the copying. What is placed is not read here:
+            # its checksums are where every reader finds them.
+            raw = memoryview(b"" if part.is_placed else file.read(part.bytes, 0))
+        for header in () if part.is_placed else blocks:
+            if open_block(raw, header).bad:
+                raise Corrupt(f"the block at byte {header.offset} is damaged")
 
     def begin(self, manifest: Manifest, base: int, time: int) -> Plan:
         """Give the batch its place: durable when this returns."""

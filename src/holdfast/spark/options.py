@@ -37,6 +37,7 @@ _READ = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "key",
     "onDamage",
     "damageReport",
     "name",
@@ -81,6 +82,8 @@ class ReadOptions:
     min_partitions: int | None = None
     partition_records: int | None = None
     headers: bool = False
+    keys: frozenset[bytes] | None = None
+    """Only records with one of these keys; None: all."""
     skip_damage: bool = False
     damage_report: str | None = None
     """A folder in which each task says what it skipped."""
@@ -126,6 +129,7 @@ class ReadOptions:
             min_partitions=_count(options, "minPartitions"),
             partition_records=_count(options, "maxRecordsPerPartition"),
             headers=_flag(options, "includeHeaders", default=False),
+            keys=_keys(options, queue),
             skip_damage=_choice(options, "onDamage", ("fail", "skip")) == "skip",
             damage_report=options.get("damagereport"),
             name=None if (name := options.get("name")) is None else _checked(name, "stream name"),
@@ -223,6 +227,22 @@ def _names(options: Mapping[str, str]) -> tuple[str, ...]:
             raise InvalidArgument(f"the option 'logs' names a log twice: {options['logs']!r}")
         return tuple(_checked(name, "log name") for name in names)
     return ()
+
+
+def _keys(options: Mapping[str, str], queue: str | None) -> frozenset[bytes] | None:
+    """One key, or several as a JSON list."""
+    value = options.get("key")
+    if value is None:
+        return None
+    if queue is not None:
+        raise InvalidArgument("the option 'key' chooses records of a log: a queue's views are filtered by where(...)")
+    if not value.startswith("["):
+        return frozenset([value.encode()])
+    try:
+        found: list[str] = json.loads(value)
+        return frozenset(key.encode() for key in found)
+    except (ValueError, AttributeError, TypeError):
+        raise _wrong("key", 'a key, or several as JSON like ["a", "b"]', value) from None
 
 
 def _wrong(name: str, takes: str, value: str) -> InvalidArgument:

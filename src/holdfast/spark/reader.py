@@ -61,7 +61,7 @@ class Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = ReadOptions.of(options)
         self.columns = wanted_columns(view_schema(self.options), schema)
-        self.bounds = _Bounds()
+        self.bounds = _Bounds(keys=self.options.keys)
         self.pushFilters = _PushDown(self._push)  # type: ignore[method-assign]
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:

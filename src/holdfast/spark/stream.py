@@ -104,13 +104,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in shares(
                 plan(track.log, first, stop), self.options.min_partitions, self.options.partition_records
             ):
-                rows = self._view.rows(track, self.columns, None, part[0].start, part[-1].stop)
+                rows = self._view.rows(track, self.columns, self.options.keys, part[0].start, part[-1].stop)
                 found.append(Share(rows, part))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
-        return read_share(self.options, partition, None)
+        return read_share(self.options, partition, self.options.keys)
 
     @in_one_line
     def commit(self, end: Offsets) -> None:
