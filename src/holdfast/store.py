@@ -138,6 +138,7 @@ class Store:
                 with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
                     self._files.sync_dir(path.parent)
                 self._lock = self._files.lock(path / LOCK)
+                self._wake()  # something may be handed in at any time
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
         """The log of that name, made if there is none. Settings count when it is first opened in this store."""
@@ -154,7 +155,6 @@ class Store:
                 return known
             log = self._open_log(name, self.path / LOGS, wanted)
             self._open_logs[name] = log
-            self._wake_to_adopt()
             return log
 
     def queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
@@ -330,10 +330,6 @@ class Store:
 
     def _ticking(self) -> list[Ticking]:
         return [*self._snapshot(), *([] if self.read_only else [self._adopting])]
-
-    def _wake_to_adopt(self) -> None:
-        if not self.read_only:
-            self._wake()
 
     @contextlib.contextmanager
     def _open_to_adopt(self, manifest: Manifest) -> Iterator[Log]:

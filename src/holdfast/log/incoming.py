@@ -28,7 +28,7 @@ logger = logging.getLogger("holdfast.log")
 
 INCOMING = "incoming"
 _PARTS, _DONE, _PLAN, _LOCK = "parts", "done", "adopting.json", "LOCK"
-_JSON, _BLOCKS = ".json", ".blocks"
+_JSON, _BLOCKS, _BAD = ".json", ".blocks", ".bad"
 _PART = re.compile(r"([0-9a-f]{24})-(\d+)-(\d+)-[0-9a-f]+\.part(?:\.blocks)?\Z")
 _ORPHAN_NS = 86_400 * 1_000_000_000
 PLACE_BYTES = 8 << 20
@@ -111,8 +111,9 @@ class Incoming:
 
     def guard(self) -> Lock:
         """Held while a manifest is put in or taken out; `Locked` where another process has it."""
-        self.files.make_dirs(self.folder)
-        return self.files.lock(self.folder / _LOCK)
+        with errors_as_ours("handing over a batch in", self.folder):
+            self.files.make_dirs(self.folder)
+            return self.files.lock(self.folder / _LOCK)
 
     def is_known(self, manifest: Manifest) -> bool:
         """Whether this batch, or a later one of the query, was handed over already."""
@@ -135,6 +136,8 @@ class Incoming:
             self._remove_parts(manifest)
             return False
         with errors_as_ours("handing over a batch in", self.folder):
+            if self.refused(manifest):  # it comes again, with other parts
+                self.files.remove(self.folder / (manifest.file + _BAD))
             self.files.sync_dir(self.parts)
             content = json.dumps({"format": 1, **asdict(manifest)}, ensure_ascii=False)
             replace_file(self.files, self.folder / manifest.file, content.encode() + b"\n")
@@ -146,7 +149,7 @@ class Incoming:
 
     def refused(self, manifest: Manifest) -> bool:
         """Whether the owner could not take the batch."""
-        return self.files.exists(self.folder / (manifest.file + ".bad"))
+        return self.files.exists(self.folder / (manifest.file + _BAD))
 
     def anything(self) -> bool:
         """Whether there is something to adopt."""
@@ -271,7 +274,7 @@ class Incoming:
 
     def _set_aside(self, name: str, reason: str) -> None:
         logger.error("the batch %s cannot be adopted: %s", name, reason, extra={"path": str(self.folder / name)})
-        self.files.replace(self.folder / name, self.folder / (name + ".bad"))
+        self.files.replace(self.folder / name, self.folder / (name + _BAD))
         self.files.sync_dir(self.folder)
 
 

@@ -125,6 +125,11 @@ class SparseIndex:
         entry = self._nearest(bisect_right(range(len(self)), offset, key=partial(self._field, 1)))
         return entry if entry is not None and entry.offset <= offset else None
 
+    def after(self, sequence: int) -> Checkpoint | None:
+        """The first known place behind `sequence`."""
+        position = bisect_right(range(len(self)), sequence, key=partial(self._field, 0))
+        return next((entry for at in range(position, len(self)) if (entry := self[at])), None)
+
     def before_time(self, timestamp: int) -> Checkpoint | None:
         """The nearest place from which the first record at or after `timestamp` can be reached."""
         entry = self._nearest(bisect_left(range(len(self)), timestamp, key=partial(self._field, 2)))

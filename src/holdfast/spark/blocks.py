@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import InvalidArgument, MessageTooLarge
 from holdfast.log.draft import Draft
-from holdfast.log.record import HeaderValue
+from holdfast.log.record import HeaderValue, headers_size
 from holdfast.log.settings import MESSAGE_MAX
 
 __all__ = ["drafts"]
@@ -103,16 +103,20 @@ def _headers(row: list[dict[str, Any]] | None) -> dict[str, HeaderValue] | None:
         return None
     found: dict[str, HeaderValue] = {}
     for item in row:
-        if item["key"] is None or item["value"] is None:
+        if item is None or item["key"] is None or item["value"] is None:
             raise InvalidArgument("a header has no name or no value")
+        if item["key"] in found:
+            raise InvalidArgument(f"a message has two headers {item['key']!r}: a header has one value")
         value = item["value"]
         found[item["key"]] = value if isinstance(value, str) else bytes(value)
+    if (size := headers_size(found)) > MESSAGE_MAX:
+        raise MessageTooLarge(f"headers of {size} bytes are over the limit of {MESSAGE_MAX}: nothing was written")
     return found
 
 
 def _after(now: int, seconds: Any, what: str) -> int | None:
-    if seconds is None:
+    if seconds is None or (what == "delay" and not seconds):
         return None
-    if not 0 <= float(seconds) <= 200 * 366 * 86_400:
-        raise InvalidArgument(f"a {what} is from 0 seconds to 200 years, not {seconds}")
-    return now + round(float(seconds) * 1e9) if seconds else None
+    if not 0 < float(seconds) <= 200 * 365 * 86_400:
+        raise InvalidArgument(f"a {what} is more than 0 seconds and up to 200 years, not {seconds}")
+    return now + round(float(seconds) * 1e9)

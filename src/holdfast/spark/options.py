@@ -1,6 +1,7 @@
 """What may be asked of the source and the sink? Kafka's names and meanings where the thing is the same."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -94,6 +95,10 @@ class ReadOptions:
         """From what a user typed, with an error that names the option and says what it takes."""
         options = _lower(given)
         _refuse_unknown(options, _READ)
+        if streaming:
+            for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+                if ending.lower() in options:
+                    raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
         path = _path(options)
         queue, view = options.get("queue"), options.get("view")
         logs = _names(options)
@@ -161,6 +166,8 @@ class WriteOptions:
             raise InvalidArgument("say where to write: either the option 'log' or the option 'queue'")
         check_name(log or queue or "", "log name" if log else "queue name")
         app, version = options.get("txnappid"), _count(options, "txnVersion", least=0)
+        if app == "":
+            raise InvalidArgument("the option 'txnAppId' must not be empty")
         if (app is None) != (version is None):
             raise InvalidArgument("the options 'txnAppId' and 'txnVersion' go together")
         return cls(
@@ -170,7 +177,7 @@ class WriteOptions:
             compression=_choice(options, "compression", ("none", "gzip", "zstd", "lz4")),
             app=app,
             version=version,
-            block_bytes=_count(options, "blockBytes") or 1 << 20,
+            block_bytes=min(_count(options, "blockBytes") or 1 << 20, 256 << 20),
             wait=_seconds(options, "wait", 60.0),
         )
 
@@ -213,7 +220,7 @@ def _path(options: Mapping[str, str]) -> Path:
     path = options.get("path")
     if not path:
         raise InvalidArgument("the option 'path' is missing: the folder of the store")
-    return Path(path.removeprefix("file://")).absolute()
+    return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
 
 
 def _names(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -285,12 +292,10 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     value = options.get(name.lower())
     if value is None:
         return default
-    text = value.strip().lower()
-    unit = next((unit for unit in _UNITS if text.endswith(unit) and text.removesuffix(unit).strip().isdigit()), None)
-    try:
-        return float(text.removesuffix(unit)) * _UNITS[unit] if unit else max(0.0, float(text))
-    except ValueError:
-        raise _wrong(name, "seconds, or a number with ms, s, m or h", value) from None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(ms|s|m|h)?\s*", value.lower())
+    if match is None:
+        raise _wrong(name, "seconds, or a number with ms, s, m or h", value)
+    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def _places(options: Mapping[str, str], name: str) -> Places | None:

@@ -75,10 +75,10 @@ class Reader(DataSourceReader):
         view = View(self.options)
         try:
             found = []
-            starts, ends = view.starts(EARLIEST, durable=False), view.ends()
             bounds = self.bounds
             for track in view.tracks():
-                start, stop = starts[track.label], ends[track.label]
+                picture = track.look(durable=False)
+                start, stop = view.start(track, picture, EARLIEST), view.end(track, picture)
                 if bounds.events is not None and (
                     (track.kind == "put" and "put" not in bounds.events)
                     or (track.kind == "journal" and bounds.events == {"put"})
@@ -94,7 +94,7 @@ class Reader(DataSourceReader):
                 if start >= stop:
                     continue
                 for part in shares(
-                    plan(track.log, start, stop), self.options.min_partitions, self.options.partition_records
+                    plan(picture.segments, start, stop), self.options.min_partitions, self.options.partition_records
                 ):
                     rows = view.rows(track, self.columns, bounds.keys, part[0].start, part[-1].stop)
                     found.append(Share(rows, part))

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 import holdfast
-from holdfast.base.errors import Corrupt, InvalidArgument, Locked
+from holdfast.base.errors import Corrupt, InvalidArgument, Locked, NotFound
 from holdfast.base.files import SystemFiles
 from holdfast.log.compression import codec_by_name
 from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
@@ -70,6 +70,8 @@ class _Sink:
         self.options = WriteOptions.of(options)
         if overwrite:
             raise InvalidArgument("a log is only ever appended to: write with mode('append')")
+        if self.options.path.exists() and not self.options.path.is_dir():
+            raise NotFound(f"{str(self.options.path)!r} is a file, not the folder of a store: check the option 'path'")
         _check_columns(schema)
 
     def target(self, query: str, batch: int, *, once: bool) -> Manifest:
@@ -216,6 +218,10 @@ def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
 
 
 def _check_columns(schema: StructType) -> None:
+    if twice := [name for name in _COLUMNS if schema.names.count(name) > 1]:
+        raise InvalidArgument(f"there are two columns {twice[0]!r}: drop or rename one")
+    if "ttl" in schema.names and "expiry" in schema.names:
+        raise InvalidArgument("the columns 'ttl' and 'expiry' both say when a message dies: drop one")
     if "value" not in schema.names:
         raise InvalidArgument(f"the column 'value' is missing; there are: {', '.join(schema.names) or 'none'}")
     for field in schema.fields:
@@ -229,3 +235,17 @@ def _check_columns(schema: StructType) -> None:
         if not isinstance(field.dataType, _COLUMNS[field.name]):
             kinds = " or ".join(kind.typeName() for kind in _COLUMNS[field.name])
             raise InvalidArgument(f"the column {field.name!r} takes {kinds}, not {field.dataType.simpleString()}")
+        if isinstance(field.dataType, ArrayType) and not _are_headers(field.dataType.elementType):
+            raise InvalidArgument(
+                "the column 'headers' takes array<struct<key: string, value: binary or string>>, "
+                f"not {field.dataType.simpleString()}"
+            )
+
+
+def _are_headers(kind: DataType) -> bool:
+    return (
+        isinstance(kind, StructType)
+        and sorted(kind.names) == ["key", "value"]
+        and isinstance(kind["key"].dataType, StringType)
+        and isinstance(kind["value"].dataType, BinaryType | StringType)
+    )

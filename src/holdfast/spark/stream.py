@@ -20,7 +20,7 @@ from holdfast.log.positions import Position
 from holdfast.spark.options import LATEST, ReadOptions
 from holdfast.spark.reader import Share, read_share, wanted_columns
 from holdfast.spark.telling import in_one_line
-from holdfast.spark.tracks import DataLoss, plan, sequence_near, shares
+from holdfast.spark.tracks import DataLoss, Picture, plan, sequence_near, shares
 from holdfast.spark.views import Track, View, view_schema
 
 __all__ = ["PLACE", "StreamReader"]
@@ -40,13 +40,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: View | None = None
         self._target: Offsets | None = None
         self._last_batch = time.monotonic()
-        self._placed = False
+        self._placed: set[str] = set()
 
     @in_one_line
     def initialOffset(self) -> Offsets:
         """Where a stream without a checkpoint begins."""
-        starts = self._view.starts(LATEST, durable=True)
-        return {track.label: _offset(track, starts[track.label]) for track in self._view.tracks()}
+        return {
+            track.label: _offset(track, self._view.start(track, track.look(durable=True), LATEST))
+            for track in self._view.tracks()
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What bounds a batch, where anything does."""
@@ -61,27 +63,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """Where the next batch ends: within the limits, never before it starts."""
-        self._keep_place(start)
-        begins, ends = self._begins(start), self._ends(start)
-        available = {label: max(0, ends[label] - begins[label]) for label in ends}
-        total = sum(available.values())
+        tracks = self._available(start)
+        self._keep_place({label: begin for label, (_, begin, _) in tracks.items()})
+        begins = {label: begin for label, (_, begin, _) in tracks.items()}
+        ends = {label: end for label, (_, _, end) in tracks.items()}
+        total = sum(ends[label] - begins[label] for label in ends)
         if not isinstance(limit, ReadAllAvailable):
             waited = time.monotonic() - self._last_batch
             least = self.options.min_records
             if self._target is None and least is not None and total < least and waited < self.options.max_delay:
                 return start
             if self.options.max_records is not None:
-                ends = _within(begins, available, self.options.max_records)
+                ends = _within(begins, ends, self.options.max_records)
             if self.options.max_bytes is not None:
-                ends = self._within_bytes(begins, ends, self.options.max_bytes)
+                ends = _within_bytes(
+                    {label: picture for label, (picture, _, _) in tracks.items()}, begins, ends, self.options.max_bytes
+                )
         if total:
             self._last_batch = time.monotonic()
-        return {track.label: _offset(track, max(begins[track.label], ends[track.label])) for track in self._in(ends)}
+        found = {track.label: _offset(track, ends[track.label]) for track in self._in(ends)}
+        for label in found.keys() - start.keys():
+            found[label]["from"] = begins[label]
+        return found
 
     @in_one_line
     def reportLatestOffset(self) -> Offsets:
         """How far there is to go; Spark shows the lag."""
-        return {track.label: _offset(track, track.end(durable=True)) for track in self._view.tracks()}
+        return {track.label: _offset(track, track.look(durable=True).end) for track in self._view.tracks()}
 
     @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:
@@ -94,16 +102,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = []
         for track in self._in(end):
             _check_same(track, end)
-            first = self._view.check_kept(track, self._begin(track, start))
-            stop = int(end[track.label]["0"])
-            if track.end(durable=True) < stop:
+            picture = track.look(durable=True)
+            first, stop = self._begin(track, picture, start, end), int(end[track.label]["0"])
+            if first >= stop:
+                continue
+            first = self._view.check_kept(track, picture, first)
+            if picture.end < stop:
                 raise DataLoss(
-                    f"the log {track.log.name!r} ends at {track.end(durable=True)}, before {stop}, where a batch of "
-                    "this query ends: was it restored from a backup? Start the query anew with another checkpoint"
+                    f"the log {track.log.name!r} ends at {picture.end}, before {stop}, where a batch of this query "
+                    "ends: was it restored from a backup? Start the query anew with another checkpoint"
                 )
-            for part in shares(
-                plan(track.log, first, stop), self.options.min_partitions, self.options.partition_records
-            ):
+            parts = plan(picture.segments, first, stop)
+            for part in shares(parts, self.options.min_partitions, self.options.partition_records):
                 rows = self._view.rows(track, self.columns, self.options.keys, part[0].start, part[-1].stop)
                 found.append(Share(rows, part))
         return found
@@ -142,56 +152,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise DataLoss(f"the log {label!r}, which this query has read from, is gone from {self.options.path}")
         return [track for label, track in tracks.items() if label in offsets]
 
-    def _begin(self, track: Track, start: Offsets) -> int:
-        """Where a batch begins; in a log that the query did not know yet, at its start."""
+    def _begin(self, track: Track, picture: Picture, start: Offsets, end: Offsets | None = None) -> int:
+        """Where a batch begins; in a log that the query did not know yet, at its start as it was then."""
         if track.label not in start:
-            return track.log.start
+            return picture.start if end is None else int(end[track.label].get("from", 0))
         _check_same(track, start)
         return int(start[track.label]["0"])
 
-    def _begins(self, start: Offsets) -> dict[str, int]:
+    def _available(self, start: Offsets) -> dict[str, tuple[Picture, int, int]]:
+        """For each track where it stands, where the next batch begins, and how far it could reach."""
         self._in(start)
-        return {track.label: self._begin(track, start) for track in self._view.tracks()}
-
-    def _ends(self, start: Offsets) -> dict[str, int]:
         found = {}
         for track in self._view.tracks():
-            end = track.end(durable=True)
-            if self._target is not None:
-                if track.label not in self._target and track.label not in start:
-                    continue  # it came after the end was set
-                end = min(end, int(self._target[track.label]["0"])) if track.label in self._target else end
-            begin = self._begin(track, start)
-            if end < begin and self._target is None:
+            if self._target is not None and track.label not in self._target and track.label not in start:
+                continue  # it came after the end was set
+            picture = track.look(durable=True)
+            begin, end = self._begin(track, picture, start), picture.end
+            if end < begin:
                 raise DataLoss(
                     f"the log {track.log.name!r} ends at {end}, but this query has read up to {begin}: was it restored "
                     "from a backup? Start the query anew with another checkpoint"
                 )
-            found[track.label] = end
+            if self._target is not None and track.label in self._target:
+                end = min(end, int(self._target[track.label]["0"]))
+            found[track.label] = (picture, begin, max(begin, end))
         return found
 
-    def _within_bytes(self, begins: dict[str, int], ends: dict[str, int], limit: int) -> dict[str, int]:
-        """Ends at which about this many bytes are read; at least a block, so that every stream gets on."""
-        sizes = {}
-        for track in self._in(ends):
-            sizes[track.label] = sum(s.bytes for s in plan(track.log, begins[track.label], ends[track.label]))
-        total = sum(sizes.values())
-        if total <= limit:
-            return ends
-        return {
-            track.label: sequence_near(
-                track.log, begins[track.label], ends[track.label], sizes[track.label] * limit // total
-            )
-            for track in self._in(ends)
-        }
-
-    def _keep_place(self, start: Offsets) -> None:
-        """On starting: retention waits for this stream from here on."""
-        if self.options.name is None or self._placed:
+    def _keep_place(self, begins: dict[str, int]) -> None:
+        """On starting, and when a log joins: retention waits for this stream from here on."""
+        if self.options.name is None:
             return
-        for track in self._in(start):
-            self._place(track, self._begin(track, start))
-        self._placed = True
+        for track in self._in(begins):
+            if track.label not in self._placed:
+                self._place(track, begins[track.label])
+                self._placed.add(track.label)
 
     def _place(self, track: Track, position: int) -> None:
         name = PLACE + (self.options.name or "")
@@ -210,15 +204,33 @@ def _check_same(track: Track, offsets: Offsets) -> None:
         )
 
 
-def _within(begins: dict[str, int], available: dict[str, int], limit: int) -> dict[str, int]:
+def _within(begins: dict[str, int], ends: dict[str, int], limit: int) -> dict[str, int]:
     """Ends with at most `limit` records in all, shared out by what there is, so that no log starves another."""
-    total = sum(available.values())
-    if total <= limit:
-        return {label: begins[label] + count for label, count in available.items()}
+    left, rest = limit, sum(ends[label] - begins[label] for label in ends)
+    if rest <= limit:
+        return ends
     # Rounded up one log after the other, so that a limit of 1 still gets on.
-    ends, left, rest = {}, limit, total
-    for label, count in available.items():
+    found = {}
+    for label, end in ends.items():
+        count = end - begins[label]
         share = min(count, -(-left * count // rest)) if rest else 0
-        ends[label] = begins[label] + share
+        found[label] = begins[label] + share
         left, rest = left - share, rest - count
-    return ends
+    return found
+
+
+def _within_bytes(
+    pictures: dict[str, Picture], begins: dict[str, int], ends: dict[str, int], limit: int
+) -> dict[str, int]:
+    """Ends at which about this many bytes are read; at least a block, so that every stream gets on."""
+    sizes = {
+        label: sum(stretch.bytes for stretch in plan(pictures[label].segments, begins[label], end))
+        for label, end in ends.items()
+    }
+    total = sum(sizes.values())
+    if total <= limit:
+        return ends
+    return {
+        label: sequence_near(pictures[label].segments, begins[label], end, sizes[label] * limit // total)
+        for label, end in ends.items()
+    }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.base.files import SystemFiles
@@ -16,10 +17,21 @@ from holdfast.log.catalog import SegmentName
 from holdfast.log.layout import HEADER_SIZE, SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.record import Damage
-from holdfast.log.segment import Segment
+from holdfast.log.segment import Report, Segment
 from holdfast.spark.rows import Piece
 
-__all__ = ["DataLoss", "Stretch", "Wanted", "byte_at", "plan", "read_stretches", "sequence_near", "shares"]
+__all__ = [
+    "DataLoss",
+    "Picture",
+    "Stretch",
+    "Wanted",
+    "byte_at",
+    "look",
+    "plan",
+    "read_stretches",
+    "sequence_near",
+    "shares",
+]
 
 logger = logging.getLogger("holdfast.spark")
 PARTITION_BYTES = 128 << 20
@@ -68,16 +80,25 @@ class Wanted:
     bytes_read: int = 0
     """Of blocks whose payloads were read."""
 
-    def report(self, damage: Damage) -> None:
-        """Fail, or note it and go on."""
-        if not self.skip_damage:
-            raise Corrupt(
-                f"{damage}: restore the file from a backup, or read on behind it with the option onDamage=skip",
-                damage.path,
-                damage.offset,
-            )
-        self.damage.append(damage)
-        logger.warning("skipped damage: %s", damage, extra={"segment": damage.path, "offset": damage.offset})
+    def report_in(self, stretch: Stretch) -> Report:
+        """Who is told of damage in a stretch: only what costs records of its own counts, so no two tasks count one."""
+
+        def report(damage: Damage) -> None:
+            first = stretch.start if damage.first_lost is None else max(damage.first_lost, stretch.start)
+            end = stretch.stop if damage.first_lost is None or damage.lost is None else damage.first_lost + damage.lost
+            lost = min(end, stretch.stop) - first
+            if lost <= 0 or damage.lost == 0:
+                return
+            if not self.skip_damage:
+                raise Corrupt(
+                    f"{damage}: restore the file from a backup, or read on behind it with the option onDamage=skip",
+                    damage.path,
+                    damage.offset,
+                )
+            self.damage.append(replace(damage, first_lost=first, lost=lost))
+            logger.warning("skipped damage: %s", damage, extra={"segment": damage.path, "offset": damage.offset})
+
+        return report
 
     def finish(self) -> None:
         """Say what was skipped."""
@@ -94,10 +115,31 @@ class Wanted:
             temporary.replace(folder / f"damage-{uuid.uuid4().hex}.json")
 
 
-def plan(log: Log, start: int, stop: int) -> list[Stretch]:
+class Picture(NamedTuple):
+    """A log at one moment: what is planned from it fits together, whatever its owner does meanwhile."""
+
+    segments: tuple[Segment, ...]
+    start: int
+    end: int
+
+
+def look(log: Log, *, durable: bool) -> Picture:
+    """The log as it is now; with `durable`, only what no power cut can take back."""
+    log.refresh()
+    segments = log.kept_segments
+    for segment in segments[-1:]:
+        if any(segment.log_id) and segment.log_id != log.id:
+            raise DataLoss(
+                f"the log {log.name!r} was deleted and made anew while it was being read: start the query anew, "
+                "with another checkpoint if it is a stream"
+            )
+    end = (log.durable_end if durable else segments[-1].end or segments[-1].base) if segments else 0
+    return Picture(segments, segments[0].base if segments else 0, end)
+
+
+def plan(segments: Sequence[Segment], start: int, stop: int) -> list[Stretch]:
     """The stretches, one a segment, that hold the records from `start` up to `stop`."""
     found = []
-    segments = log.kept_segments
     for position, segment in enumerate(segments):
         limit, end = segment.extent
         following = segments[position + 1].base if position + 1 < len(segments) else stop
@@ -157,7 +199,8 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Pie
 
 def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:
     # The task ends where its share does: damage behind it is another task's to report.
-    for memory, header in segment.headers(segment.start_at(stretch.start), wanted.report):
+    report = wanted.report_in(stretch)
+    for memory, header in segment.headers(segment.start_at(stretch.start), report):
         if header.sequence >= stretch.stop:
             return
         if header.end <= stretch.start:
@@ -171,18 +214,21 @@ def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Bloc
                 if not columns.has("key") or wanted.keys.isdisjoint(columns.byte_strings("key")):
                     continue
         wanted.bytes_read += header.length
-        if block := segment.open(memory, header, wanted.report):
+        if block := segment.open(memory, header, report):
             yield block
 
 
-def sequence_near(log: Log, start: int, stop: int, size: int) -> int:
+def sequence_near(segments: Sequence[Segment], start: int, stop: int, size: int) -> int:
     """Where about `size` bytes from `start` end, at a place that the index knows; at least one such place on."""
-    for stretch in plan(log, start, stop):
+    for stretch in plan(segments, start, stop):
         if stretch.bytes < size:
             size -= stretch.bytes
             continue
-        pieces = list(_cut(stretch, max(1, size), size))
-        return pieces[0].stop
+        index = stretch.segment().index
+        entry = index.at_or_before_offset(byte_at(stretch.segment(), stretch.start, HEADER_SIZE) + size)
+        if entry is None or entry.sequence <= stretch.start:
+            entry = index.after(stretch.start)
+        return min(stretch.stop, entry.sequence if entry is not None else stretch.stop)
     return stop
 
 

@@ -14,7 +14,7 @@ from holdfast.spark.messages import MessageRows, Overlay, overlay
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.rows import LogRows, Rows, Singly
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
-from holdfast.spark.tracks import DataLoss
+from holdfast.spark.tracks import DataLoss, Picture, look
 
 __all__ = ["Bounds", "Track", "View", "open_store", "view_schema"]
 
@@ -31,10 +31,9 @@ class Track:
     """`log`, `put`, `journal` or `messages`: which rows are made of it."""
     log: Log
 
-    def end(self, *, durable: bool) -> int:
-        """The end of what may be read: for a stream only what no power cut can take back."""
-        self.log.refresh()
-        return self.log.durable_end if durable else self.log.readable()[1]
+    def look(self, *, durable: bool) -> Picture:
+        """The log as it is now: for a stream only what no power cut can take back."""
+        return look(self.log, durable=durable)
 
 
 def view_schema(options: ReadOptions) -> pa.Schema:
@@ -77,6 +76,7 @@ class View:
             for name in chosen_names(options, self.store.logs()):
                 if name not in self._tracks:
                     self._tracks[name] = Track(name, "log", self.store.log(name))
+            self._check_places()
         elif not self._tracks:
             journal = self.store.journal(options.queue)  # first: it tells whether there is such a queue
             log = self.store.log(self.store.log_of(options.queue))
@@ -87,6 +87,13 @@ class View:
                 self._tracks["log"] = Track("log", "put", log)
                 self._tracks["journal"] = Track("journal", "journal", journal)
         return list(self._tracks.values())
+
+    def _check_places(self) -> None:
+        options = self.options
+        for given in (options.starting, options.ending, options.starting_time, options.ending_time):
+            for name in given if isinstance(given, Mapping) else ():
+                if name not in self._tracks:
+                    raise InvalidArgument(f"a place is given for the log {name!r}, which is not being read")
 
     def rows(self, track: Track, columns: list[str], keys: frozenset[bytes] | None, start: int, stop: int) -> Rows:
         """What makes the rows of this track."""
@@ -102,67 +109,56 @@ class View:
             case _:
                 return LogRows(track.label, columns, keys)
 
-    def starts(self, default: int, *, durable: bool) -> dict[str, int]:
+    def start(self, track: Track, picture: Picture, default: int) -> int:
         """Where the options say that reading begins."""
         options = self.options
-        found = {}
-        for track in self.tracks():
-            if (when := _for(options.starting_time, track.label, "startingOffsetsByTimestamp")) is not None:
-                found[track.label] = min(track.log.sequence_at(when), track.end(durable=durable))
-            else:
-                place = _for(options.starting, track.label, "startingOffsets")
-                found[track.label] = self._place(track, default if place is None else place, durable=durable)
-        return found
+        if (when := _for(options.starting_time, track, "startingOffsetsByTimestamp")) is not None:
+            return max(picture.start, min(track.log.sequence_at(when), picture.end))
+        place = _for(options.starting, track, "startingOffsets")
+        return self._place(track, picture, default if place is None else place)
 
-    def ends(self) -> dict[str, int]:
+    def end(self, track: Track, picture: Picture) -> int:
         """Where the options say that a batch ends."""
         options = self.options
-        found = {}
-        for track in self.tracks():
-            end = track.end(durable=False)
-            if self.overlay is not None:
-                end = min(end, self.overlay.end)
-            if (when := _for(options.ending_time, track.label, "endingOffsetsByTimestamp")) is not None:
-                end = min(end, track.log.sequence_at(when))
-            elif (place := _for(options.ending, track.label, "endingOffsets")) is not None:
-                if place == EARLIEST:
-                    raise InvalidArgument("the option 'endingOffsets' cannot be earliest: nothing would be read")
-                end = min(end, self._place(track, place, durable=False))
-            found[track.label] = end
-        return found
+        end = picture.end if self.overlay is None else min(picture.end, self.overlay.end)
+        if (when := _for(options.ending_time, track, "endingOffsetsByTimestamp")) is not None:
+            return min(end, track.log.sequence_at(when))
+        if (place := _for(options.ending, track, "endingOffsets")) is not None:
+            if place == EARLIEST:
+                raise InvalidArgument("the option 'endingOffsets' cannot be earliest: nothing would be read")
+            return min(end, self._place(track, picture, place))
+        return end
 
-    def check_kept(self, track: Track, start: int) -> int:
+    def check_kept(self, track: Track, picture: Picture, start: int) -> int:
         """The place, if the log still has it; else an error, or where that is allowed the first that is kept."""
-        kept = track.log.start
-        if start >= kept:
+        if start >= picture.start:
             return start
         if self.options.fail_on_data_loss:
             raise DataLoss(
-                f"the records {start} to {kept - 1} of {track.log.name!r} were dropped by retention before they were "
-                "read: read on without them with the option failOnDataLoss=false; a stream with the option 'name' "
-                "holds retention back"
+                f"the records {start} to {picture.start - 1} of {track.log.name!r} were dropped by retention before "
+                "they were read: read on without them with the option failOnDataLoss=false; a stream with the option "
+                "'name' holds retention back"
             )
-        return kept
+        return picture.start
 
-    def _place(self, track: Track, place: int, *, durable: bool) -> int:
-        end = track.end(durable=durable)
+    def _place(self, track: Track, picture: Picture, place: int) -> int:
         if place == EARLIEST:
-            return track.log.start
+            return picture.start
         if place == LATEST:
-            return end
-        if place > end:
+            return picture.end
+        if place > picture.end:
             if self.options.fail_on_data_loss:
                 raise DataLoss(
-                    f"the log {track.log.name!r} ends at {end}, before the offset {place} that was asked for: "
+                    f"the log {track.log.name!r} ends at {picture.end}, before the offset {place} that was asked for: "
                     "was it made anew? Choose another offset, or go on with the option failOnDataLoss=false"
                 )
-            return end
-        return self.check_kept(track, place)
+            return picture.end
+        return self.check_kept(track, picture, place)
 
 
-def _for(given: Places | None, label: str, option: str) -> int | None:
+def _for(given: Places | None, track: Track, option: str) -> int | None:
     if isinstance(given, Mapping):
-        if label not in given:
-            raise InvalidArgument(f"the option {option!r} says nothing of {label!r}: give a place for each log")
-        return given[label]
+        if track.label not in given:
+            raise InvalidArgument(f"the option {option!r} says nothing of {track.label!r}: give a place for each log")
+        return given[track.label]
     return given
