@@ -205,8 +205,11 @@ class Log(Adopter):
         for draft in reversed(drafts):
             yield DraftPiece(draft, max(start, draft.first), min(stop, draft.end))
 
-    def sequence_at(self, when: Instant) -> int:
-        """The first sequence whose record is not before `when`; the end if there is none."""
+    def sequence_at(self, when: Instant, *, past_damage: bool = True) -> int:
+        """The first sequence whose record is not before `when`; the end if there is none.
+
+        Where the block that would tell is damaged: the first sequence behind it or, if not `past_damage`, its first.
+        """
         timestamp = instant_ns(when, "when")
         end = self.readable()[1]
         segments = self._segments
@@ -214,7 +217,7 @@ class Log(Adopter):
             # A segment is created after the last record of the one before, by the log's own time.
             if position + 1 < len(segments) and segments[position + 1].created < timestamp:
                 continue
-            found = segment.sequence_at_time(timestamp, self._report)
+            found = segment.sequence_at_time(timestamp, self._report, past_damage=past_damage)
             if found is not None:
                 return found
         return end

@@ -177,20 +177,27 @@ class Segment:
                     yield block
             upper = place.sequence
 
-    def sequence_at_time(self, timestamp: int, report: Report) -> int | None:
-        """The first sequence whose record is not before `timestamp`, None if all are."""
+    def sequence_at_time(self, timestamp: int, report: Report, *, past_damage: bool = True) -> int | None:
+        """The first sequence whose record is not before `timestamp`, None if all are.
+
+        Where the block that would tell cannot be read: the first sequence behind it, or else its own first.
+        """
         last: tuple[memoryview, BlockHeader] | None = None
         for memory, header in self.headers(self.start_before_time(timestamp), report):
             if header.timestamp >= timestamp:
-                within = self._within(last, timestamp, report)
+                within = self._within(last, timestamp, report, past_damage=past_damage)
                 return header.sequence if within is None else within
             last = memory, header
-        return self._within(last, timestamp, report)
+        return self._within(last, timestamp, report, past_damage=past_damage)
 
-    def _within(self, found: tuple[memoryview, BlockHeader] | None, timestamp: int, report: Report) -> int | None:
-        block = self.open(*found, report) if found else None
-        if block is None:
+    def _within(
+        self, found: tuple[memoryview, BlockHeader] | None, timestamp: int, report: Report, *, past_damage: bool
+    ) -> int | None:
+        if found is None:
             return None
+        block = self.open(*found, report)
+        if block is None:
+            return None if past_damage else found[1].sequence
         position = bisect_left(block.timestamps(), timestamp)
         return block.sequence + position if position < block.count else None
 

@@ -23,6 +23,8 @@ _READ = (
     "logs",
     "logPattern",
     "queue",
+    "queues",
+    "queuePattern",
     "view",
     "startingOffsets",
     "endingOffsets",
@@ -65,9 +67,9 @@ class ReadOptions:
     """The checked options of a read."""
 
     path: Path
-    logs: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of the logs; with a view, of the queues."""
     pattern: str | None = None
-    queue: str | None = None
     view: str | None = None
     starting: Places | None = None
     ending: Places | None = None
@@ -100,11 +102,11 @@ class ReadOptions:
                 if ending.lower() in options:
                     raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
         path = _path(options)
-        queue, view = options.get("queue"), options.get("view")
-        logs = _names(options)
-        if queue is not None:
-            check_name(queue, "queue name")
-            if logs or "logpattern" in options:
+        view = options.get("view")
+        logs, log_pattern = _chosen(options, "log")
+        queues, queue_pattern = _chosen(options, "queue")
+        if queues or queue_pattern is not None:
+            if logs or log_pattern is not None:
                 raise InvalidArgument("give either the option 'queue' or the option 'log', not both")
             if view is None:
                 raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
@@ -113,14 +115,16 @@ class ReadOptions:
             if view == "messages" and streaming:
                 raise InvalidArgument("the view 'messages' is a moment, not a stream: stream the view 'lifecycle'")
         elif view is not None:
-            raise InvalidArgument("the option 'view' needs the option 'queue'")
-        elif not logs and "logpattern" not in options:
-            raise InvalidArgument("say what to read: the option 'log', 'logs', 'logPattern', or 'queue' with 'view'")
+            raise InvalidArgument("the option 'view' needs the option 'queue', 'queues' or 'queuePattern'")
+        elif not logs and log_pattern is None:
+            raise InvalidArgument(
+                "say what to read: the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or 'queuePattern' "
+                "with 'view'"
+            )
         return cls(
             path=path,
-            logs=logs,
-            pattern=options.get("logpattern"),
-            queue=queue,
+            names=logs or queues,
+            pattern=queue_pattern if view else log_pattern,
             view=view,
             starting=_places(options, "startingOffsets"),
             ending=_places(options, "endingOffsets"),
@@ -134,7 +138,7 @@ class ReadOptions:
             min_partitions=_count(options, "minPartitions"),
             partition_records=_count(options, "maxRecordsPerPartition"),
             headers=_flag(options, "includeHeaders", default=False),
-            keys=_keys(options, queue),
+            keys=_keys(options, view),
             skip_damage=_choice(options, "onDamage", ("fail", "skip")) == "skip",
             damage_report=options.get("damagereport"),
             name=None if (name := options.get("name")) is None else _checked(name, "stream name"),
@@ -183,16 +187,17 @@ class WriteOptions:
 
 
 def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
-    """Which of the logs that are there were asked for; an error where one is not there."""
+    """Which of the logs (or queues) that are there were asked for; an error where one is not there."""
+    what = "queue" if options.view else "log"
     if options.pattern is not None:
         found = [name for name in known if fnmatchcase(name, options.pattern)]
         if not found:
-            raise NotFound(f"no log in {str(options.path)!r} fits {options.pattern!r}; there are: {_few(known)}")
+            raise NotFound(f"no {what} in {str(options.path)!r} fits {options.pattern!r}; there are: {_few(known)}")
         return found
-    for name in options.logs:
+    for name in options.names:
         if name not in known:
-            raise NotFound(f"there is no log {name!r} in {str(options.path)!r}; there are: {_few(known)}")
-    return list(options.logs)
+            raise NotFound(f"there is no {what} {name!r} in {str(options.path)!r}; there are: {_few(known)}")
+    return list(options.names)
 
 
 def _few(names: list[str]) -> str:
@@ -223,25 +228,28 @@ def _path(options: Mapping[str, str]) -> Path:
     return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
 
 
-def _names(options: Mapping[str, str]) -> tuple[str, ...]:
-    if sum(key in options for key in ("log", "logs", "logpattern")) > 1:
-        raise InvalidArgument("give one of the options 'log', 'logs' and 'logPattern'")
-    if "log" in options:
-        return (_checked(options["log"], "log name"),)
-    if "logs" in options:
-        names = [name.strip() for name in options["logs"].split(",")]
+def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str | None]:
+    """The names that were given one way or the other, or the pattern."""
+    one, many, pattern = what, f"{what}s", f"{what}Pattern"
+    given = [name for name in (one, many, pattern) if name.lower() in options]
+    if len(given) > 1:
+        raise InvalidArgument(f"give one of the options {one!r}, {many!r} and {pattern!r}")
+    if one in options:
+        return (_checked(options[one], f"{what} name"),), None
+    if many in options:
+        names = [name.strip() for name in options[many].split(",")]
         if len(set(names)) < len(names):
-            raise InvalidArgument(f"the option 'logs' names a log twice: {options['logs']!r}")
-        return tuple(_checked(name, "log name") for name in names)
-    return ()
+            raise InvalidArgument(f"the option {many!r} has a name twice: {options[many]!r}")
+        return tuple(_checked(name, f"{what} name") for name in names), None
+    return (), options.get(pattern.lower())
 
 
-def _keys(options: Mapping[str, str], queue: str | None) -> frozenset[bytes] | None:
+def _keys(options: Mapping[str, str], view: str | None) -> frozenset[bytes] | None:
     """One key, or several as a JSON list."""
     value = options.get("key")
     if value is None:
         return None
-    if queue is not None:
+    if view is not None:
         raise InvalidArgument("the option 'key' chooses records of a log: a queue's views are filtered by where(...)")
     if not value.startswith("["):
         return frozenset([value.encode()])

@@ -24,11 +24,10 @@ from pyspark.sql.types import StructType
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.options import EARLIEST, ReadOptions
-from holdfast.spark.rows import Rows
 from holdfast.spark.schemas import arrow_schema, ddl
 from holdfast.spark.telling import in_one_line
 from holdfast.spark.tracks import Stretch, Wanted, plan, read_stretches, shares
-from holdfast.spark.views import View, view_schema
+from holdfast.spark.views import View, Work, view_schema
 
 __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
 
@@ -37,8 +36,7 @@ __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
 class Share(InputPartition):
     """What one task reads."""
 
-    rows: Rows
-    stretches: list[Stretch]
+    work: list[Work]
 
 
 @dataclass
@@ -74,7 +72,7 @@ class Reader(DataSourceReader):
         """A share of the bytes for each task."""
         view = View(self.options)
         try:
-            found = []
+            stretches: list[Stretch] = []
             bounds = self.bounds
             for track in view.tracks():
                 picture = track.look(durable=False)
@@ -87,18 +85,15 @@ class Reader(DataSourceReader):
                 if track.kind != "journal":
                     start, stop = max(start, bounds.first), min(stop, bounds.end)
                 if bounds.since is not None:
-                    start = max(start, track.log.sequence_at(bounds.since))
+                    start = max(start, track.log.sequence_at(bounds.since, past_damage=False))
                 if bounds.before is not None and track.kind != "journal":
                     # A record of the journal may hold events that are older than itself, none that are younger.
                     stop = min(stop, track.log.sequence_at(bounds.before))
                 if start >= stop:
                     continue
-                for part in shares(
-                    plan(picture.segments, start, stop), self.options.min_partitions, self.options.partition_records
-                ):
-                    rows = view.rows(track, self.columns, bounds.keys, part[0].start, part[-1].stop)
-                    found.append(Share(rows, part))
-            return found
+                stretches += plan(picture.segments, start, stop, track.label)
+            parts = shares(stretches, self.options.min_partitions, self.options.partition_records)
+            return [Share(view.share(part, self.columns, bounds.keys)) for part in parts]
         finally:
             view.close()
 
@@ -149,14 +144,17 @@ def read_share(
         fail_on_data_loss=options.fail_on_data_loss,
         keys=keys,
     )
-    return _told(partition.rows.gather(read_stretches(partition.stretches, wanted)))
+    return _batches(partition, wanted)
 
 
-def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    step = in_one_line(lambda: next(batches, None))
-    while (batch := step()) is not None:
-        if batch.num_rows:
-            yield batch
+def _batches(share: Share, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    for rows, stretches in share.work:
+        batches = rows.gather(read_stretches(stretches, wanted))
+        step = in_one_line(lambda: next(batches, None))  # noqa: B023 - used up before the next one
+        while (batch := step()) is not None:
+            if batch.num_rows:
+                yield batch
+    wanted.finish()
 
 
 def _narrow(bounds: _Bounds, one: Filter) -> None:

@@ -20,7 +20,7 @@ from holdfast.log.positions import Position
 from holdfast.spark.options import LATEST, ReadOptions
 from holdfast.spark.reader import Share, read_share, wanted_columns
 from holdfast.spark.telling import in_one_line
-from holdfast.spark.tracks import DataLoss, Picture, plan, sequence_near, shares
+from holdfast.spark.tracks import DataLoss, Picture, Stretch, plan, sequence_near, shares
 from holdfast.spark.views import Track, View, view_schema
 
 __all__ = ["PLACE", "StreamReader"]
@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """What each task of a batch reads."""
-        found = []
+        stretches: list[Stretch] = []
         for track in self._in(end):
             _check_same(track, end)
             picture = track.look(durable=True)
@@ -112,11 +112,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"the log {track.log.name!r} ends at {picture.end}, before {stop}, where a batch of this query "
                     "ends: was it restored from a backup? Start the query anew with another checkpoint"
                 )
-            parts = plan(picture.segments, first, stop)
-            for part in shares(parts, self.options.min_partitions, self.options.partition_records):
-                rows = self._view.rows(track, self.columns, self.options.keys, part[0].start, part[-1].stop)
-                found.append(Share(rows, part))
-        return found
+            stretches += plan(picture.segments, first, stop, track.label)
+        parts = shares(stretches, self.options.min_partitions, self.options.partition_records)
+        return [Share(self._view.share(part, self.columns, self.options.keys)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""

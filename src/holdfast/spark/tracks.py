@@ -59,6 +59,8 @@ class Stretch:
     stop: int
     bytes: int
     """About how many it is."""
+    track: str = ""
+    """What it belongs to."""
 
     def segment(self) -> Segment:
         """The segment, bounded as it was when the stretch was planned."""
@@ -137,7 +139,7 @@ def look(log: Log, *, durable: bool) -> Picture:
     return Picture(segments, segments[0].base if segments else 0, end)
 
 
-def plan(segments: Sequence[Segment], start: int, stop: int) -> list[Stretch]:
+def plan(segments: Sequence[Segment], start: int, stop: int, track: str = "") -> list[Stretch]:
     """The stretches, one a segment, that hold the records from `start` up to `stop`."""
     found = []
     for position, segment in enumerate(segments):
@@ -146,7 +148,7 @@ def plan(segments: Sequence[Segment], start: int, stop: int) -> list[Stretch]:
         first, last = max(start, segment.base), min(stop, following, following if end is None else end)
         if first < last:
             header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
-            stretch = Stretch(str(segment.log), segment.name, header, limit, end, first, last, 0)
+            stretch = Stretch(str(segment.log), segment.name, header, limit, end, first, last, 0, track)
             found.append(replace(stretch, bytes=byte_at(segment, last, limit) - byte_at(segment, first, HEADER_SIZE)))
     return found
 
@@ -154,26 +156,45 @@ def plan(segments: Sequence[Segment], start: int, stop: int) -> list[Stretch]:
 def shares(stretches: Sequence[Stretch], least: int | None, records: int | None = None) -> list[list[Stretch]]:
     """Divide the work by bytes, at block boundaries: a share a core, more where there is much to read.
 
-    Each share is a run of the log, so that its order is kept inside a task.
+    Each share is a run of the log, or of several, so that their order is kept inside a task.
     """
     total = sum(stretch.bytes for stretch in stretches)
     wanted = max(least or min(os.cpu_count() or 1, 1 + total // SMALL_BYTES), -(-total // PARTITION_BYTES))
-    if records is not None:
-        wanted = max(wanted, -(-sum(stretch.stop - stretch.start for stretch in stretches) // records))
     size = max(1, -(-total // wanted))
+    most = records or 1 << 63
     found: list[list[Stretch]] = []
     current: list[Stretch] = []
-    held = 0
+    held = count = 0
     for stretch in stretches:
-        for piece in _cut(stretch, size, size - held):
-            current.append(piece)
-            held += piece.bytes
-            if held >= size * 0.95:
-                found.append(current)
-                current, held = [], 0
+        for part in _cut(stretch, size, size - held):
+            for piece in _cut_records(part, most):
+                if current and count + piece.stop - piece.start > most:
+                    found.append(current)
+                    current, held, count = [], 0, 0
+                current.append(piece)
+                held, count = held + piece.bytes, count + piece.stop - piece.start
+                if held >= size * 0.95:
+                    found.append(current)
+                    current, held, count = [], 0, 0
     if current:
         found.append(current)
     return found
+
+
+def _cut_records(stretch: Stretch, most: int) -> Iterator[Stretch]:
+    """Pieces of at most about `most` records: a block is not divided, nor the records between two known places."""
+    start, records = stretch.start, stretch.stop - stretch.start
+    index = stretch.segment().index if records > most else None
+    while index is not None and stretch.stop - start > most:
+        entry = index.at_or_before(start + most)
+        if entry is None or entry.sequence <= start:
+            entry = index.after(start)
+        if entry is None or entry.sequence >= stretch.stop:
+            break
+        size = max(1, stretch.bytes * (entry.sequence - start) // records)
+        yield replace(stretch, start=start, stop=entry.sequence, bytes=size)
+        start = entry.sequence
+    yield replace(stretch, start=start, bytes=max(1, stretch.bytes * (stretch.stop - start) // records))
 
 
 def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Piece]:
@@ -194,7 +215,6 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Pie
         for block in _blocks(segment, stretch, wanted):
             yield block, max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
         segment.let_go()
-    wanted.finish()
 
 
 def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:

@@ -1,7 +1,8 @@
 """What does a query read? The logs and journals behind a view, where it starts and ends in each, and its columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +15,12 @@ from holdfast.spark.messages import MessageRows, Overlay, overlay
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.rows import LogRows, Rows, Singly
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
-from holdfast.spark.tracks import DataLoss, Picture, look
+from holdfast.spark.tracks import DataLoss, Picture, Stretch, look
 
-__all__ = ["Bounds", "Track", "View", "open_store", "view_schema"]
+__all__ = ["Track", "View", "Work", "open_store", "view_schema"]
 
-Bounds = dict[str, tuple[int, int]]
-"""For each track, the first sequence and the one after the last."""
+Work = tuple[Rows, list[Stretch]]
+"""Stretches of one track, and what makes rows of them."""
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Track:
     kind: str
     """`log`, `put`, `journal` or `messages`: which rows are made of it."""
     log: Log
+    queue: str = ""
 
     def look(self, *, durable: bool) -> Picture:
         """The log as it is now: for a stream only what no power cut can take back."""
@@ -61,7 +63,7 @@ class View:
         self.options = options
         self.store = open_store(options.path)
         self._tracks: dict[str, Track] = {}
-        self.overlay: Overlay | None = None
+        self._overlays: dict[str, Overlay] = {}
 
     def close(self) -> None:
         """Let the store go."""
@@ -71,22 +73,26 @@ class View:
 
     def tracks(self) -> list[Track]:
         """Every log that belongs to the view now: those that a pattern fits may become more."""
-        options = self.options
-        if options.queue is None:
-            for name in chosen_names(options, self.store.logs()):
+        if self.options.view is None:
+            for name in chosen_names(self.options, self.store.logs()):
                 if name not in self._tracks:
-                    self._tracks[name] = Track(name, "log", self.store.log(name))
+                    self._add(name, "log", self.store.log(name))
             self._check_places()
-        elif not self._tracks:
-            journal = self.store.journal(options.queue)  # first: it tells whether there is such a queue
-            log = self.store.log(self.store.log_of(options.queue))
-            if options.view == "messages":
-                self._tracks["log"] = Track("log", "messages", log)
-                self.overlay = overlay(self.store.queue(options.queue))
+            return list(self._tracks.values())
+        for queue in chosen_names(self.options, self.store.queues()):
+            label = f"{queue}/log"
+            if label in self._tracks:
+                continue
+            if self.options.view == "messages":
+                self._overlays[queue] = overlay(self.store.queue(queue))
+                self._add(label, "messages", self.store.log(self.store.log_of(queue)), queue)
             else:
-                self._tracks["log"] = Track("log", "put", log)
-                self._tracks["journal"] = Track("journal", "journal", journal)
+                self._add(f"{queue}/journal", "journal", self.store.journal(queue), queue)
+                self._add(label, "put", self.store.log(self.store.log_of(queue)), queue)
         return list(self._tracks.values())
+
+    def _add(self, label: str, kind: str, log: Log, queue: str = "") -> None:
+        self._tracks[label] = Track(label, kind, log, queue)
 
     def _check_places(self) -> None:
         options = self.options
@@ -95,17 +101,22 @@ class View:
                 if name not in self._tracks:
                     raise InvalidArgument(f"a place is given for the log {name!r}, which is not being read")
 
-    def rows(self, track: Track, columns: list[str], keys: frozenset[bytes] | None, start: int, stop: int) -> Rows:
-        """What makes the rows of this track."""
-        queue = self.options.queue or ""
+    def share(self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None) -> list[Work]:
+        """What a task does with its stretches, one track after the other."""
+        return [
+            (self._rows(self._tracks[label], columns, keys, run[0].start, run[-1].stop), run)
+            for label, group in groupby(stretches, key=lambda stretch: stretch.track)
+            for run in [list(group)]
+        ]
+
+    def _rows(self, track: Track, columns: list[str], keys: frozenset[bytes] | None, start: int, stop: int) -> Rows:
         match track.kind:
             case "put":
-                return Singly(PutRows(queue, columns))
+                return Singly(PutRows(track.queue, columns))
             case "journal":
-                return Singly(JournalRows(queue, columns))
+                return Singly(JournalRows(track.queue, columns))
             case "messages":
-                assert self.overlay is not None
-                return Singly(MessageRows(queue, columns, self.overlay.slice(start, stop)))
+                return Singly(MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop)))
             case _:
                 return LogRows(track.label, columns, keys)
 
@@ -113,14 +124,14 @@ class View:
         """Where the options say that reading begins."""
         options = self.options
         if (when := _for(options.starting_time, track, "startingOffsetsByTimestamp")) is not None:
-            return max(picture.start, min(track.log.sequence_at(when), picture.end))
+            return max(picture.start, min(track.log.sequence_at(when, past_damage=False), picture.end))
         place = _for(options.starting, track, "startingOffsets")
         return self._place(track, picture, default if place is None else place)
 
     def end(self, track: Track, picture: Picture) -> int:
         """Where the options say that a batch ends."""
         options = self.options
-        end = picture.end if self.overlay is None else min(picture.end, self.overlay.end)
+        end = min(picture.end, self._overlays[track.queue].end) if track.kind == "messages" else picture.end
         if (when := _for(options.ending_time, track, "endingOffsetsByTimestamp")) is not None:
             return min(end, track.log.sequence_at(when))
         if (place := _for(options.ending, track, "endingOffsets")) is not None:
