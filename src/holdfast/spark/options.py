@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.names import check_name
+from holdfast.spark.remote import is_url
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]
 
@@ -67,6 +68,8 @@ class ReadOptions:
     """The checked options of a read."""
 
     path: Path
+    url: str = ""
+    """Where the store lies if not in a folder here; `path` is then its root."""
     names: tuple[str, ...] = ()
     """Of the logs; with a view, of the queues."""
     pattern: str | None = None
@@ -92,6 +95,11 @@ class ReadOptions:
     """A folder in which each task says what it skipped."""
     name: str | None = None
 
+    @property
+    def place(self) -> str:
+        """Where the store is, for people."""
+        return self.url or str(self.path)
+
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
         """From what a user typed, with an error that names the option and says what it takes."""
@@ -101,7 +109,12 @@ class ReadOptions:
             for ending in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if ending.lower() in options:
                     raise InvalidArgument(f"the option {ending!r} is for batches: a stream has no end")
-        path = _path(options)
+        url = options.get("path", "") if is_url(options.get("path", "")) else ""
+        path = Path("/") if url else _path(options)
+        if url and streaming:
+            raise InvalidArgument(
+                "what lies behind a URL is a copy, and does not grow: a stream needs the store's folder"
+            )
         view = options.get("view")
         logs, log_pattern = _chosen(options, "log")
         queues, queue_pattern = _chosen(options, "queue")
@@ -112,6 +125,8 @@ class ReadOptions:
                 raise InvalidArgument(f"the option 'queue' needs the option 'view': one of {', '.join(VIEWS)}")
             if view not in VIEWS:
                 raise InvalidArgument(f"the option 'view' is one of {', '.join(VIEWS)}, not {view!r}")
+            if view == "messages" and url:
+                raise InvalidArgument("the view 'messages' needs the store's folder: behind a URL, read 'lifecycle'")
             if view == "messages" and streaming:
                 raise InvalidArgument("the view 'messages' is a moment, not a stream: stream the view 'lifecycle'")
         elif view is not None:
@@ -123,6 +138,7 @@ class ReadOptions:
             )
         return cls(
             path=path,
+            url=url,
             names=logs or queues,
             pattern=queue_pattern if view else log_pattern,
             view=view,
@@ -192,11 +208,11 @@ def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
     if options.pattern is not None:
         found = [name for name in known if fnmatchcase(name, options.pattern)]
         if not found:
-            raise NotFound(f"no {what} in {str(options.path)!r} fits {options.pattern!r}; there are: {_few(known)}")
+            raise NotFound(f"no {what} in {options.place!r} fits {options.pattern!r}; there are: {_few(known)}")
         return found
     for name in options.names:
         if name not in known:
-            raise NotFound(f"there is no {what} {name!r} in {str(options.path)!r}; there are: {_few(known)}")
+            raise NotFound(f"there is no {what} {name!r} in {options.place!r}; there are: {_few(known)}")
     return list(options.names)
 
 
@@ -225,6 +241,8 @@ def _path(options: Mapping[str, str]) -> Path:
     path = options.get("path")
     if not path:
         raise InvalidArgument("the option 'path' is missing: the folder of the store")
+    if is_url(path):
+        raise InvalidArgument(f"{path!r} can only be read: to write, give the folder of a store")
     return Path(re.sub(r"^file:(?=/)(//(?=/))?", "", path)).absolute()
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.base.errors import Corrupt, HoldfastError
-from holdfast.base.files import SystemFiles
 from holdfast.log.block import Block, open_columns
 from holdfast.log.catalog import SegmentName
 from holdfast.log.layout import HEADER_SIZE, SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
+from holdfast.spark.remote import files_at
 from holdfast.spark.rows import Piece
 
 __all__ = [
@@ -61,10 +61,12 @@ class Stretch:
     """About how many it is."""
     track: str = ""
     """What it belongs to."""
+    url: str = ""
+    """Where its files lie, if not here."""
 
     def segment(self) -> Segment:
         """The segment, bounded as it was when the stretch was planned."""
-        segment = Segment(SystemFiles(), Path(self.log), self.name, self.header, self.limit)
+        segment = Segment(files_at(self.url), Path(self.log), self.name, self.header, self.limit)
         segment.extent = (self.limit, self.end)
         return segment
 
@@ -144,11 +146,12 @@ def plan(segments: Sequence[Segment], start: int, stop: int, track: str = "") ->
     found = []
     for position, segment in enumerate(segments):
         limit, end = segment.extent
+        url = getattr(segment.files, "url", "")
         following = segments[position + 1].base if position + 1 < len(segments) else stop
         first, last = max(start, segment.base), min(stop, following, following if end is None else end)
         if first < last:
             header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
-            stretch = Stretch(str(segment.log), segment.name, header, limit, end, first, last, 0, track)
+            stretch = Stretch(str(segment.log), segment.name, header, limit, end, first, last, 0, track, url)
             found.append(replace(stretch, bytes=byte_at(segment, last, limit) - byte_at(segment, first, HEADER_SIZE)))
     return found
 

@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.files import errors_as_ours
 from holdfast.log.log import Log
 from holdfast.spark.events import JournalRows, PutRows
 from holdfast.spark.messages import MessageRows, Overlay, overlay
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
+from holdfast.spark.remote import files_at
 from holdfast.spark.rows import LogRows, Rows, Singly
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
 from holdfast.spark.tracks import DataLoss, Picture, Stretch, look
@@ -47,13 +48,15 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     return LOG if options.headers else LOG.remove(LOG.get_field_index("headers"))
 
 
-def open_store(path: Path) -> holdfast.Store:
+def open_store(options: ReadOptions) -> holdfast.Store:
     """The store, read-only: also while its owner writes."""
-    if path.exists() and not path.is_dir():
+    path, files = options.path, files_at(options.url)
+    if not options.url and path.is_file():
         raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
-    if path.exists() and not any((path / part).exists() for part in ("logs", "journals", "LOCK")):
-        raise NotFound(f"there is no store in {str(path)!r}: check the option 'path'")
-    return holdfast.open(path, read_only=True)
+    with errors_as_ours("looking for a store in", path):
+        if not any(files.exists(path / part) for part in ("logs", "journals", "LOCK")):
+            raise NotFound(f"there is no store in {options.place!r}: check the option 'path'")
+    return holdfast.open(path, read_only=True, files=files)
 
 
 class View:
@@ -61,7 +64,7 @@ class View:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.store = open_store(options.path)
+        self.store = open_store(options)
         self._tracks: dict[str, Track] = {}
         self._overlays: dict[str, Overlay] = {}
 

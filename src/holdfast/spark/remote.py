@@ -1,0 +1,131 @@
+"""How is a store read that lies elsewhere? Copied segments behind any URL that fsspec knows, read-only."""
+
+import errno
+import io
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.files import Buffer, File, Files, Lock, Mode, SystemFiles
+
+__all__ = ["RemoteFiles", "files_at", "is_url"]
+
+
+def is_url(path: str) -> bool:
+    """Whether this is the address of something that is not a folder here."""
+    return "://" in path and not path.startswith("file://")
+
+
+def files_at(url: str) -> Files:
+    """The files behind this URL; without one, those of the operating system."""
+    return RemoteFiles(url) if url else SystemFiles()
+
+
+class RemoteFiles:
+    """A file system that is only read. What lies there is a copy that nobody writes to, so no lock is looked at."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec  # noqa: PLC0415 - only here needed
+        except ImportError:
+            raise InvalidArgument(f"to read {url!r} fsspec is needed: pip install fsspec") from None
+        self.url = url
+        try:
+            self._system, self._root = fsspec.core.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise InvalidArgument(f"{url!r} cannot be read: {error}") from error
+
+    def open(self, path: Path, mode: Mode) -> File:
+        """A file, for reading."""
+        if mode != "r":
+            _refuse()
+        place = self._place(path)
+        try:
+            return _RemoteFile(self._system, place, int(self._system.size(place)))
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place) from None
+
+    def list(self, path: Path) -> list[str]:
+        """The sorted names in a folder."""
+        try:
+            found = self._system.ls(self._place(path), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted({PurePosixPath(name).name for name in found if name.rstrip("/") != self._place(path)})
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or folder of that name."""
+        return bool(self._system.exists(self._place(path)))
+
+    def is_locked(self, path: Path) -> bool:
+        """Nobody writes to a copy."""
+        return False
+
+    def make_dirs(self, path: Path) -> None:
+        """Refused, as all that changes something."""
+        _refuse()
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Refused."""
+        _refuse()
+
+    def remove(self, path: Path) -> None:
+        """Refused."""
+        _refuse()
+
+    def remove_dir(self, path: Path) -> None:
+        """Refused."""
+        _refuse()
+
+    def sync_dir(self, path: Path) -> None:
+        """Refused."""
+        _refuse()
+
+    def lock(self, path: Path) -> Lock:
+        """Refused."""
+        _refuse()
+
+    def random_bytes(self, size: int) -> bytes:
+        """Bytes that nobody else has."""
+        return os.urandom(size)
+
+    def _place(self, path: Path) -> str:
+        return f"{self._root.rstrip('/')}{path.as_posix()}".rstrip("/")
+
+
+class _RemoteFile:
+    """A file behind a URL. What is mapped is fetched whole: a task reads whole segments anyway."""
+
+    def __init__(self, system: Any, place: str, size: int) -> None:
+        self._system = system
+        self._place = place
+        self._size = size
+
+    def read(self, size: int, offset: int) -> bytes:
+        return bytes(self._system.cat_file(self._place, start=offset, end=min(self._size, offset + size)))
+
+    def map(self, size: int) -> memoryview:
+        return memoryview(self.read(size, 0))
+
+    def size(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        pass
+
+    def write(self, data: Buffer, offset: int) -> int:
+        _refuse()
+
+    def write_parts(self, parts: Any, offset: int) -> int:
+        _refuse()
+
+    def sync(self) -> None:
+        _refuse()
+
+    def truncate(self, size: int) -> None:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise io.UnsupportedOperation("what lies behind a URL is only read")
