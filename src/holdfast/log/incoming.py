@@ -300,7 +300,8 @@ class PartWriter:
         draft.first = self._records
         sealed = seal(draft, 0, self._codec)
         parts = frame(sealed, self._offset, self._offset, self._segment_id)
-        self._offset += write_all_parts(self._file, parts, self._offset)
+        with errors_as_ours("writing a part into", self._incoming.parts):
+            self._offset += write_all_parts(self._file, parts, self._offset)
         self._headers += parts[0]
         self._records += sealed.records
         if self._offset >= PART_BYTES:
@@ -329,7 +330,8 @@ class PartWriter:
                     self._files.remove(self._incoming.parts / file)
 
     def _begin(self) -> None:
-        self._files.make_dirs(self._incoming.parts)
+        with errors_as_ours("writing a part into", self._incoming.parts):
+            self._files.make_dirs(self._incoming.parts)
         unique = self._files.random_bytes(8)
         self._name = f"{self._prefix}-{unique.hex()}.part"
         self._file = self._files.open(self._incoming.parts / self._name, "x")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import InvalidArgument, MessageTooLarge
 from holdfast.log.draft import Draft
-from holdfast.log.record import HeaderValue, headers_size
+from holdfast.log.record import HeaderValue
 from holdfast.log.settings import MESSAGE_MAX
 
 __all__ = ["drafts"]
@@ -47,6 +47,8 @@ def _stretches(batch: pa.RecordBatch, block_bytes: int) -> Iterator[tuple[int, i
     lengths = pc.binary_length(value).to_numpy(zero_copy_only=False).astype(np.int64)
     if "key" in batch.schema.names:
         lengths = lengths + pc.fill_null(pc.binary_length(batch.column("key")), 0).to_numpy(zero_copy_only=False)
+    if "headers" in batch.schema.names:
+        lengths = lengths + _header_bytes(batch.column("headers"))
     if (largest := int(lengths.max())) > MESSAGE_MAX:
         raise MessageTooLarge(f"a message of {largest} bytes is over the limit of {MESSAGE_MAX}: nothing was written")
     ends = np.cumsum(lengths)
@@ -109,9 +111,20 @@ def _headers(row: list[dict[str, Any]] | None) -> dict[str, HeaderValue] | None:
             raise InvalidArgument(f"a message has two headers {item['key']!r}: a header has one value")
         value = item["value"]
         found[item["key"]] = value if isinstance(value, str) else bytes(value)
-    if (size := headers_size(found)) > MESSAGE_MAX:
-        raise MessageTooLarge(f"headers of {size} bytes are over the limit of {MESSAGE_MAX}: nothing was written")
     return found
+
+
+def _header_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
+    """How many bytes the headers of each row have."""
+    items = column.flatten()
+    sizes = sum(
+        pc.fill_null(pc.binary_length(items.field(name)), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        for name in ("key", "value")
+    )
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    rows = np.concatenate([[0], np.cumsum(counts)])
+    return ends[rows[1:]] - ends[rows[:-1]]
 
 
 def _after(now: int, seconds: Any, what: str) -> int | None:

@@ -184,7 +184,7 @@ class WriteOptions:
         log, queue = options.get("log"), options.get("queue")
         if (log is None) == (queue is None):
             raise InvalidArgument("say where to write: either the option 'log' or the option 'queue'")
-        check_name(log or queue or "", "log name" if log else "queue name")
+        _checked(queue if log is None else log, "queue name" if log is None else "log name")
         app, version = options.get("txnappid"), _count(options, "txnVersion", least=0)
         if app == "":
             raise InvalidArgument("the option 'txnAppId' must not be empty")
@@ -220,9 +220,9 @@ def _few(names: list[str]) -> str:
     return ", ".join(map(repr, names[:10])) or "none"
 
 
-def _checked(name: str, what: str) -> str:
-    check_name(name, what)
-    return name
+def _checked(name: str | None, what: str) -> str:
+    check_name(name or "", what)
+    return name or ""
 
 
 def _lower(given: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from holdfast.base.errors import Corrupt
 from holdfast.log.block import Block
 from holdfast.spark.schemas import HEADERS, LOG, TIME, arrow_schema
 
-__all__ = ["BATCH_ROWS", "LogRows", "Piece", "Rows", "Singly", "byte_strings", "header_lists", "payloads", "times"]
+__all__ = ["BATCH_ROWS", "LogRows", "Piece", "Rows", "byte_strings", "header_lists", "payloads", "times"]
 
 BATCH_ROWS = 1 << 15
 BATCH_BYTES = 16 << 20
@@ -30,35 +30,6 @@ class Rows(Protocol):
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
         """The rows of all these records."""
         ...
-
-
-class _RowsOfBlock(Protocol):
-    schema: pa.Schema
-
-    def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]: ...
-
-
-class Singly:
-    """Rows that are made block by block, joined into large batches."""
-
-    def __init__(self, rows: _RowsOfBlock) -> None:
-        self.rows = rows
-        self.schema = rows.schema
-
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records."""
-        held: list[pa.RecordBatch] = []
-        count = size = 0
-        for block, start, stop in pieces:
-            for batch in self.rows.batches(block, start, stop):
-                held.append(batch)
-                count += batch.num_rows
-                size += batch.nbytes
-                if count >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield pa.concat_batches(held)
-                    held, count, size = [], 0, 0
-        if held:
-            yield pa.concat_batches(held)
 
 
 class LogRows:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from holdfast.spark.events import JournalRows, PutRows
 from holdfast.spark.messages import MessageRows, Overlay, overlay
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.remote import files_at
-from holdfast.spark.rows import LogRows, Rows, Singly
+from holdfast.spark.rows import LogRows, Rows
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
 from holdfast.spark.tracks import DataLoss, Picture, Stretch, look
 
@@ -48,14 +49,14 @@ def view_schema(options: ReadOptions) -> pa.Schema:
     return LOG if options.headers else LOG.remove(LOG.get_field_index("headers"))
 
 
-def open_store(options: ReadOptions) -> holdfast.Store:
+def open_store(path: Path, url: str = "") -> holdfast.Store:
     """The store, read-only: also while its owner writes."""
-    path, files = options.path, files_at(options.url)
-    if not options.url and path.is_file():
+    files = files_at(url)
+    if not url and path.is_file():
         raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
     with errors_as_ours("looking for a store in", path):
         if not any(files.exists(path / part) for part in ("logs", "journals", "LOCK")):
-            raise NotFound(f"there is no store in {options.place!r}: check the option 'path'")
+            raise NotFound(f"there is no store in {url or str(path)!r}: check the option 'path'")
     return holdfast.open(path, read_only=True, files=files)
 
 
@@ -64,7 +65,7 @@ class View:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.store = open_store(options)
+        self.store = open_store(options.path, options.url)
         self._tracks: dict[str, Track] = {}
         self._overlays: dict[str, Overlay] = {}
 
@@ -115,11 +116,11 @@ class View:
     def _rows(self, track: Track, columns: list[str], keys: frozenset[bytes] | None, start: int, stop: int) -> Rows:
         match track.kind:
             case "put":
-                return Singly(PutRows(track.queue, columns))
+                return PutRows(track.queue, columns)
             case "journal":
-                return Singly(JournalRows(track.queue, columns))
+                return JournalRows(track.queue, columns)
             case "messages":
-                return Singly(MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop)))
+                return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop))
             case _:
                 return LogRows(track.label, columns, keys)
 

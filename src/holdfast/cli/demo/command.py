@@ -14,6 +14,7 @@ from holdfast.cli.demo.orders import LOG
 from holdfast.cli.demo.queue_story import tell_of_queues
 from holdfast.cli.demo.scorecard import scorecard, scorecard_json
 from holdfast.cli.demo.shipping import QUEUE
+from holdfast.cli.demo.spark_story import tell_of_spark
 from holdfast.cli.demo.stage import Stage
 from holdfast.cli.demo.story import tell
 from holdfast.cli.options import JsonOption
@@ -32,10 +33,11 @@ def demo(
     orders: Annotated[
         int, typer.Option("--orders", min=1000, metavar="N", help="How many orders go through the queue.")
     ] = 20_000,
+    spark: Annotated[bool, typer.Option(help="End in Spark, where it is installed.")] = True,
     pause: Annotated[bool, typer.Option(help="Stop a moment between chapters on a terminal.")] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the whole story: write, kill, recover, work, fail, redrive.
+    """Show the whole story: write, kill, recover, work, fail, redrive, and see it in Spark.
 
     A process writes a million records and is killed in the midst of it; then one that works on a queue is.
 
@@ -46,6 +48,8 @@ def demo(
     with _folder(keep) as data:
         figures = tell(data, records, stage)
         tell_of_queues(data, orders, figures, stage)
+        if spark:
+            tell_of_spark(data, figures, stage, kept=keep is not None)
     seconds = time.perf_counter() - began
     if as_json:
         write_json(scorecard_json(figures, seconds))

@@ -63,6 +63,9 @@ class Figures:
     attempts: int = 0
     """How often the order that cannot be shipped was tried."""
     redriven: int = 0
+    spark_seconds: float | None = None
+    """What the pipeline took, without the start of Spark; None where it did not run."""
+    report: str | None = None
     promises: list[Promise] = field(default_factory=list)
 
     @property

@@ -1,0 +1,46 @@
+"""What happens in the demo's last part? Spark reads what became of every order, and draws it."""
+
+import importlib.util
+import tempfile
+import time
+from pathlib import Path
+
+from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.shipping import QUEUE
+from holdfast.cli.demo.stage import Stage
+from holdfast.cli.pipeline_output import result_table
+
+__all__ = ["has_spark", "tell_of_spark"]
+
+
+def has_spark() -> bool:
+    """Whether `holdfast[spark]` is installed."""
+    return all(importlib.util.find_spec(name) is not None for name in ("pyspark", "pyarrow", "matplotlib"))
+
+
+def tell_of_spark(data: Path, figures: Figures, stage: Stage, *, kept: bool) -> None:
+    """Run the pipeline `lifecycle` on this folder. The report stays, also where the folder goes."""
+    stage.chapter("Spark reads the life of every order from the same files, and draws it")
+    if not has_spark():
+        stage.say('left out: it needs Spark, which pip install "holdfast[spark]" brings')
+        return
+    from holdfast.spark.pipelines.lifecycle import run  # noqa: PLC0415 - these need Spark
+    from holdfast.spark.session import session  # noqa: PLC0415
+
+    began = time.perf_counter()
+    spark = session(app="holdfast demo")
+    started = time.perf_counter()
+    out = None if kept else str(Path(tempfile.mkdtemp(prefix="holdfast-report-")))
+    result = run(spark, str(data.absolute()), out=out)
+    figures.spark_seconds = time.perf_counter() - started
+    stage.show(result_table(result))
+    figures.report = str(result.facts["report"])
+    messages = spark.read.parquet(str(result.facts["messages"])).where(f"queue = '{QUEUE}'")
+    outcomes = {row["outcome"]: row["count"] for row in messages.groupBy("outcome").count().collect()}
+    spark.stop()
+    stage.say(f"Spark took {started - began:.0f} s to start and {figures.spark_seconds:.0f} s for this")
+    stage.say(f"the report, with plots: {figures.report}")
+    # The order that died was put once more when it was redriven: two messages, one of them acked.
+    figures.promise(
+        "Spark counts one ack for each order, and the one that died", outcomes == {"acked": figures.orders, "dead": 1}
+    )
