@@ -83,8 +83,10 @@ class Manifest:
     @classmethod
     def of(cls, content: dict[str, Any]) -> "Manifest":
         """From its JSON."""
-        content = dict(content)
-        return cls(**{**content, "parts": [Part(**part) for part in content["parts"]]})
+        parts = [Part(**part) for part in content["parts"]]
+        if not all(_PART.match(part.file) for part in parts):
+            raise ValueError("it names a file that is no part")
+        return cls(**{**content, "parts": parts})
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,18 +43,22 @@ class LiveView:
             else:
                 self._load()
 
-    def durable_end(self) -> int:
-        """The end of what a power cut could not take back; never beyond what may be read."""
+    def durable(self) -> tuple[int, int]:
+        """Up to which byte of the last segment, and which sequence, a power cut could take nothing back.
+
+        Never beyond what may be read.
+        """
         with self._guard:
             if not self.segments:
-                return 0
+                return 0, 0
             last, mark = self.segments[-1], self._mark
             if mark is not None and mark.segment_id == last.segment_id:
-                durable = mark.durable_end
+                found = mark.durable_offset, mark.durable_end
             else:  # an entry of the index is written after the sync of what it speaks of
                 entry = last.index.last()
-                durable = entry.sequence if entry is not None else last.base
-            return max(last.base, min(durable, last.end if last.end is not None else durable))
+                found = (entry.offset, entry.sequence) if entry is not None else (HEADER_SIZE, last.base)
+            limit, end = last.extent
+            return found if end is None or found[1] <= end else (limit, end)
 
     def _load(self) -> None:
         # The writer may roll and drop segments while they are being listed: then it is done again.

@@ -171,15 +171,15 @@ class Log(Adopter):
         """The end of what this process may read: under `sync` what is durable, else all that was appended."""
         return self._draft.end if self._writer is not None and not self._durable_appends else self._visible_end
 
-    @property
-    def durable_end(self) -> int:
-        """The end of what was on disk at the last look: what no power cut can take back."""
-        return self._writer.durable_end if self._writer is not None else self._view.durable_end()
+    def kept_segments(self, *, durable: bool = False) -> tuple[Segment, ...]:
+        """The segments as they were at the last `refresh`, oldest first.
 
-    @property
-    def kept_segments(self) -> tuple[Segment, ...]:
-        """The segments as they were at the last `refresh`, oldest first."""
-        return self._segments
+        With `durable`, bounded to what was on disk then: what no power cut can take back. For read-only logs.
+        """
+        segments = self._segments
+        if not durable or not segments:
+            return segments
+        return (*segments[:-1], segments[-1].bounded(*self._view.durable()))
 
     @property
     def draft(self) -> Draft:

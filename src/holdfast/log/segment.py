@@ -111,6 +111,13 @@ class Segment:
                     _mapped.popitem(last=False)[0]._memory = None
         return memory
 
+    def bounded(self, limit: int, end: int) -> "Segment":
+        """The same segment for a reader that sees less of it."""
+        header = SegmentHeader(self.segment_id, self.log_id, self.base, self.created)
+        found = Segment(self.files, self.log, self.name, header, limit)
+        found.extent = (limit, end)
+        return found
+
     def let_go(self) -> None:
         """Forget the mapping; whoever reads from it still has it."""
         with _mapped_guard:

@@ -130,15 +130,19 @@ class Picture(NamedTuple):
 def look(log: Log, *, durable: bool) -> Picture:
     """The log as it is now; with `durable`, only what no power cut can take back."""
     log.refresh()
-    segments = log.kept_segments
+    segments = log.kept_segments(durable=durable)
     for segment in segments[-1:]:
         if any(segment.log_id) and segment.log_id != log.id:
             raise DataLoss(
                 f"the log {log.name!r} was deleted and made anew while it was being read: start the query anew, "
                 "with another checkpoint if it is a stream"
             )
-    end = (log.durable_end if durable else segments[-1].end or segments[-1].base) if segments else 0
-    return Picture(segments, segments[0].base if segments else 0, end)
+    if not segments:
+        return Picture((), 0, 0)
+    if not segments[-1].files.exists(log.folder):
+        raise DataLoss(f"the log {log.name!r} is gone from {str(log.folder.parent)!r} while it was being read")
+    last = segments[-1]
+    return Picture(segments, segments[0].base, last.base if last.end is None else last.end)
 
 
 def plan(segments: Sequence[Segment], start: int, stop: int, track: str = "") -> list[Stretch]:
