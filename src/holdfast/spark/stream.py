@@ -82,8 +82,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if total:
             self._last_batch = time.monotonic()
         found = {track.label: _offset(track, ends[track.label]) for track in self._in(ends)}
-        for label in found.keys() - start.keys():
-            found[label]["from"] = begins[label]
+        for label in found:
+            if label not in start:
+                found[label]["from"] = begins[label]
+            elif found[label]["0"] == start[label]["0"]:
+                found[label] = start[label]  # the same in every letter: Spark takes any other for news
         return found
 
     @in_one_line
