@@ -13,7 +13,7 @@ from tests.cli.terminal import Terminal
 
 def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    result = holdfast(f"demo --records 20000 --orders 1000 --json --keep {kept}")
+    result = holdfast(f"demo --no-spark --records 20000 --orders 1000 --json --keep {kept}")
     assert (result.code, result.err) == (0, "")
     figures = result.json
     assert figures["ok"] is True
@@ -27,7 +27,7 @@ def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path:
 
 def test_the_demo_kills_a_worker_and_neither_loses_nor_doubles_an_order(holdfast: Terminal, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    figures = holdfast(f"demo --records 1000 --orders 3000 --json --keep {kept}").json
+    figures = holdfast(f"demo --no-spark --records 1000 --orders 3000 --json --keep {kept}").json
     assert figures["ok"] is True
     assert figures["orders"] == figures["shipped"] == 3000
     assert (figures["missing"], figures["doubled"]) == (0, 0)
@@ -44,7 +44,7 @@ def test_the_demo_would_notice_a_record_that_is_missing(holdfast: Terminal, monk
         return max(0, count_right(log, start, stop) - 1)
 
     monkeypatch.setattr("holdfast.cli.demo.story.count_right", one_less)
-    result = holdfast("demo --records 2000 --orders 1000 --no-pause")
+    result = holdfast("demo --no-spark --records 2000 --orders 1000 --no-pause")
     assert result.code == 1
     assert "BROKEN" in result.out
     assert result.err.startswith("holdfast: the demo found a broken promise")
@@ -62,7 +62,7 @@ def test_the_demo_would_notice_an_order_that_is_doubled_or_lost(
             ledger.shipped[id] += 1
 
     monkeypatch.setattr(Ledger, "note", forgetful)
-    result = holdfast("demo --records 1000 --orders 1000 --no-pause")
+    result = holdfast("demo --no-spark --records 1000 --orders 1000 --no-pause")
     assert result.code == 1
     assert "no order was shipped twice" in result.err
 
