@@ -14,7 +14,7 @@ demo: $(VENV)/run.ready ## See it work: a writer and a worker killed, recovery, 
 	@$(BIN)/holdfast demo
 
 test: $(VENV)/dev.ready ## Run all tests
-	@$(BIN)/pytest -n auto
+	@$(BIN)/pytest -n auto --dist loadgroup
 
 lint: $(VENV)/dev.ready ## Check style and formatting
 	@$(BIN)/ruff check .
@@ -35,9 +35,9 @@ charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figur
 
 lock: $(VENV)/dev.ready ## Pin every dependency anew, with hashes
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --group build -o requirements/run.lock
+	    pyproject.toml --extra spark --group build -o requirements/run.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --group build --group test --group check --group bench -o requirements/dev.lock
+	    pyproject.toml --extra spark --group build --group test --group check --group bench -o requirements/dev.lock
 
 clean: ## Remove what was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

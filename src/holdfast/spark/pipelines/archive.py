@@ -1,0 +1,311 @@
+"""How is everything kept for ever? Logs and lifecycles go into a lake of Parquet, Delta or Iceberg, each record once.
+
+    holdfast pipeline archive --data data --lake lake
+    holdfast pipeline archive --data data --lake lake --logs 'orders*' --no-lifecycle --compression snappy
+
+Run it as often as you like: each run adds what is new and durable since the last one, and one that finds nothing new
+changes nothing. A run that is killed loses and doubles nothing, at whatever moment. Retention waits for the archive:
+it stands among the readers of each log as `spark:archive:...`, and what is archived may go. `holdfast.spark.history`
+then reads archive and log as one.
+
+Each log is a stream of its own (`trigger(availableNow=True)`), whose batches are committed together with the offsets
+at which they end: see `lake_parquet` for plain Parquet, which any reader may read at any time, and `lake_tables` for
+Delta and Iceberg. Those commits alone say how far the archive reaches. Spark's checkpoint lives as long as a run: its
+files are not synced, so that after a power cut it might know less than the lake, or nothing; a run begins where the
+lake ends.
+"""
+
+import json
+import shutil
+import time
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.log.positions import Position
+from holdfast.spark.pipelines import Result
+from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened
+from holdfast.spark.stream import PLACE
+from holdfast.spark.tracks import DataLoss, plan
+from holdfast.spark.views import Track
+
+__all__ = ["FILE_BYTES", "Archived", "Batches", "archive", "run", "tasks_for"]
+
+FILE_BYTES = 128 << 20
+"""As much of a log goes into one file at most."""
+BATCH_MB = 1024
+TABLE_BATCH_MB = 128
+"""Delta and Iceberg: a batch passes through the driver's memory."""
+
+
+def run(
+    spark: SparkSession,
+    data: str,
+    *,
+    lake: Annotated[str, "The folder of the lake; made if there is none."],
+    logs: Annotated[list[str] | None, "A log to archive, or a pattern; else all."] = None,
+    queues: Annotated[list[str] | None, "A queue whose lifecycle is archived, or a pattern; else all."] = None,
+    records: Annotated[bool, "Archive the records of logs."] = True,
+    lifecycle: Annotated[bool, "Archive what happened to the messages of queues."] = True,
+    format: Annotated[Literal["parquet", "delta", "iceberg"], "What the lake is made of."] = "parquet",
+    compression: Annotated[Literal["zstd", "snappy", "gzip"], "How the files are compressed."] = "zstd",
+    batch_mb: Annotated[int | None, "About how many MiB of a log are committed together."] = None,
+    on_damage: Annotated[Literal["fail", "skip"], "Whether to stop at damaged records, or leave them out."] = "fail",
+    allow_gaps: Annotated[bool, "Go on where the store has dropped what was not archived yet."] = False,
+) -> Result:
+    """Bring a lake up to date with a store: what is new since the last run, each record once."""
+    if batch_mb is not None and batch_mb < 1:
+        raise InvalidArgument(f"the option 'batch_mb' is at least 1, not {batch_mb}")
+    with holdfast.open(data, read_only=True) as store:
+        wanted = [("logs", name) for name in _chosen("log", store.logs(), logs)] if records else []
+        wanted += [("lifecycle", name) for name in _chosen("queue", store.queues(), queues)] if lifecycle else []
+    place = Lake(lake)
+    place.begin(format)
+    rows = []
+    for kind, name in wanted:
+        done = archive(
+            spark,
+            data,
+            place.shelf(kind, name),
+            compression=compression,
+            batch_mb=batch_mb,
+            on_damage=on_damage,
+            allow_gaps=allow_gaps,
+        )
+        rows.append((kind, name, done.rows, done.batches, done.bytes, done.ends.get("journal", done.ends.get("log"))))
+    added = sum(row[2] for row in rows)
+    return Result(
+        title=f"the lake has all that {data!r} has" if added else "nothing new: the lake has all of it",
+        columns=["what", "name", "rows added", "batches", "bytes", "archived to"],
+        rows=rows,
+        facts={"lake": str(place.root), "format": place.table, "rows added": added},
+    )
+
+
+@dataclass
+class Archived:
+    """What a run did for one shelf."""
+
+    ends: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    bytes: int = 0
+    batches: int = 0
+
+
+def archive(
+    spark: SparkSession,
+    data: str,
+    shelf: Shelf,
+    *,
+    compression: str = "zstd",
+    batch_mb: int | None = None,
+    on_damage: str = "fail",
+    allow_gaps: bool = False,
+) -> Archived:
+    """Bring one shelf of a lake up to date."""
+    lock = shelf.lock()
+    try:
+        table = shelf.open_table()
+        table.settle()
+        with opened(data, shelf) as view:
+            tracks = view.tracks()
+            card = _card(shelf, tracks, table, allow_gaps=allow_gaps)
+            starts = card.reach(table.ends())
+            done = Archived(dict(starts))
+            size = _size(tracks, starts)
+            if size is not None:
+                limit = (batch_mb or (BATCH_MB if shelf.lake.table == "parquet" else TABLE_BATCH_MB)) << 20
+                cores = _cores(spark)
+                if batch_mb is None and shelf.lake.table == "parquet":
+                    limit = max(limit, cores * FILE_BYTES)
+                batch = -(-size // -(-size // limit)) if size else limit  # all of the same size
+                options = {
+                    "path": data,
+                    **shelf.options,
+                    "onDamage": on_damage,
+                    "minPartitions": str(tasks_for(min(batch, size), cores)),
+                }
+                kinds = {track.label: track.kind for track in tracks}
+                _stream(spark, shelf, table, Batches(shelf, table, card, kinds, options, compression, done), batch)
+            for track in tracks:
+                _keep_place(track, shelf.reader, done.ends[track.kind])
+        return done
+    finally:
+        lock.release()
+
+
+def tasks_for(size: int, cores: int) -> int:
+    """How many tasks write so many bytes: files are full where possible, and no core waits for the last task."""
+    tasks = max(1, -(-size // FILE_BYTES))
+    even = -(-tasks // cores) * cores
+    return even if size // even >= FILE_BYTES // 2 else tasks
+
+
+class Batches:
+    """What a stream does with each of its batches."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        table: Table,
+        card: Card,
+        kinds: dict[str, str],
+        options: dict[str, str],
+        compression: str,
+        done: Archived,
+    ) -> None:
+        self.shelf = shelf
+        self.table = table
+        self.card = card
+        self.kinds = kinds
+        """Of each label of the source the track that it is."""
+        self.options = options
+        self.compression = compression
+        self.done = done
+        self.error: HoldfastError | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where Spark keeps what a batch is."""
+        return self.shelf.folder / "checkpoint"
+
+    def places(self, ends: dict[str, int]) -> str:
+        """Offsets as the source takes them."""
+        return json.dumps({label: {"0": ends[track]} for label, track in self.kinds.items()})
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        try:
+            self.add(frame, self.ends_of(number))
+        except HoldfastError as error:
+            self.error = error  # Spark would tell it on a page
+            raise
+        except Exception:
+            raise
+        except BaseException as error:  # a panic of deltalake's Rust, at which the thread would end and Spark wait
+            self.error = HoldfastError(f"archiving {self.shelf.name!r} failed: {error}")
+            raise self.error from error
+
+    def ends_of(self, number: int) -> dict[str, int]:
+        """Where a batch ends: Spark writes that down before it begins the batch."""
+        last = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]
+        return {self.kinds[label]: int(place["0"]) for label, place in json.loads(last).items()}
+
+    def add(self, frame: DataFrame, ends: dict[str, int]) -> Added | None:
+        """Put a batch in, unless it is there."""
+        there = self.card.reach(self.table.ends())
+        if there == ends:
+            return None
+        if there != self.done.ends:
+            raise DataLoss(
+                f"{self.shelf.name!r} was archived to {self.done.ends}, and now it is to {there}: another run writes "
+                f"to {str(self.shelf.lake.root)!r}. What is there is whole; run this again when the other is done"
+            )
+        options = {**self.options, "startingOffsets": self.places(there), "endingOffsets": self.places(ends)}
+        added = self.table.add(Batch(frame, options, ends, self.compression))
+        self.done.ends = ends
+        self.done.rows += added.rows
+        self.done.bytes += added.bytes
+        self.done.batches += 1
+        return added
+
+
+def _stream(spark: SparkSession, shelf: Shelf, table: Table, batches: Batches, size: int) -> None:
+    shutil.rmtree(batches.checkpoint, ignore_errors=True)
+    frame = (
+        spark.readStream.format("holdfast")
+        .options(**batches.options)
+        .option("name", shelf.reader)
+        .option("startingOffsets", batches.places(batches.done.ends))
+        .option("maxBytesPerTrigger", size)
+        .load()
+    )
+    query = (
+        frame.writeStream.foreachBatch(batches)
+        .option("checkpointLocation", f"file://{batches.checkpoint}")
+        .queryName(f"archive {shelf.name}")
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except Exception:
+        if batches.error is not None:
+            raise batches.error from None
+        raise
+    finally:
+        query.stop()
+        shutil.rmtree(batches.checkpoint, ignore_errors=True)
+
+
+def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) -> Card:
+    """The shelf's card, checked against the store; a new one if there is none."""
+    pictures = {track.kind: track.look(durable=True) for track in tracks}
+    ids = {track.kind: track.log.id.hex() for track in tracks}
+    card = shelf.card()
+    if card is None:
+        card = Card(shelf.name, ids, {track: picture.start for track, picture in pictures.items()})
+        shelf.put_card(card)
+        return card
+    if card.ids != ids:
+        raise DataLoss(
+            f"{shelf.name!r} was deleted and made anew since it was archived into {str(shelf.lake.root)!r}: "
+            "archive it into another lake, so that the two are not taken for one"
+        )
+    gaps = [
+        Gap(track, end, pictures[track].start)
+        for track, end in card.reach(table.ends()).items()
+        if end < pictures[track].start
+    ]
+    if gaps:
+        gap = gaps[0]
+        if not allow_gaps:
+            raise DataLoss(
+                f"the records {gap.start} to {gap.stop - 1} of {shelf.name!r} were dropped before they were archived: "
+                "go on behind them with the option allow_gaps, or begin another lake"
+            )
+        card = Card(card.name, card.ids, card.starts, [*card.gaps, *gaps])
+        shelf.put_card(card)
+    return card
+
+
+def _size(tracks: list[Track], starts: dict[str, int]) -> int | None:
+    """About how many bytes there are to archive; None if there is not a record."""
+    size, new = 0, False
+    for track in tracks:
+        picture = track.look(durable=True)
+        new |= picture.end > starts[track.kind]
+        size += sum(stretch.bytes for stretch in plan(picture.segments, starts[track.kind], picture.end))
+    return size if new else None
+
+
+def _keep_place(track: Track, reader: str, end: int) -> None:
+    """Let retention have what is archived: Spark itself tells the source only when the next batch begins."""
+    positions = track.log.positions
+    kept = positions.get(PLACE + reader)
+    if kept is None or kept.position != end:
+        positions.set(Position(PLACE + reader, end, time.time_ns()))
+
+
+def _chosen(what: str, known: list[str], given: list[str] | None) -> list[str]:
+    if given is None:
+        return known
+    found: set[str] = set()
+    for word in given:
+        fitting = [word] if word in known else [name for name in known if fnmatchcase(name, word)]
+        if not fitting:
+            few = ", ".join(map(repr, known[:10])) or "none"
+            raise NotFound(f"no {what} fits {word!r}; there are: {few}")
+        found.update(fitting)
+    return sorted(found)
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except Exception:  # Spark Connect has no context
+        return 1

@@ -1,0 +1,304 @@
+"""What is in a lake? For each log and each queue's lifecycle a shelf: whose it is, and how far it reaches.
+
+    <lake>/logs/log=<name>/date=YYYY-MM-DD/*.parquet          records, by the day in UTC on which they were written
+    <lake>/lifecycle/queue=<name>/date=YYYY-MM-DD/*.parquet   what happened to messages, by the day it happened
+    <lake>/_holdfast/                                         what `archive` and `history` know; readers pass over it
+
+With Delta, `logs` and `lifecycle` are one table each; with Iceberg both are in the catalog `catalog.db` of the lake.
+A name stands in a path as Spark writes it: what is special there as `%XX`.
+"""
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
+from holdfast.base.files import Lock, SystemFiles, errors_as_ours, read_file, replace_file
+from holdfast.base.names import folder_of, shortened
+from holdfast.spark.options import ReadOptions
+from holdfast.spark.schemas import LIFECYCLE, LOG
+from holdfast.spark.views import View
+
+__all__ = [
+    "KINDS",
+    "TABLES",
+    "Added",
+    "Batch",
+    "Card",
+    "Contents",
+    "Gap",
+    "Lake",
+    "Shelf",
+    "Table",
+    "day_of",
+    "needs",
+    "opened",
+    "read_json",
+    "write_json",
+]
+
+KINDS = {"logs": LOG, "lifecycle": LIFECYCLE}
+"""What can be archived, and its columns."""
+TABLES = ("parquet", "delta", "iceberg")
+OWN = "_holdfast"
+_FORMAT = 1
+_STORE = ("logs", "journals", "state", "incoming")
+"""Folders of a store in which only the store itself may write."""
+_DAY_US = 86_400 * 1_000_000
+_SPECIAL = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')
+"""What Spark escapes in the value of a partition."""
+_PATTERN = re.compile(r"[\[\]{}*?#%\\^|<>\"`\x00-\x1f]")
+_VALUE_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that the store had dropped before they were archived."""
+
+    track: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a shelf was begun with. A track is `log`; for a lifecycle `put` (the queue's log) and `journal`."""
+
+    name: str
+    ids: dict[str, str]
+    """For each track the id of the very log it is."""
+    starts: dict[str, int]
+    """Where the archive begins."""
+    gaps: list[Gap] = field(default_factory=list)
+
+    def reach(self, ends: dict[str, int]) -> dict[str, int]:
+        """How far the shelf reaches, if this is where its batches end."""
+        found = {**self.starts, **ends}
+        for gap in self.gaps:
+            found[gap.track] = max(found[gap.track], gap.stop)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be archived together."""
+
+    frame: DataFrame
+    """Its rows."""
+    options: dict[str, str]
+    """The same rows, as the source is asked for them."""
+    ends: dict[str, int]
+    """How far the shelf reaches with it."""
+    compression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a batch brought."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a shelf holds at one moment."""
+
+    ends: dict[str, int]
+    """How far each track is archived; nothing where there is no batch yet."""
+    files: list[str]
+    """Parquet files with the rows of all batches up to there."""
+
+
+class Table(Protocol):
+    """How rows get into a shelf, each batch whole and once."""
+
+    def ends(self) -> dict[str, int]:
+        """How far each track is archived; nothing where there is no batch yet."""
+
+    def add(self, batch: Batch) -> Added:
+        """Put a batch in. Durable when this returns."""
+
+    def contents(self, since: date | None, until: date | None) -> Contents:
+        """What is there of these days."""
+
+    def settle(self) -> None:
+        """Finish, or clear away, what a run that was killed had begun."""
+
+
+class Lake:
+    """A folder with archives, which the driver and all workers see."""
+
+    def __init__(self, path: str) -> None:
+        if "://" in path.removeprefix("file://"):
+            raise InvalidArgument(
+                f"{path!r} is no folder of this machine: archive into one that is, or that is mounted here"
+            )
+        self.root = Path(path.removeprefix("file://")).absolute()
+        parts = {parent.name for parent in (self.root, *self.root.parents) if (parent.parent / "LOCK").exists()}
+        if parts.intersection(_STORE):
+            raise InvalidArgument(f"{path!r} lies among a store's own files: choose another folder")
+        self._files = SystemFiles()
+        self.own = self.root / OWN
+        self.id = ""
+        self.table = ""
+        """One of `TABLES`."""
+        if (content := read_json(self.own / "lake.json")) is not None:
+            self.id, self.table = str(content["id"]), str(content["table"])
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was ever archived here."""
+        return bool(self.id)
+
+    @property
+    def reader(self) -> str:
+        """The name under which its streams hold retention back: it stays the same where the lake is moved."""
+        return f"archive:{shortened(self.root.name, 60)}-{self.id[:8]}"
+
+    def begin(self, table: str) -> None:
+        """Make it, if it is not there; an error if it is one of another format."""
+        if self.is_there:
+            if table != self.table:
+                raise InvalidArgument(
+                    f"the lake {str(self.root)!r} holds {self.table}, not {table}: choose another one"
+                )
+            return
+        if table != "parquet" and _PATTERN.search(str(self.root)):
+            raise InvalidArgument(f"{str(self.root)!r} has characters that {table} cannot have in a path: rename it")
+        with errors_as_ours("making a lake in", self.root):
+            self._files.make_dirs(self.own)
+            self.id, self.table = self._files.random_bytes(16).hex(), table
+            write_json(self.own / "lake.json", {"id": self.id, "table": table})
+
+    def shelf(self, kind: str, name: str) -> "Shelf":
+        """The place for a log (`logs`) or for the lifecycle of a queue (`lifecycle`)."""
+        return Shelf(self, kind, name)
+
+    def names(self, kind: str) -> list[str]:
+        """What is archived here of a kind."""
+        cards = (read_json(self.own / kind / folder / "card.json") for folder in self._files.list(self.own / kind))
+        return sorted(str(card["name"]) for card in cards if card is not None)
+
+
+class Shelf:
+    """The archive of one log, or of one queue's lifecycle."""
+
+    def __init__(self, lake: Lake, kind: str, name: str) -> None:
+        self.lake = lake
+        self.kind = kind
+        self.name = name
+        self.folder = lake.own / kind / folder_of(name)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How the source is told to read it."""
+        if self.kind == "logs":
+            return {"log": self.name, "includeHeaders": "true"}
+        return {"queue": self.name, "view": "lifecycle"}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return KINDS[self.kind]
+
+    @property
+    def reader(self) -> str:
+        """The name under which it holds retention back, in the log and, for a lifecycle, in the journal."""
+        if self.kind == "logs":
+            return self.lake.reader
+        return shortened(f"{self.lake.reader}:{self.name}", 200)
+
+    @property
+    def partition(self) -> str:
+        """The column, beside `date`, by which the lake is partitioned."""
+        return "log" if self.kind == "logs" else "queue"
+
+    @property
+    def path(self) -> Path:
+        """Where its days are, in a lake of plain Parquet."""
+        # Spark unescapes a character at a time, so what is not ASCII must stand as it is.
+        value = _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", self.name)
+        return self.lake.root / self.kind / f"{self.partition}={shortened(value, _VALUE_MAX)}"
+
+    def lock(self) -> Lock:
+        """Held by the one run that archives into it."""
+        files = SystemFiles()
+        with errors_as_ours("archiving into", self.folder):
+            files.make_dirs(self.folder)
+            return files.lock(self.folder / "LOCK")
+
+    def card(self) -> Card | None:
+        """What it was begun with; None if it was not."""
+        content = read_json(self.folder / "card.json")
+        if content is None:
+            return None
+        gaps = [Gap(**gap) for gap in content["gaps"]]
+        return Card(content["name"], content["ids"], content["starts"], gaps)
+
+    def put_card(self, card: Card) -> None:
+        """Begin it, or note a gap."""
+        with errors_as_ours("archiving into", self.folder):
+            write_json(self.folder / "card.json", asdict(card))
+
+    def open_table(self) -> Table:
+        """What reads and writes its rows."""
+        if self.lake.table == "parquet":
+            from holdfast.spark.pipelines.lake_parquet import ParquetTable  # noqa: PLC0415 - it imports this module
+
+            return ParquetTable(self)
+        from holdfast.spark.pipelines.lake_tables import DeltaTable, IcebergTable  # noqa: PLC0415 - likewise
+
+        return DeltaTable(self) if self.lake.table == "delta" else IcebergTable(self)
+
+
+def day_of(kind: str) -> Column:
+    """The date of a row in UTC, whatever the session's time zone is."""
+    micros = F.unix_micros("timestamp" if kind == "logs" else "time")
+    return F.date_from_unix_date(F.floor(micros / F.lit(_DAY_US)).cast("int"))
+
+
+@contextmanager
+def opened(data: str, shelf: Shelf) -> Iterator[View]:
+    """The logs of a store that are behind a shelf."""
+    view = View(ReadOptions.of({"path": data, **shelf.options}))
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+def needs(module: str, install: str) -> Any:
+    """A library that is only wanted for some lakes."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise NotFound(f"this lake needs the library {install!r}: pip install '{install}'") from None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A small file of the lake; None where there is none."""
+    try:
+        content: dict[str, Any] = json.loads(read_file(SystemFiles(), path))
+        if content["format"] > _FORMAT:
+            raise NewerFormat(f"{str(path)!r} was written by a newer version: upgrade this Holdfast")
+        return content
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"{str(path)!r} is not legible: restore it from a backup of the lake", str(path)) from error
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Put a small file of the lake in place: durable when this returns."""
+    replace_file(SystemFiles(), path, json.dumps({"format": _FORMAT, **content}, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,139 @@
+"""How does one read all there ever was? The archive as far as it reaches, then the live log, as one DataFrame.
+
+    everything = history(spark, "data", "lake", log="orders")
+    lives = history(spark, "data", "lake", queue="orders", since=datetime(2026, 1, 1, tzinfo=UTC))
+
+No record is missing and none comes twice, also while `archive` runs: what counts is the last batch that it has
+committed when this is called, and the live part begins at the very next offset. So retention may drop what is
+archived. Where that cannot be kept this refuses: where the store has dropped what was not archived yet, and where the
+log was made anew. A frame that is kept until its live part is dropped fails when it is used; it never leaves
+something out.
+
+Columns and types are those of the source, times are moments, whatever the session's time zone; days of the lake are
+in UTC.
+"""
+
+import json
+import re
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.spark.pipelines.lake import Card, Lake, Shelf, opened
+from holdfast.spark.schemas import arrow_schema, ddl
+from holdfast.spark.tracks import DataLoss
+
+__all__ = ["between", "history", "live"]
+
+
+def history(
+    spark: SparkSession,
+    path: str | None,
+    lake: str,
+    *,
+    log: str | None = None,
+    queue: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    allow_gaps: bool = False,
+) -> DataFrame:
+    """All records of a log, or all events of a queue: from a lake and, behind that, from the store at `path`.
+
+    Without a `path` only what is archived. `since` and `until` (not included) leave out what is earlier or later, and
+    days of the lake that are not needed are not opened; times without a zone are UTC. A gap is refused unless
+    `allow_gaps`.
+    """
+    if (log is None) == (queue is None):
+        raise InvalidArgument("say what to read: either log=... or queue=...")
+    place = Lake(lake)
+    shelf = place.shelf("logs", log) if log is not None else place.shelf("lifecycle", queue or "")
+    card = shelf.card()
+    if card is None:
+        few = ", ".join(map(repr, place.names(shelf.kind)[:10])) or "none"
+        raise NotFound(f"{shelf.name!r} is not archived in {lake!r}; there are: {few}")
+    if card.gaps and not allow_gaps:
+        gap = card.gaps[0]
+        raise DataLoss(
+            f"the records {gap.start} to {gap.stop - 1} of {shelf.name!r} were dropped before they were archived: "
+            "read what there is with allow_gaps=True"
+        )
+    since, until = _in_utc(since), _in_utc(until)
+    contents = shelf.open_table().contents(since.date() if since else None, until.date() if until else None)
+    frame = _archived(spark, shelf, contents.files)
+    if path is not None:
+        frame = frame.unionByName(_behind(spark, path, shelf, card, card.reach(contents.ends)))
+    return between(frame, since, until)
+
+
+def live(spark: SparkSession, path: str, *, log: str | None = None, queue: str | None = None) -> DataFrame:
+    """What the store itself has, with the columns of `history`."""
+    options = {"log": log, "includeHeaders": "true"} if log is not None else {"queue": queue, "view": "lifecycle"}
+    return spark.read.format("holdfast").option("path", path).options(**options).load()
+
+
+def between(frame: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:
+    """The rows from one time up to another, not included; times without a zone are UTC."""
+    column = F.col("timestamp" if "timestamp" in frame.columns else "time")
+    if (first := _in_utc(since)) is not None:
+        frame = frame.where(column >= _moment(first))
+    if (last := _in_utc(until)) is not None:
+        frame = frame.where(column < _moment(last))
+    return frame
+
+
+def _archived(spark: SparkSession, shelf: Shelf, files: list[str]) -> DataFrame:
+    # Which queue it is stands in the path, which a reader of single files does not look at.
+    columns = [name for name in shelf.schema.names if name != "queue"]
+    schema = ddl(arrow_schema(shelf.schema, columns))
+    rows: list[tuple[object, ...]] = []
+    if not files:
+        frame = spark.createDataFrame(rows, schema)
+    else:
+        frame = spark.read.schema(schema).parquet(*(_literal(file) for file in files))
+    if shelf.kind == "lifecycle":
+        frame = frame.withColumn("queue", F.lit(shelf.name))
+    return frame.select(*shelf.schema.names)
+
+
+def _literal(path: str) -> str:
+    """A path in which a bracket is no pattern. (With patterns switched off, Spark reads such files twice.)"""
+    return "file://" + re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
+
+
+def _behind(spark: SparkSession, path: str, shelf: Shelf, card: Card, ends: dict[str, int]) -> DataFrame:
+    """The live part: from where the archive ends."""
+    with opened(path, shelf) as view:
+        starts = {}
+        for track in view.tracks():
+            end, picture = ends[track.kind], track.look(durable=False)
+            if card.ids[track.kind] != track.log.id.hex():
+                raise DataLoss(
+                    f"{shelf.name!r} was deleted and made anew since it was archived: read the archive alone with "
+                    "path=None, and what is there now from the store"
+                )
+            if end < picture.start:
+                raise DataLoss(
+                    f"the records {end} to {picture.start - 1} of {shelf.name!r} were dropped before they were "
+                    "archived: read the archive alone with path=None; `archive --allow-gaps` goes on behind them"
+                )
+            if end > picture.end:
+                raise DataLoss(
+                    f"{shelf.name!r} is archived up to {end}, but ends at {picture.end} in {path!r}: was the store "
+                    "restored from an older backup? Read the archive alone with path=None"
+                )
+            starts[track.label] = {"0": end}
+    reader = spark.read.format("holdfast").option("path", path).options(**shelf.options)
+    return reader.option("startingOffsets", json.dumps(starts)).load().select(*shelf.schema.names)
+
+
+def _in_utc(when: datetime | None) -> datetime | None:
+    if when is None:
+        return None
+    return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def _moment(when: datetime) -> Column:
+    delta = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return F.timestamp_micros(F.lit((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds))

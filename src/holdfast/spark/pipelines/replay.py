@@ -1,0 +1,208 @@
+"""How are old messages done again? Picked from a log, or from all its history, and put into a queue or a log, once.
+
+    holdfast pipeline replay --data data --log orders --since 2026-11-01 --where "key = 'ann'" --to-queue jobs
+    holdfast pipeline replay --data data --log orders --since 2026-11-01 --where "key = 'ann'" --to-queue jobs --execute
+
+Without `--execute` nothing is written: it tells how many messages fit, and shows some. With it, all of them arrive or
+none, in the order of their offsets; and the same replay, by its name, adds nothing when it is run again by mistake.
+Its name is what it was asked for, unless `--name` gives it another.
+
+A message keeps its payload, key, headers and priority, but not when it was to expire. Where it came from is in three
+more headers: `replayed-log`, `replayed-offset`, `replayed-time`. Any DataFrame can be replayed, with `replay`:
+
+    fraud = history(spark, "data", "lake", log="orders").join(suspects, "key")
+    replay(spark, fraud, "data", queue="review", name="fraud of November")
+"""
+
+import hashlib
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+import holdfast
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.files import SystemFiles
+from holdfast.log.incoming import Incoming
+from holdfast.queue.standing import FOR
+from holdfast.spark.pipelines.lake_history import between, history, live
+from holdfast.spark.pipelines import Result
+from holdfast.spark.pipelines.deadletters import excerpt
+from holdfast.spark.sink import BatchWriter
+
+__all__ = ["HEADERS", "replay", "replayable", "run", "select"]
+
+HEADERS = ("replayed-log", "replayed-offset", "replayed-time")
+"""The headers that say where a message came from."""
+_KEPT = ("key", "value", "priority", "delay", "ttl")
+_HEADERS_TYPE = "array<struct<key: string, value: binary>>"
+
+
+def run(
+    spark: SparkSession,
+    data: str,
+    *,
+    log: Annotated[str | None, "The log to read."] = None,
+    queue: Annotated[str | None, "The queue whose messages are read, whatever became of them."] = None,
+    to_queue: Annotated[str | None, "The queue to put into."] = None,
+    to_log: Annotated[str | None, "The log to append to."] = None,
+    lake: Annotated[str | None, "A lake with what the store has dropped since."] = None,
+    where: Annotated[str | None, "A condition in SQL on the columns of the log, as \"key = 'ann'\"."] = None,
+    since: Annotated[datetime | None, "Only from this time on."] = None,
+    until: Annotated[datetime | None, "Only before this time."] = None,
+    first: Annotated[int | None, "Only from this offset on."] = None,
+    last: Annotated[int | None, "Only up to this offset."] = None,
+    name: Annotated[
+        str | None, "A replay of the same name adds nothing; else it is named by what was asked for."
+    ] = None,
+    examples: Annotated[int, "How many messages are shown."] = 10,
+    execute: Annotated[bool, "Do it; else it is only told what would be done."] = False,
+) -> Result:
+    """Put messages of a log's history into a queue or a log again; without `execute`, only tell which."""
+    if (to_queue is None) == (to_log is None):
+        raise InvalidArgument("say where the messages go: either the option 'to_queue' or the option 'to_log'")
+    asked = [log, queue, to_queue, to_log, where, since, until, first, last]
+    name = name or "replay " + hashlib.blake2b(repr(asked).encode(), digest_size=6).hexdigest()
+    chosen = select(spark, data, log=log, queue=queue, lake=lake, where=where, since=since, until=until)
+    if first is not None:
+        chosen = chosen.where(F.col("offset") >= first)
+    if last is not None:
+        chosen = chosen.where(F.col("offset") <= last)
+    facts: dict[str, object] = {"to": to_queue or to_log, "name": name}
+    if not _is_there(data, to_queue, to_log):
+        facts["new"] = f"there is no {'queue' if to_queue else 'log'} {to_queue or to_log!r} yet: it will be made"
+    if execute:
+        added = replay(spark, chosen.orderBy("offset"), data, queue=to_queue, log=to_log, name=name)
+        if added is None:
+            return Result(f"nothing was added: {name!r} was done before. Give another name to do it again", facts=facts)
+        return Result(f"{added:,} messages were put into {to_queue or to_log!r}", facts={**facts, "messages": added})
+    found = chosen.agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("bytes"),
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+    ).first()
+    assert found is not None
+    shown = chosen.orderBy("offset").limit(max(0, examples))
+    rows = shown.select(
+        "offset",
+        F.timestamp_millis(F.unix_millis("timestamp")).alias("time"),
+        excerpt(F.col("key"), 40).alias("key"),
+        F.octet_length("value").alias("size"),
+        excerpt(F.col("value"), 80).alias("payload"),
+    )
+    facts = {**found.asDict(), **facts, "next": "nothing was written: do it with the option 'execute'"}
+    title = f"{found['messages']:,} messages would be put into {to_queue or to_log!r}"
+    return Result(title, rows.columns, [tuple(row) for row in rows.collect()], facts)
+
+
+def select(
+    spark: SparkSession,
+    data: str,
+    *,
+    log: str | None = None,
+    queue: str | None = None,
+    lake: str | None = None,
+    where: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> DataFrame:
+    """The records of a log, or the messages of a queue, between two times and by a condition in SQL."""
+    if (log is None) == (queue is None):
+        raise InvalidArgument("say what to read: either the option 'log' or the option 'queue'")
+    source = log if log is not None else _log_of(data, queue or "")
+    if lake is not None:
+        frame = history(spark, data, lake, log=source, since=since, until=until)
+    else:
+        frame = between(live(spark, data, log=source), since, until)
+    if queue is not None:  # on a log that several share, a message may be meant for another
+        meant = F.exists("headers", lambda header: (header["key"] == FOR) & (header["value"].cast("string") != queue))
+        frame = frame.where(F.col("producer").isNull() | ~F.coalesce(meant, F.lit(False)))
+    if where is not None:
+        try:
+            frame = frame.where(where)
+        except (AnalysisException, ParseException) as error:
+            raise InvalidArgument(f"the condition {where!r} is not understood: {str(error).splitlines()[0]}") from None
+    return frame
+
+
+def replay(
+    spark: SparkSession,
+    frame: DataFrame,
+    data: str,
+    *,
+    name: str,
+    queue: str | None = None,
+    log: str | None = None,
+) -> int | None:
+    """Put the rows of a DataFrame into a queue or a log, all or none; None if a replay of that name was done before.
+
+    It needs a column `value`, and may have `key`, `headers`, `priority`, `delay` and `ttl`. `topic`, `offset` and
+    `timestamp` become headers that say where a message came from; other columns are left out.
+    """
+    options = {"path": data, "txnAppId": f"replay {name}", "txnVersion": "0"}
+    options |= {"queue": queue} if queue is not None else {}
+    options |= {"log": log} if log is not None else {}
+    messages = replayable(frame)
+    sink = BatchWriter(options, messages.schema, overwrite=False)
+    if Incoming(SystemFiles(), Path(sink.options.path)).is_known(sink.manifest):
+        return None
+    counted = Observation("replay")
+    observed = messages.observe(counted, F.count(F.lit(1)).alias("rows"))
+    observed.write.format("holdfast").options(**options).mode("append").save()
+    return int(counted.get["rows"])
+
+
+def replayable(frame: DataFrame) -> DataFrame:
+    """The columns that the sink takes, with headers that say where each message came from."""
+    if "value" not in frame.columns:
+        raise InvalidArgument(f"the column 'value' is missing; there are: {', '.join(frame.columns)}")
+    said: list[Column] = []
+    for header, column, text in (
+        (HEADERS[0], "topic", F.col("topic")),
+        (HEADERS[1], "offset", F.col("offset").cast("string")),
+        # In UTC whatever the session's time zone is.
+        (HEADERS[2], "timestamp", _iso("timestamp")),
+    ):
+        if column in frame.columns:
+            said.append(F.struct(F.lit(header).alias("key"), text.cast("binary").alias("value")))
+    columns = [F.col(name) for name in _KEPT if name in frame.columns]
+    own = F.array(*said).cast(_HEADERS_TYPE) if said else F.array().cast(_HEADERS_TYPE)
+    given = F.col("headers").cast(_HEADERS_TYPE) if "headers" in frame.columns else F.array().cast(_HEADERS_TYPE)
+    # Not what an earlier replay said, nor what routed it: it goes elsewhere now.
+    kept = F.filter(F.coalesce(given, F.array().cast(_HEADERS_TYPE)), lambda each: ~each["key"].isin(FOR, *HEADERS))
+    both = F.filter(F.concat(kept, own), lambda each: each["value"].isNotNull())
+    return frame.select(*columns, _as_text(frame, both).alias("headers"))
+
+
+def _as_text(frame: DataFrame, headers: Column) -> Column:
+    """Headers as text, as they mostly were, unless one of them is no text: the source does not tell the two apart."""
+    if "headers" in frame.columns:
+        odd = F.exists("headers", lambda each: each["value"].isNotNull() & F.try_validate_utf8(each["value"]).isNull())
+        found = frame.agg(F.coalesce(F.bool_or(odd), F.lit(False))).first()
+        if found is None or found[0]:
+            return headers
+    return headers.cast("array<struct<key: string, value: string>>")
+
+
+def _iso(column: str) -> Column:
+    """A time as text in UTC, whatever the session's time zone is: counted from 1970 without one."""
+    seconds = f"CAST(unix_micros({column}) / CAST(1000000 AS DECIMAL(7, 0)) AS DECIMAL(18, 6))"
+    text = F.expr(f"CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, {seconds}) AS STRING)")
+    return F.concat(F.translate(text, " ", "T"), F.lit("Z"))
+
+
+def _log_of(data: str, queue: str) -> str:
+    with holdfast.open(data, read_only=True) as store:
+        if queue not in store.queues():
+            few = ", ".join(map(repr, store.queues()[:10])) or "none"
+            raise NotFound(f"there is no queue {queue!r} in {data!r}; there are: {few}")
+        return store.log_of(queue)
+
+
+def _is_there(data: str, queue: str | None, log: str | None) -> bool:
+    with holdfast.open(data, read_only=True) as store:
+        return queue in store.queues() if queue is not None else log in store.logs()

@@ -1,0 +1,127 @@
+"""What is a report made of? Sections of cards, plots and tables, as one HTML file that needs nothing else to be read.
+
+No script, no font and no picture from elsewhere: it can be mailed, printed, and opened in ten years. Whatever comes
+from users is escaped by the template; and a policy in the page's head forbids browsers to load or run anything.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from holdfast.spark.pipelines.report_words import clean
+
+__all__ = ["Card", "Cell", "Example", "Page", "Plot", "Reason", "Section", "Table", "render", "write"]
+
+Cell = str | Markup
+"""What stands in a table: text, or a drawing of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A key figure: what it is, how much, and a word on it."""
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = ""
+    """`good`, `bad` or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing with a title and a line on how to read it."""
+
+    title: str
+    svg: Markup
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text; all columns but the first `words` hold figures, and stand at the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    words: int = 1
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A message that failed: what was said, and how its payload begins."""
+
+    message: int
+    said: str
+    text: str | None
+    size: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Failures of one kind."""
+
+    queue: str
+    text: str
+    failures: str
+    share: str
+    part: float
+    """Its bar's length, from 0 to 1."""
+    strip: Markup
+    facts: Sequence[tuple[str, str]]
+    examples: Sequence[Example] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report under a heading."""
+
+    title: str
+    lead: str = ""
+    cards: Sequence[Card] = ()
+    plots: Sequence[Plot] = ()
+    table: Table | None = None
+    reasons: Sequence[Reason] = ()
+    is_queue: bool = False
+    """The title is the name of a queue, and is set like one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole report."""
+
+    kind: str
+    title: str
+    period: str
+    headline: str
+    detail: str = ""
+    cards: Sequence[Card] = ()
+    sections: Sequence[Section] = ()
+    notes: Sequence[tuple[str, str]] = ()
+    """Terms, and what they mean here."""
+    written: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def render(page: Page) -> str:
+    """The report as HTML."""
+    environment = Environment(
+        loader=PackageLoader("holdfast.spark.pipelines", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = lambda text: text if isinstance(text, Markup) else clean(text)
+    return environment.get_template("report.html.j2").render(page=page).lstrip()
+
+
+def write(path: str, page: Page) -> None:
+    """Write the report, whole or not at all."""
+    target = Path(path)
+    beside = target.with_name(target.name + ".new")
+    beside.write_text(render(page), encoding="utf-8", errors="replace")
+    os.replace(beside, target)  # noqa: PTH105 - says that it is atomic

@@ -1,0 +1,32 @@
+"""What should one look at on Monday morning? Both reports of a store, each as one HTML file.
+
+holdfast pipeline report --data data
+holdfast pipeline report --data data --queues 'orders*' --out /reports
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from pyspark.sql import SparkSession
+
+from holdfast.spark.pipelines import Result, load_pipeline
+
+__all__ = ["run"]
+
+_REPORTS = ("lifecycle", "deadletters")
+
+
+def run(
+    spark: SparkSession,
+    data: str,
+    *,
+    queues: Annotated[str | None, "Names or patterns with commas between, as 'orders*,mail'; else all."] = None,
+    out: Annotated[str | None, "A folder for both; else reports in the store."] = None,
+) -> Result:
+    """Write what became of the messages, and why some of them failed, as HTML to look at."""
+    rows = []
+    for name in _REPORTS:
+        place = None if out is None else str(Path(out) / name)
+        result = load_pipeline(name)(spark, data, queues=queues, out=place)
+        rows.append((name, result.title, result.facts["report"]))
+    return Result("the reports are written", ["report", "what it says", "file"], rows)

@@ -1,0 +1,134 @@
+"""How does one get a Spark that just works? `session()` finds a Java, keeps quiet, and knows `format("holdfast")`."""
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+import holdfast.spark
+from holdfast.base.errors import HoldfastError
+from holdfast.spark.java import java_home
+
+__all__ = ["session"]
+
+_MEMORY_MIN, _MEMORY_MAX = 1, 8
+_LAST_LINES = 3
+
+_EVERYWHERE = {
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",  # as everything else of Holdfast
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",  # holdfast.spark.progress shows it
+    # Without these Spark asks the network who it is: slow where there is none, and open to it where there is one.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",  # a third of TCP's cost for each task
+}
+
+
+def session(master: str | None = None, *, app: str = "holdfast", **conf: object) -> SparkSession:
+    """The running Spark session, or a new one that knows `format("holdfast")`.
+
+    `master` is where it runs: `local[*]`, `spark://host:7077`, `sc://host:15002` (Spark Connect); else the variable
+    SPARK_MASTER says it, else all cores of this machine are used. `conf` are settings of Spark, with underscores for
+    dots or as they are: `session(**{"spark.driver.memory": "8g"})`; they win over what is chosen here.
+
+    What Java prints goes to a file and not to the screen; the variable HOLDFAST_SPARK_LOG can say to which.
+    """
+    spark = _running()
+    if spark is None:
+        where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+        wanted = {name.replace("_", ".") if "." not in name else name: _text(value) for name, value in conf.items()}
+        _keep_quiet()
+        spark = _connect(where, app, wanted) if where.startswith("sc://") else _start(where, app, wanted)
+    register = getattr(holdfast.spark, "register", None)
+    if register is not None:
+        register(spark)
+    return spark
+
+
+def _running() -> SparkSession | None:
+    spark = SparkSession.getActiveSession()
+    if spark is None and SparkContext._active_spark_context is not None:
+        spark = SparkSession.builder.getOrCreate()  # started by another thread
+    return spark
+
+
+def _keep_quiet() -> None:
+    """Every error of a query is also logged as a page of JSON on standard error; it is raised, that is enough."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _connect(url: str, app: str, conf: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.remote(url).appName(app)
+    for name, value in {**_EVERYWHERE, **conf}.items():
+        if name.startswith("spark.sql."):  # all else was settled when the server started
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
+    chosen = dict(_EVERYWHERE)
+    folder = tempfile.mkdtemp(prefix="holdfast-spark-")  # short: the path of a socket may have 107 characters
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if cores := _local_cores(master):
+        chosen |= _LOCAL
+        chosen["spark.python.unix.domain.socket.dir"] = folder
+        chosen["spark.sql.shuffle.partitions"] = str(cores)
+        chosen["spark.driver.memory"] = f"{_memory_gib()}g"
+    chosen |= conf
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # there, spark-submit has started Java already
+        os.environ["JAVA_HOME"] = str(java_home())
+    settings = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(chosen.items()))
+    # Workers run the Python of the driver, which has Holdfast; on a cluster of other machines the user knows better.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    gateway = _launch(settings, Path(os.environ.get("HOLDFAST_SPARK_LOG") or Path(folder) / "spark.log"))
+    SparkContext(conf=settings, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
+
+
+def _launch(conf: SparkConf, log: Path) -> JavaGateway:
+    """Start Java with its standard error in a file: loggers can be told to be quiet, Java's own warnings cannot."""
+    with log.open("ab") as errors:
+        try:
+            gateway: JavaGateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            raise HoldfastError(f"Spark did not start: {' '.join(said[-_LAST_LINES:]) or error}") from error
+    return gateway
+
+
+def _local_cores(master: str) -> int:
+    """How many cores a local master uses; 0 for a cluster."""
+    match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
+    if match is None:
+        return 0
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available if match[1] == "*" else int(match[1] or 1)
+
+
+def _memory_gib() -> int:
+    """A quarter of the machine's memory, within reason: locally all of Spark lives in the driver."""
+    with contextlib.suppress(ValueError, OSError):
+        quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 32
+        return max(_MEMORY_MIN, min(_MEMORY_MAX, quarter))
+    return _MEMORY_MIN
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

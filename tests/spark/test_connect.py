@@ -1,0 +1,46 @@
+"""Does it work through Spark Connect? The client needs no Java; the server does all: read, write, stream, verify."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import holdfast
+from holdfast import Roll
+
+Script = Callable[..., str]
+
+WORK = """
+import sys
+from holdfast.spark.pipelines.verify import run
+from holdfast.spark.session import session
+
+url, data, checkpoint = sys.argv[1:]
+spark = session(url)
+print(type(spark).__module__, session() is spark)
+
+orders = spark.read.format("holdfast").option("path", data).option("log", "orders").load()
+print("rows", orders.where("offset >= 100").count())
+
+orders.select("value").write.format("holdfast").option("path", data).option("log", "copy").mode("append").save()
+
+stream = spark.readStream.format("holdfast").option("path", data).option("log", "orders") \\
+    .option("startingOffsets", "earliest").load()
+query = stream.select("value").writeStream.format("holdfast").option("path", data).option("queue", "jobs") \\
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+query.awaitTermination()
+
+print("whole", run(spark, data).ok)
+spark.stop()
+"""
+
+
+def test_a_client_reads_writes_streams_and_verifies(connect_server: str, script: Script, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    payloads = [b"order %d" % number for number in range(1000)]
+    with holdfast.open(data) as store:
+        store.log("orders", roll=Roll.count(300)).append_many(payloads)
+    # No Java for the client: there is none on its path, and the one of the package is hidden.
+    said = script(WORK, connect_server, data, tmp_path / "checkpoint", PATH="", JAVA_HOME=None).splitlines()
+    assert said == ["pyspark.sql.connect.session True", "rows 900", "whole True"]
+    with holdfast.open(data) as store:
+        assert [record.payload for record in store.log("copy").read()] == payloads
+        assert store.queue("jobs").stats().ready == len(payloads)

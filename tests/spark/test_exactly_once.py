@@ -1,0 +1,121 @@
+"""Twenty kills at random moments, of the JVM and all its Pythons: not a record is lost, and none comes twice."""
+
+import contextlib
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast
+from tests.spark.stream_worker import TARGETS, run
+
+RECORDS = 3000
+KILLS = 20
+ROOT = Path(__file__).parent.parent.parent
+PATIENCE_S = 240
+
+
+def signature(folder: Path, target: str) -> list[str]:
+    """What a stream to this target leaves on disk as it works: when this changes, it is in the middle of it."""
+    checkpoint = folder / "checkpoints" / target
+    places = [
+        checkpoint / "offsets",
+        checkpoint / "commits",
+        folder / "parquet",
+        folder / "data" / "incoming" / "parts",
+    ]
+    return [name for place in places if place.exists() for name in sorted(os.listdir(place))]  # noqa: PTH208
+
+
+def kill_session(leader: int) -> None:
+    """Kill every process of the session at once, as a power switch would: Spark's Pythons are not in its group."""
+    while members := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if in_session(pid, leader)]:  # noqa: PTH208
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def in_session(pid: int, leader: int) -> bool:
+    try:
+        state, _, _, session, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return False
+    return int(session) == leader and state != "Z"
+
+
+def run_and_kill(folder: Path, target: str, rng: random.Random) -> None:
+    """Let a worker begin; when it has begun to change something, wait a random while and kill it."""
+    before = signature(folder, target)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.stream_worker", str(folder), target, "20"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while signature(folder, target) == before:
+            assert time.monotonic() < deadline, "the worker does nothing"
+            assert child.poll() is None, child.stderr.read().decode()[-3000:]
+            time.sleep(0.005)
+        time.sleep(rng.choice([0, rng.uniform(0, 0.3), rng.uniform(0, 1.5)]))
+    finally:
+        kill_session(child.pid)
+        child.wait(30)
+        if select.select([child.stderr], [], [], 0)[0]:
+            said = child.stderr.read().decode()
+            assert "Error" not in said, said[-3000:]
+        child.stdout.close()
+        child.stderr.close()
+
+
+def last_batch(folder: Path, target: str, what: str) -> int:
+    place = folder / "checkpoints" / target / what
+    return max((int(path.name) for path in place.glob("[0-9]*")), default=-1) if place.exists() else -1
+
+
+@pytest.mark.slow
+def test_each_record_arrives_once_though_spark_is_killed_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
+    seed = random.randrange(2**31)
+    rng = random.Random(seed)
+    payloads = [b"%d" % number for number in range(RECORDS)]
+    with holdfast.open(tmp_path / "data") as store:
+        log = store.log("x", index_interval=8)
+        for start in range(0, RECORDS, 5):
+            log.append_many(payloads[start : start + 5])
+            log.refresh()
+    cut_off = 0
+    for kill in range(KILLS):
+        target = list(TARGETS)[kill % len(TARGETS)]
+        run_and_kill(tmp_path, target, rng)
+        cut_off += last_batch(tmp_path, target, "offsets") > last_batch(tmp_path, target, "commits")
+    assert cut_off, f"no kill came in the middle of a batch, seed {seed}"
+    for target in TARGETS:
+        assert last_batch(tmp_path, target, "offsets") >= 0, f"the stream to {target} never began, seed {seed}"
+        run(spark, tmp_path, target)
+        last = last_batch(tmp_path, target, "commits")
+        for name in (f"{last}", f".{last}.crc"):
+            (tmp_path / "checkpoints" / target / "commits" / name).unlink()
+        run(spark, tmp_path, target)
+        assert last_batch(tmp_path, target, "commits") == last, f"the last batch was not done again, seed {seed}"
+    rows = spark.read.parquet(str(tmp_path / "parquet")).collect()
+    assert sorted((row["offset"], bytes(row["value"])) for row in rows) == list(enumerate(payloads)), f"seed {seed}"
+    with holdfast.open(tmp_path / "data") as store:
+        for name in ("copies", "jobs"):
+            log = store.log(name) if name == "copies" else store.queue(name).log
+            assert [record.payload for record in log.read()] == payloads, f"{name}, seed {seed}"
+            assert log.verify().ok, f"{name}, seed {seed}"
+        assert store.queue("jobs").stats().ready == RECORDS, f"seed {seed}"
+        assert store.adopt() == 0, f"seed {seed}"
+    assert list((tmp_path / "data" / "incoming" / "parts").iterdir()) == [], f"parts were left over, seed {seed}"
