@@ -17,7 +17,6 @@ import holdfast
 from tests.spark.stream_worker import TARGETS, run
 
 RECORDS = 3000
-KILLS = 20
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 240
 
@@ -86,7 +85,10 @@ def last_batch(folder: Path, target: str, what: str) -> int:
 
 
 @pytest.mark.slow
-def test_each_record_arrives_once_though_spark_is_killed_again_and_again(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "kills"), [("parquet", 6), ("log", 7), ("queue", 7)])
+def test_each_record_arrives_once_though_spark_is_killed_again_and_again(
+    spark: SparkSession, tmp_path: Path, target: str, kills: int
+) -> None:
     seed = random.randrange(2**31)
     rng = random.Random(seed)
     payloads = [b"%d" % number for number in range(RECORDS)]
@@ -96,26 +98,27 @@ def test_each_record_arrives_once_though_spark_is_killed_again_and_again(spark: 
             log.append_many(payloads[start : start + 5])
             log.refresh()
     cut_off = 0
-    for kill in range(KILLS):
-        target = list(TARGETS)[kill % len(TARGETS)]
+    for _ in range(kills):
         run_and_kill(tmp_path, target, rng)
         cut_off += last_batch(tmp_path, target, "offsets") > last_batch(tmp_path, target, "commits")
     assert cut_off, f"no kill came in the middle of a batch, seed {seed}"
-    for target in TARGETS:
-        assert last_batch(tmp_path, target, "offsets") >= 0, f"the stream to {target} never began, seed {seed}"
-        run(spark, tmp_path, target)
-        last = last_batch(tmp_path, target, "commits")
-        for name in (f"{last}", f".{last}.crc"):
-            (tmp_path / "checkpoints" / target / "commits" / name).unlink()
-        run(spark, tmp_path, target)
-        assert last_batch(tmp_path, target, "commits") == last, f"the last batch was not done again, seed {seed}"
-    rows = spark.read.parquet(str(tmp_path / "parquet")).collect()
-    assert sorted((row["offset"], bytes(row["value"])) for row in rows) == list(enumerate(payloads)), f"seed {seed}"
+    assert 0 < last_batch(tmp_path, target, "offsets") < RECORDS // 20, f"nothing was done, or all, seed {seed}"
+    run(spark, tmp_path, target)
+    last = last_batch(tmp_path, target, "commits")
+    for name in (f"{last}", f".{last}.crc"):
+        (tmp_path / "checkpoints" / target / "commits" / name).unlink()
+    run(spark, tmp_path, target)
+    assert last_batch(tmp_path, target, "commits") == last, f"the last batch was not done again, seed {seed}"
+    if target == "parquet":
+        rows = spark.read.parquet(str(tmp_path / "parquet")).collect()
+        found = sorted((row["offset"], bytes(row["value"])) for row in rows)
+        assert found == list(enumerate(payloads)), f"seed {seed}"
+        return
     with holdfast.open(tmp_path / "data") as store:
-        for name in ("copies", "jobs"):
-            log = store.log(name) if name == "copies" else store.queue(name).log
-            assert [record.payload for record in log.read()] == payloads, f"{name}, seed {seed}"
-            assert log.verify().ok, f"{name}, seed {seed}"
-        assert store.queue("jobs").stats().ready == RECORDS, f"seed {seed}"
+        log = store.queue(TARGETS[target]).log if target == "queue" else store.log(TARGETS[target])
+        assert [record.payload for record in log.read()] == payloads, f"seed {seed}"
+        assert log.verify().ok, f"seed {seed}"
         assert store.adopt() == 0, f"seed {seed}"
+        if target == "queue":
+            assert store.queue(TARGETS[target]).stats().ready == RECORDS, f"seed {seed}"
     assert list((tmp_path / "data" / "incoming" / "parts").iterdir()) == [], f"parts were left over, seed {seed}"

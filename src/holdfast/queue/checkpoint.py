@@ -132,7 +132,9 @@ class Checkpoint:
             self._load_held(standing)
             self._check_failures(standing)
         except (ValueError, LookupError, TypeError, StructError) as error:
-            raise Corrupt(f"the state of the queue {standing.name!r} holds what no checkpoint writes: {error}") from error
+            raise Corrupt(
+                f"the state of the queue {standing.name!r} holds what no checkpoint writes: {error}"
+            ) from error
         self.orphans += standing.delayed.orphans
 
     def clear(self) -> None:

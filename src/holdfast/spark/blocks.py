@@ -124,7 +124,8 @@ def _header_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
     ends = np.concatenate([[0], np.cumsum(sizes)])
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     rows = np.concatenate([[0], np.cumsum(counts)])
-    return ends[rows[1:]] - ends[rows[:-1]]
+    found: np.ndarray[Any, Any] = ends[rows[1:]] - ends[rows[:-1]]
+    return found
 
 
 def _after(now: int, seconds: Any, what: str) -> int | None:

@@ -24,6 +24,8 @@ __all__ = ["session"]
 
 _MEMORY_MIN, _MEMORY_MAX = 1, 8
 _LAST_LINES = 3
+_SOCKET_FOLDER_MAX = 60
+"""The path of a socket may have 103 characters (Linux: 107), and Spark's names for them have 43 with the slash."""
 
 _EVERYWHERE = {
     "spark.log.level": "ERROR",
@@ -36,7 +38,6 @@ _LOCAL = {
     # Without these Spark asks the network who it is: slow where there is none, and open to it where there is one.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",  # a third of TCP's cost for each task
 }
 
 
@@ -84,11 +85,12 @@ def _connect(url: str, app: str, conf: dict[str, str]) -> SparkSession:
 
 def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
     chosen = dict(_EVERYWHERE)
-    folder = tempfile.mkdtemp(prefix="holdfast-spark-")  # short: the path of a socket may have 107 characters
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = _own_folder()
     if cores := _local_cores(master):
         chosen |= _LOCAL
-        chosen["spark.python.unix.domain.socket.dir"] = folder
+        if len(folder) <= _SOCKET_FOLDER_MAX:  # a third of the cost of TCP for each task
+            chosen["spark.python.unix.domain.socket.enabled"] = "true"
+            chosen["spark.python.unix.domain.socket.dir"] = folder
         chosen["spark.sql.shuffle.partitions"] = str(cores)
         chosen["spark.driver.memory"] = f"{_memory_gib()}g"
     chosen |= conf
@@ -100,6 +102,29 @@ def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
     gateway = _launch(settings, Path(os.environ.get("HOLDFAST_SPARK_LOG") or Path(folder) / "spark.log"))
     SparkContext(conf=settings, gateway=gateway)
     return SparkSession.builder.getOrCreate()
+
+
+def _own_folder() -> str:
+    """A folder for sockets and what Java says, gone at the end; those that killed processes left behind go now."""
+    root = Path(tempfile.gettempdir())
+    for left in root.glob("holdfast-spark-*-*"):
+        owner = left.name.split("-")[2]
+        with contextlib.suppress(OSError, ValueError):
+            if left.stat().st_uid == os.getuid() and not _is_alive(int(owner)):
+                shutil.rmtree(left, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix=f"holdfast-spark-{os.getpid()}-", dir=root)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _launch(conf: SparkConf, log: Path) -> JavaGateway:

@@ -35,7 +35,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches of what is durable. Invariant: a batch from one offset to another is always the same rows."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = ReadOptions.of(options, streaming=True)
+        self.options = ReadOptions.of(options)
+        self._given = dict(options)
         self.columns = wanted_columns(view_schema(self.options), schema)
         self._opened: View | None = None
         self._target: Offsets | None = None
@@ -82,12 +83,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if total:
             self._last_batch = time.monotonic()
         found = {track.label: _offset(track, ends[track.label]) for track in self._in(ends)}
-        for label in found:
+        for label, offset in found.items():
             if label not in start:
-                found[label]["from"] = begins[label]
-            elif found[label]["0"] == start[label]["0"]:
-                found[label] = start[label]  # the same in every letter: Spark takes any other for news
-        return found
+                offset["from"] = begins[label]
+        # What did not move stays the same in every letter: Spark takes any other for news.
+        return {
+            label: start[label] if label in start and start[label]["0"] == offset["0"] else offset
+            for label, offset in found.items()
+        }
 
     @in_one_line
     def reportLatestOffset(self) -> Offsets:
@@ -143,6 +146,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _view(self) -> View:
         if self._opened is None:
+            # Here and not on making: where that fails, Spark 4.3 tells of a fault of its own first.
+            ReadOptions.of(self._given, streaming=True)
             self._opened = View(self.options)
         return self._opened
 

@@ -4,7 +4,7 @@
     <lake>/lifecycle/queue=<name>/date=YYYY-MM-DD/*.parquet   what happened to messages, by the day it happened
     <lake>/_holdfast/                                         what `archive` and `history` know; readers pass over it
 
-With Delta, `logs` and `lifecycle` are one table each; with Iceberg both are in the catalog `catalog.db` of the lake.
+With Delta, `logs` and `lifecycle` are one table each; with Iceberg both are in the SQL catalog `lake`, in `catalog.db`.
 A name stands in a path as Spark writes it: what is special there as `%XX`.
 """
 

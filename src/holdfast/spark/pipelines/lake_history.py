@@ -94,6 +94,8 @@ def _archived(spark: SparkSession, shelf: Shelf, files: list[str]) -> DataFrame:
         frame = spark.read.schema(schema).parquet(*(_literal(file) for file in files))
     if shelf.kind == "lifecycle":
         frame = frame.withColumn("queue", F.lit(shelf.name))
+    elif shelf.lake.table == "iceberg":  # pyiceberg makes an empty list of none
+        frame = frame.withColumn("headers", F.when(F.size("headers") > 0, F.col("headers")))
     return frame.select(*shelf.schema.names)
 
 

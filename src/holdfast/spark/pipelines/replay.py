@@ -28,9 +28,9 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import SystemFiles
 from holdfast.log.incoming import Incoming
 from holdfast.queue.standing import FOR
-from holdfast.spark.pipelines.lake_history import between, history, live
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.deadletters import excerpt
+from holdfast.spark.pipelines.lake_history import between, history, live
 from holdfast.spark.sink import BatchWriter
 
 __all__ = ["HEADERS", "replay", "replayable", "run", "select"]
