@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/run.ready ## See it work: a writer and a worker killed, recovery, retries, dead letters, redrive
+demo: $(VENV)/run.ready ## See it work: a writer and a worker killed, recovery, dead letters, redrive, and all of it in Spark
 	@$(BIN)/holdfast demo
 
 test: $(VENV)/dev.ready ## Run all tests
@@ -28,6 +28,7 @@ check: lint types test ## Everything that a change must pass
 bench: $(VENV)/dev.ready ## Measure beside peers; keep the figures in benchmarks/results and redraw the charts
 	@$(BIN)/python -m benchmarks.log
 	@$(BIN)/python -m benchmarks.queue
+	@$(BIN)/python -m benchmarks.spark
 	@$(MAKE) --no-print-directory charts
 
 charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figures

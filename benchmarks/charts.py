@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from benchmarks.report import rate, times
 
-__all__ = ["main", "queue_rate_chart", "rate_chart", "ratio_chart"]
+__all__ = ["main", "queue_rate_chart", "rate_chart", "ratio_chart", "spark_rate_chart"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 # A card of its own: GitHub's light and dark pages both show it, and no text depends on the page's colour.
@@ -33,7 +33,7 @@ def main() -> None:
     for path in options.results:
         results = json.loads(path.read_text())
         name = results["benchmark"]
-        rates = rate_chart if name == "log" else queue_rate_chart
+        rates = {"log": rate_chart, "queue": queue_rate_chart, "spark": spark_rate_chart}[name]
         for kind, figure in (("rates", rates(results)), ("ratios", ratio_chart(results))):
             figure.savefig(options.out / f"{name}-{kind}.svg", transparent=True, metadata={"Date": None})
             if options.png:
@@ -109,14 +109,50 @@ def _rates(
     return _signed(figure, results)
 
 
+def spark_rate_chart(results: dict[str, Any]) -> Figure:
+    """Records a second into and out of Spark, beside its own Parquet and a plain Python source."""
+    lines = {line["id"]: line for line in results["lines"]}
+
+    def pair(line: str, ours: str, theirs: str) -> list[tuple[str, float, bool]]:
+        rounds = lines[line]["rounds"]
+        return [
+            (ours, min(measured["subject"] for measured in rounds), True),
+            (theirs, min(measured["floor"] for measured in rounds), False),
+        ]
+
+    reading = [
+        *pair("read", "Holdfast", "Spark's Parquet reader"),
+        *pair("read_all", "Holdfast, all columns", "Parquet, all columns"),
+        pair("tuples", "", "a source that yields tuples")[1],
+    ]
+    writing = [*pair("write", "Holdfast, exactly once", "Spark's Parquet writer")]
+    writing += pair("archive", "Holdfast archive, to Parquet", "Parquet copied by Spark")
+    figure, axes = _card(2, (8.6, 4.6), [len(reading), len(writing)])
+    for axis, title, bars in zip(axes, ("Read into Spark", "Written from Spark"), (reading, writing), strict=True):
+        rates = [1 / seconds for _, seconds, _ in bars[::-1]]
+        axis.barh(
+            [name for name, _, _ in bars[::-1]],
+            rates,
+            color=[_OURS if ours else _THEIRS for _, _, ours in bars[::-1]],
+            height=0.62,
+        )
+        axis.set_xlim(0, max(rates) * 1.15)
+        for position, value in enumerate(rates):
+            axis.text(value + max(rates) * 0.01, position, rate(1 / value), va="center", color=_INK, fontsize=9)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M")
+        axis.set_title(title, loc="left", color=_INK, fontsize=11, fontweight="bold")
+        axis.set_xlabel("records of 100 B a second, best round, local[2]", color=_MUTED)
+    return _signed(figure, results)
+
+
 def ratio_chart(results: dict[str, Any]) -> Figure:
     """Each line with a target: where it is, and where it should be at most or at least."""
     lines = [line for line in results["lines"] if line["target"] is not None and line["unit"] == "x"]
     costs = [line for line in lines if line["sense"] == "at most"]
     gains = [line for line in lines if line["sense"] == "at least"]
     figure, axes = _card(2, (8.6, round(2.8 + 0.3 * len(lines), 1)), [len(costs), len(gains)])
-    beside = "the floor, or the small log" if results["benchmark"] == "log" else "the short queue"
-    titles = (f"Times {beside}: less is better", "Times faster: more is better")
+    beside = {"log": "the floor, or the small log", "queue": "the short queue", "spark": "a copy of Parquet"}
+    titles = (f"Times {beside[results['benchmark']]}: less is better", "Times faster: more is better")
     for axis, title, group in zip(axes, titles, (costs, gains), strict=True):
         group = group[::-1]
         values = [line["median"] for line in group]

@@ -27,6 +27,7 @@ from holdfast.spark.pipelines.lake_parquet import DAYS, DayWriter
 from holdfast.spark.schemas import LOG
 from holdfast.spark.tracks import DataLoss
 from holdfast.testing import SimClock
+from tests.cli.terminal import damage_segment
 
 ODD = "we ird/%=ü{x}*'\"[y]"
 """A name in which everything is special to someone."""
@@ -103,10 +104,12 @@ def test_retention_waits_for_the_archive_and_the_archive_is_among_the_readers(
         assert log.start == 0  # a segment goes as a whole, and what follows 5 is not archived
         (tailer,) = log.stats().tailers
         assert tailer.name.startswith("spark:archive:a lake-") and tailer.position == 5
-    run(spark, str(data), lake=str(lake))
+    moved = lake.rename(lake.with_name("moved"))  # it is still the same reader
+    run(spark, str(data), lake=str(moved))
     append(data, "orders", 45, 45, drop=True)
     with holdfast.open(data, read_only=True) as store:
         assert store.log("orders").start == 40
+    assert [offset for offset, _ in read(moved, "orders")] == list(range(45))
 
 
 def test_names_and_days_stand_in_the_path_so_that_others_find_them(
@@ -294,6 +297,16 @@ def test_what_cannot_be_is_refused_in_one_line(spark: SparkSession, data: Path, 
         run(spark, str(data), lake=str(lake))
     assert run(spark, str(data), lake=str(lake), allow_gaps=True).facts["rows added"] == 1
     assert [offset for offset, _ in read(lake, "orders")] == [*range(35), 45]
+
+
+def test_damage_stops_a_run_unless_it_may_be_left_out(spark: SparkSession, data: Path, lake: Path) -> None:
+    append(data, "orders", 0, 30)
+    damage_segment(data, "orders", 1, b"value 13")
+    with pytest.raises(Exception, match="onDamage"):
+        run(spark, str(data), lake=str(lake))
+    assert not (lake / "logs").exists()
+    assert run(spark, str(data), lake=str(lake), on_damage="skip").facts["rows added"] == 29
+    assert [offset for offset, _ in read(lake, "orders")] == [*range(13), *range(14, 30)]
 
 
 def test_files_are_as_large_as_can_be_without_a_core_that_waits() -> None:

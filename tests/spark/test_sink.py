@@ -522,10 +522,9 @@ def test_a_job_that_fails_half_way_leaves_nothing(spark: SparkSession, tmp_path:
         assert store.log("x").end == 0
 
 
-@both
-@pytest.mark.parametrize("target", ["log", "queue"])
+@pytest.mark.parametrize(("target", "owner"), [("log", False), ("queue", True)])
 def test_a_stream_is_written_once_also_where_its_last_batch_comes_again(
-    spark: SparkSession, tmp_path: Path, owner: bool, target: str
+    spark: SparkSession, tmp_path: Path, target: str, owner: bool
 ) -> None:
     with holdfast.open(tmp_path / "from") as store:
         log = store.log("x")

@@ -111,17 +111,43 @@ def test_without_a_word_it_begins_at_the_end(hundred: Path) -> None:
     assert reader.initialOffset()["x"]["0"] == 100
 
 
-def test_a_stream_has_no_end_and_says_so(hundred: Path) -> None:
-    for option in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-        with pytest.raises(InvalidArgument, match=option):
-            stream(hundred, **{option: "latest"})
+def begin(reader: StreamReader) -> list[Callable[[], object]]:
+    """What Spark may ask first: of a new stream, of one with a checkpoint, of one that ends by itself."""
+    offset = {"x": {"0": 0, "id": "0" * 32}}
+    return [
+        reader.initialOffset,
+        lambda: reader.latestOffset(offset, ReadAllAvailable()),
+        lambda: reader.partitions(offset, offset),
+        reader.prepareForTriggerAvailableNow,
+    ]
 
 
-def test_what_is_no_stream_is_refused(hundred: Path) -> None:
-    with pytest.raises(InvalidArgument, match="stream the view 'lifecycle'"):
-        stream(hundred, queue="q", view="messages")
-    with pytest.raises(NotFound, match="there is no log 'none'"):
-        stream(hundred, log="none").initialOffset()
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"endingOffsets": "latest"}, "'endingOffsets' is for batches"),
+        ({"endingTimestamp": "2026-01-01"}, "'endingTimestamp' is for batches"),
+        ({"endingOffsetsByTimestamp": '{"x": 5}'}, "'endingOffsetsByTimestamp' is for batches"),
+        ({"queue": "q", "view": "messages"}, "stream the view 'lifecycle'"),
+        ({"log": "none"}, "there is no log 'none'"),
+    ],
+)
+def test_what_is_no_stream_is_refused(hundred: Path, options: dict[str, str], said: str) -> None:
+    with holdfast.open(hundred) as store:
+        store.queue("q")
+    for number in range(4):
+        with pytest.raises((InvalidArgument, NotFound), match=said):
+            begin(stream(hundred, **options))[number]()
+
+
+def test_a_stream_has_a_name_that_can_be_kept(hundred: Path) -> None:
+    with pytest.raises(InvalidArgument, match="stream name"):
+        stream(hundred, name="n" * 256)
+    for name in ("n" * 240, "../a b/\u00fc"):
+        reader, _ = read_up_to(hundred, name=name)
+        reader.stop()
+        with holdfast.open(hundred) as store:
+            assert f"spark:{name}" in {tailer.name for tailer in store.log("x").stats().tailers}
 
 
 # How large a batch is

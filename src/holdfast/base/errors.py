@@ -107,7 +107,7 @@ def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> S
         return DiskFull(f"{what}. Free some space and try again: what was confirmed is safe")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(
-            f"{what}. Give this user the right to read there, and the right to write unless it opens with read_only=True"
+            f"{what}. Give this user the right to read there, and the right to write if not read_only=True"
         )
     if error.errno == errno.ENOTDIR:
         return StorageError(f"{what}. A file stands where a folder should be: choose another path")

@@ -132,6 +132,7 @@ def archive(
                 }
                 kinds = {track.label: track.kind for track in tracks}
                 _stream(spark, shelf, table, Batches(shelf, table, card, kinds, options, compression, done), batch)
+                done.ends = card.reach(table.ends())
             for track in tracks:
                 _keep_place(track, shelf.reader, done.ends[track.kind])
         return done

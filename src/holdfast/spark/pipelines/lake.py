@@ -151,10 +151,12 @@ class Lake:
         self._files = SystemFiles()
         self.own = self.root / OWN
         self.id = ""
+        self.name = self.root.name
+        """What its folder was called when it was made."""
         self.table = ""
         """One of `TABLES`."""
         if (content := read_json(self.own / "lake.json")) is not None:
-            self.id, self.table = str(content["id"]), str(content["table"])
+            self.id, self.name, self.table = (str(content[what]) for what in ("id", "name", "table"))
 
     @property
     def is_there(self) -> bool:
@@ -164,7 +166,7 @@ class Lake:
     @property
     def reader(self) -> str:
         """The name under which its streams hold retention back: it stays the same where the lake is moved."""
-        return f"archive:{shortened(self.root.name, 60)}-{self.id[:8]}"
+        return f"archive:{shortened(self.name, 60)}-{self.id[:8]}"
 
     def begin(self, table: str) -> None:
         """Make it, if it is not there; an error if it is one of another format."""
@@ -179,7 +181,7 @@ class Lake:
         with errors_as_ours("making a lake in", self.root):
             self._files.make_dirs(self.own)
             self.id, self.table = self._files.random_bytes(16).hex(), table
-            write_json(self.own / "lake.json", {"id": self.id, "table": table})
+            write_json(self.own / "lake.json", {"id": self.id, "name": self.name, "table": table})
 
     def shelf(self, kind: str, name: str) -> "Shelf":
         """The place for a log (`logs`) or for the lifecycle of a queue (`lifecycle`)."""

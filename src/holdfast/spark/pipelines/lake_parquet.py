@@ -12,9 +12,9 @@ killed. So a batch is
 A reader of the folder may see the first files of a batch that is at step 3, as in any folder of files. `history` goes
 by what is committed, and by nothing else.
 
-The tasks write the columns of the log as they lie there, with pyarrow: 0.7 s of processor time for a million records
-of 100 B, where handing them to Java, which makes rows and columns of them again, costs 8 s, and Spark's own copy from
-Parquet to Parquet 4 s.
+The tasks write the columns of the log as they lie there, with pyarrow: about 1 s of processor time for a million
+records of 100 B. Handing them to Java, which makes rows and then columns of them again, costs 8 s, and Spark's own copy
+from Parquet to Parquet 3 to 4 s.
 """
 
 import os
