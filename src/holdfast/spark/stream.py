@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from holdfast.base.names import shortened
 from holdfast.log.positions import Position
 from holdfast.spark.options import LATEST, ReadOptions
 from holdfast.spark.reader import Share, read_share, wanted_columns
@@ -194,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._placed.add(track.label)
 
     def _place(self, track: Track, position: int) -> None:
-        name = PLACE + (self.options.name or "")
+        name = PLACE + shortened(self.options.name or "", 200)
         track.log.positions.set(Position(name, position, time.time_ns()))
 
 

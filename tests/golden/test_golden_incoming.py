@@ -1,0 +1,25 @@
+"""Batches that were handed in by version 1 are taken over for ever."""
+
+import shutil
+from pathlib import Path
+
+import holdfast
+from tests.golden.files import V1
+from tests.golden.make_incoming_v1 import STORE, make
+
+
+def test_version_1_batches_are_taken_over(tmp_path: Path) -> None:
+    shutil.copytree(V1 / "incoming", tmp_path / "store")
+    with holdfast.open(tmp_path / "store", background=False) as store:
+        assert store.adopt() == 2
+        records = list(store.log("events").read())
+    # Of the batch that was done only the key is left: its records were in a log that this store does not have.
+    assert [record.payload for record in records] == [b"adopting", b"", b"waiting", b"with key", b"with header"]
+    assert records[3].key == b"k"
+    assert dict(records[4].headers) == {"text": "grüß", "raw": b"\xff"}
+    assert not list((tmp_path / "store" / "incoming" / "parts").iterdir())
+
+
+def test_version_1_is_still_written_the_same() -> None:
+    kept = {str(STORE / path.relative_to(V1 / "incoming")): path for path in (V1 / "incoming").rglob("*.*")}
+    assert make() == {name: path.read_bytes() for name, path in kept.items()}
