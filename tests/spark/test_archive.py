@@ -193,7 +193,11 @@ def test_a_run_that_is_killed_at_any_moment_loses_and_doubles_nothing(
 ) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    end = 0
+    place = Lake(str(lake))
+    place.begin("parquet")
+    shelf = place.shelf("logs", "orders")
+    commits = shelf.folder / "commits"
+    end = interrupted = 0
     with holdfast.open(data) as store:
         log = store.log("orders", flush=Flush.batch(), roll=Roll.size(1 << 20))
         for _ in range(3):
@@ -209,8 +213,13 @@ def test_a_run_that_is_killed_at_any_moment_loses_and_doubles_nothing(
             )
             with process:
                 assert process.stdout is not None and process.stdout.readline() == "ready\n", f"seed {seed}"
-                time.sleep(chance.uniform(0, 2))
+                wanted = len(list(commits.glob("*.json"))) + chance.randrange(1, 6)
+                while len(list(commits.glob("*.json"))) < wanted and process.poll() is None:
+                    time.sleep(0.002)
+                time.sleep(chance.uniform(0, 0.2))
                 os.killpg(process.pid, signal.SIGKILL)
+            interrupted += shelf.open_table().ends()["log"] < end
+    assert interrupted, f"no run was killed in the middle of its work: seed {seed}"
     run(spark, str(data), lake=str(lake))
     found = read(lake, "orders")
     assert [offset for offset, _ in found] == list(range(end)), f"seed {seed}"

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import holdfast
 from holdfast import Flush, InvalidArgument, MessageTooLarge, Roll, Store
-from holdfast.base.errors import Corrupt, HoldfastError, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, Locked, NotFound
 from holdfast.log.log import Log
 from holdfast.spark.schemas import HEADERS
 from holdfast.spark.sink import BatchWriter
@@ -67,6 +67,10 @@ def in_order(log: Log) -> list[bytes]:
 def left_over(path: Path) -> list[str]:
     folder = path / "incoming" / "parts"
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def tomorrow() -> SimClock:
+    return SimClock(time.time_ns() + 86_401 * 10**9)
 
 
 @contextmanager
@@ -223,8 +227,7 @@ def test_parts_of_failed_tasks_are_swept(tmp_path: Path) -> None:
     writer(tmp_path).write(iter([batch(b"lost")]))
     write(tmp_path, batch(b"3"))
     assert len(left_over(tmp_path)) == 2
-    tomorrow = SimClock(time.time_ns() + 86_401 * 10**9)
-    with holdfast.open(tmp_path, clock=tomorrow, background=False) as store:
+    with holdfast.open(tmp_path, clock=tomorrow(), background=False) as store:
         write(tmp_path, batch(b"4"), wait=0)
         store.adopt()
         assert in_order(store.log("x")) == [b"1", b"2", b"3", b"4"]
@@ -366,6 +369,41 @@ def test_threads_that_append_meanwhile_lose_nothing(tmp_path: Path, flush: Flush
             places = [sequence for sequence, payload in records.items() if payload == b"s%d" % number]
             assert places == list(range(places[0], places[0] + 300)), "a batch is not in one piece"
         in_order(log)
+
+
+def test_several_jobs_write_at_once_while_owners_come_and_go(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def job(mine: int) -> None:
+        try:
+            for number in range(8):
+                target = "queue" if mine == 3 else "log"
+                rows = batch(*[b"%d %d %d" % (mine, number, row) for row in range(20)])
+                write(tmp_path, rows, **{target: "jobs" if mine == 3 else "x"}, txnAppId=f"{mine}", txnVersion=number)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    def owner() -> None:
+        while any(thread.is_alive() for thread in threads):
+            try:
+                with holdfast.open(tmp_path) as store:
+                    store.log("x").append(b"owner")
+                    time.sleep(0.02)
+            except Locked:
+                time.sleep(0.005)
+
+    threads = [threading.Thread(target=job, args=(mine,)) for mine in range(4)]
+    for thread in threads:
+        thread.start()
+    owner()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    for mine, log in ((0, "x"), (1, "x"), (2, "x"), (3, "jobs")):
+        found = [payload for payload in payloads(tmp_path, log) if payload.startswith(b"%d " % mine)]
+        assert found == [b"%d %d %d" % (mine, number, row) for number in range(8) for row in range(20)]
+    assert left_over(tmp_path) == []
 
 
 # What cannot be
@@ -516,10 +554,15 @@ def test_a_job_that_fails_half_way_leaves_nothing(spark: SparkSession, tmp_path:
     frame = spark.range(0, 4000, 1, 4).mapInArrow(rows, "id LONG").selectExpr("CAST(id AS STRING) AS value")
     with pytest.raises(PySparkException, match="a worker fell over"):
         save(frame, tmp_path, log="x")
-    assert left_over(tmp_path) == []
     with holdfast.open(tmp_path) as store:
         assert store.adopt() == 0
         assert store.log("x").end == 0
+    # A task that ran on while the job was given up may leave a part; what nobody wants for a day is swept.
+    with holdfast.open(tmp_path, clock=tomorrow(), background=False) as store:
+        write(tmp_path, batch(b"later"), wait=0)
+        store.adopt()
+        assert in_order(store.log("x")) == [b"later"]
+    assert left_over(tmp_path) == []
 
 
 @pytest.mark.parametrize(("target", "owner"), [("log", False), ("queue", True)])

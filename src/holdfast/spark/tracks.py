@@ -6,7 +6,6 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,43 +164,46 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
 
     Each share is a run of the log, or of several, so that their order is kept inside a task.
     """
-    total = sum(stretch.bytes for stretch in stretches)
-    wanted = max(least or min(os.cpu_count() or 1, 1 + total // SMALL_BYTES), -(-total // PARTITION_BYTES))
-    size = max(1, -(-total // wanted))
+    left = sum(stretch.bytes for stretch in stretches)
+    wanted = max(least or min(os.cpu_count() or 1, 1 + left // SMALL_BYTES), -(-left // PARTITION_BYTES))
     most = records or 1 << 63
     found: list[list[Stretch]] = []
     current: list[Stretch] = []
     held = count = 0
     for stretch in stretches:
-        for part in _cut(stretch, size, size - held):
-            for piece in _cut_records(part, most):
-                if current and count + piece.stop - piece.start > most:
-                    found.append(current)
-                    current, held, count = [], 0, 0
-                current.append(piece)
-                held, count = held + piece.bytes, count + piece.stop - piece.start
-                if held >= size * 0.95:
-                    found.append(current)
-                    current, held, count = [], 0, 0
+        rest: Stretch | None = stretch
+        segment = stretch.segment()
+        while rest is not None:
+            # What is left is shared out anew each time: a share that came out small does not leave a crumb at the end.
+            size = max(1, -(-left // max(1, wanted - len(found))))
+            piece, rest = _split(rest, segment, size - held, most - count)
+            current.append(piece)
+            held, count = held + piece.bytes, count + piece.stop - piece.start
+            if rest is not None or held >= size or count >= most:
+                found.append(current)
+                current, left, held, count = [], left - held, 0, 0
     if current:
         found.append(current)
     return found
 
 
-def _cut_records(stretch: Stretch, most: int) -> Iterator[Stretch]:
-    """Pieces of at most about `most` records: a block is not divided, nor the records between two known places."""
-    start, records = stretch.start, stretch.stop - stretch.start
-    index = stretch.segment().index if records > most else None
-    while index is not None and stretch.stop - start > most:
-        entry = index.at_or_before(start + most)
-        if entry is None or entry.sequence <= start:
-            entry = index.after(start)
-        if entry is None or entry.sequence >= stretch.stop:
-            break
-        size = max(1, stretch.bytes * (entry.sequence - start) // records)
-        yield replace(stretch, start=start, stop=entry.sequence, bytes=size)
-        start = entry.sequence
-    yield replace(stretch, start=start, bytes=max(1, stretch.bytes * (stretch.stop - start) // records))
+def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple[Stretch, Stretch | None]:
+    """The beginning that fits, and the rest: at a place that the index knows, so that no block is divided."""
+    if stretch.bytes <= room * 1.02 and stretch.stop - stretch.start <= records:
+        return stretch, None
+    index = segment.index
+    begin = byte_at(segment, stretch.start, HEADER_SIZE)
+    entries = [index.at_or_before_offset(begin + max(0, room)), index.at_or_before(stretch.start + records)]
+    entry = min((one for one in entries if one is not None), default=None)
+    if entry is None or entry.sequence <= stretch.start:
+        entry = index.after(stretch.start)
+    if entry is None or entry.sequence >= stretch.stop:
+        return stretch, None
+    size = min(max(1, entry.offset - begin), stretch.bytes)
+    return (
+        replace(stretch, stop=entry.sequence, bytes=size),
+        replace(stretch, start=entry.sequence, bytes=max(1, stretch.bytes - size)),
+    )
 
 
 def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Piece]:
@@ -263,23 +265,3 @@ def byte_at(segment: Segment, sequence: int, default: int) -> int:
     """About where in the segment a record lies."""
     entry = segment.index.at_or_before(sequence)
     return entry.offset if entry is not None and entry.offset <= segment.limit else default
-
-
-def _cut(stretch: Stretch, size: int, room: int) -> Iterator[Stretch]:
-    """Pieces of at most about `size` bytes, the first of `room`, at places that the index knows."""
-    if stretch.bytes <= max(room, size // 20):
-        yield stretch
-        return
-    segment = stretch.segment()
-    begin = byte_at(segment, stretch.start, HEADER_SIZE)
-    places = [stretch.start]
-    target = begin + room
-    while target < begin + stretch.bytes:
-        entry = segment.index.at_or_before_offset(target)
-        if entry is not None and places[-1] < entry.sequence < stretch.stop:
-            places.append(entry.sequence)
-        target += size
-    places.append(stretch.stop)
-    for start, stop in pairwise(places):
-        low, high = byte_at(segment, start, HEADER_SIZE), byte_at(segment, stop, begin + stretch.bytes)
-        yield replace(stretch, start=start, stop=stop, bytes=max(1, high - low))
