@@ -43,7 +43,7 @@ class File(Protocol):
         """Write and say how many bytes were taken; like pwrite it may take fewer: see `write_all`."""
         ...
 
-    def write_parts(self, parts: Sequence[bytes], offset: int) -> int:
+    def write_parts(self, parts: Sequence[bytes | memoryview], offset: int) -> int:
         """The same for several buffers that follow each other, without joining them."""
         ...
 
@@ -133,7 +133,7 @@ def write_all(file: File, data: Buffer, offset: int) -> None:
         view = view[taken:]
 
 
-def write_all_parts(file: File, parts: Sequence[bytes], offset: int) -> int:
+def write_all_parts(file: File, parts: Sequence[bytes | memoryview], offset: int) -> int:
     """Write every byte of several buffers and say how many there were."""
     size = sum(map(len, parts))
     taken = file.write_parts(parts, offset)
@@ -214,7 +214,7 @@ class SystemFile:
     def write(self, data: Buffer, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)
 
-    def write_parts(self, parts: Sequence[bytes], offset: int) -> int:
+    def write_parts(self, parts: Sequence[bytes | memoryview], offset: int) -> int:
         return os.pwritev(self._fd, parts, offset)
 
     def sync(self) -> None:

@@ -72,7 +72,7 @@ class Sealed(NamedTuple):
     last_timestamp: int
     flags: int
     columns: bytes
-    payload: bytes
+    payload: bytes | memoryview
     columns_crc: int
     payload_crc: int
 
@@ -120,7 +120,7 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
     return Sealed(draft.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload))
 
 
-def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[bytes, bytes, bytes, bytes]:
+def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[bytes, bytes, bytes | memoryview, bytes]:
     """The parts of the block as they follow each other at this offset: header, columns, payloads, padding."""
     length = sealed.length
     header = BlockHeader(

@@ -19,7 +19,7 @@ from holdfast.base.errors import Corrupt
 from holdfast.base.files import Files, Lock, errors_as_ours, read_file, replace_file, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
-from holdfast.log.draft import Draft, frame, seal
+from holdfast.log.draft import Draft, Sealed, frame, seal
 from holdfast.log.layout import HEADER_SIZE, BlockHeader, SegmentHeader, pack_segment_header, parse_block_header
 
 __all__ = ["Incoming", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
@@ -297,10 +297,13 @@ class PartWriter:
 
     def write(self, draft: Draft) -> None:
         """Add the records of a draft as a block; its times and first sequence do not count."""
+        self.put(seal(draft, 0, self._codec))
+
+    def put(self, sealed: Sealed) -> None:
+        """Add a block; its first sequence does not count."""
         if self._name is None:
             self._begin()
-        draft.first = self._records
-        sealed = seal(draft, 0, self._codec)
+        sealed = sealed._replace(sequence=self._records)
         parts = frame(sealed, self._offset, self._offset, self._segment_id)
         with errors_as_ours("writing a part into", self._incoming.parts):
             self._offset += write_all_parts(self._file, parts, self._offset)

@@ -1,6 +1,7 @@
-"""How do Arrow batches become blocks? Column by column into drafts, which seal themselves as those of a log do."""
+"""How do Arrow batches become blocks? Payloads and keys as they lie; what few messages have, by way of a draft."""
 
 import time
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,33 +9,71 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.base.checksum import crc32c
 from holdfast.base.errors import InvalidArgument, MessageTooLarge
-from holdfast.log.draft import Draft
+from holdfast.log.compression import Codec, compress
+from holdfast.log.draft import Draft, Sealed, seal
+from holdfast.log.layout import ALIGN, CODEC_SHIFT, COLUMNS
 from holdfast.log.record import HeaderValue
 from holdfast.log.settings import MESSAGE_MAX
 
-__all__ = ["drafts"]
+__all__ = ["blocks"]
 
 _RECORDS = 1 << 16
+_RARE = {"headers", "priority", "delay", "ttl", "expiry"}
+_KEY = next(column.flag for column in COLUMNS if column.name == "key")
 _PRIORITY_MAX = 255
 
 
-def drafts(batches: Iterator[pa.RecordBatch], block_bytes: int) -> Iterator[Draft]:
-    """Drafts of about `block_bytes` with the rows of all batches, in their order. Their times are not set."""
-    open_draft: Draft | None = None
-    size = 0
+def blocks(batches: Iterator[pa.RecordBatch], block_bytes: int, codec: Codec | None) -> Iterator[Sealed]:
+    """Blocks of about `block_bytes` with the rows of all batches, in their order. Their times are not set."""
+    held: list[pa.RecordBatch] = []
+    size = count = 0
     for batch in batches:
         for start, stop, length in _stretches(batch, block_bytes):
-            piece = batch.slice(start, stop - start)
-            if open_draft is None:
-                open_draft, size = Draft(0, 0, 0), 0
-            _add(open_draft, piece)
-            size += length
-            if size >= block_bytes or len(open_draft.payloads) >= _RECORDS:
-                yield open_draft
-                open_draft = None
-    if open_draft is not None:
-        yield open_draft
+            held.append(batch.slice(start, stop - start))
+            size, count = size + length, count + stop - start
+            # Half is enough: Spark's batches are about a block, and joining two would copy both.
+            if size >= block_bytes // 2 or count >= _RECORDS // 2:
+                yield _sealed(held, codec)
+                held, size, count = [], 0, 0
+    if held:
+        yield _sealed(held, codec)
+
+
+def _sealed(batches: list[pa.RecordBatch], codec: Codec | None) -> Sealed:
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if _RARE.isdisjoint(batch.schema.names):
+        return _in_place(batch, codec)
+    draft = Draft(0, 0, 0)
+    _add(draft, batch)
+    return seal(draft, 0, codec)
+
+
+def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> Sealed:
+    """The columns of a block from Arrow's own: both lay out byte strings alike."""
+    value = batch.column("value").cast(pa.binary())
+    offsets, payload = _strings(value)
+    sections: list[bytes | memoryview] = [offsets, array("I", map(crc32c, value.to_pylist())).tobytes()]
+    flags = 0
+    key = batch.column("key").cast(pa.binary()) if "key" in batch.schema.names else None
+    if key is not None and key.null_count < len(key):
+        flags |= _KEY
+        present = np.packbits(key.is_valid().to_numpy(zero_copy_only=False), bitorder="little").tobytes()
+        sections += [present, *_strings(key.fill_null(b""))]
+    columns = b"".join(bytes(section) + bytes(-len(section) % ALIGN) for section in sections)
+    if codec is not None and (packed := compress(codec, bytes(payload))) is not None:
+        payload = memoryview(packed)
+        flags |= codec.id << CODEC_SHIFT
+    return Sealed(0, batch.num_rows, 0, 0, flags, columns, payload, crc32c(columns), crc32c(payload))
+
+
+def _strings(column: pa.Array) -> tuple[bytes, memoryview]:
+    """Offsets from 0 on, and the bytes between the first and the last."""
+    _, ends, data = column.buffers()
+    offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    return (offsets - offsets[0]).tobytes(), memoryview(b"" if data is None else data)[first:last]
 
 
 def _stretches(batch: pa.RecordBatch, block_bytes: int) -> Iterator[tuple[int, int, int]]:

@@ -33,7 +33,7 @@ from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked
 from holdfast.base.files import SystemFiles
 from holdfast.log.compression import codec_by_name
 from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
-from holdfast.spark.blocks import drafts
+from holdfast.spark.blocks import blocks
 from holdfast.spark.options import WriteOptions
 from holdfast.spark.telling import in_one_line
 
@@ -90,15 +90,11 @@ class _Sink:
     def write_parts(self, batches: Iterator[pa.RecordBatch], manifest: Manifest, query: str | None) -> Parts:
         """Write the rows of one task."""
         context = TaskContext.get()
-        writer = PartWriter(
-            Incoming(SystemFiles(), self.options.path),
-            manifest,
-            codec_by_name(self.options.compression),
-            time.time_ns(),
-        )
+        codec = codec_by_name(self.options.compression)
+        writer = PartWriter(Incoming(SystemFiles(), self.options.path), manifest, codec, time.time_ns())
         try:
-            for draft in drafts(batches, self.options.block_bytes):
-                writer.write(draft)
+            for block in blocks(batches, self.options.block_bytes, codec):
+                writer.put(block)
             return Parts(context.partitionId() if context else 0, query, writer.finish())
         except BaseException:
             writer.abandon()

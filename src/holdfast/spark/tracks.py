@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 logger = logging.getLogger("holdfast.spark")
-PARTITION_BYTES = 128 << 20
+PARTITION_BYTES = 512 << 20
 SMALL_BYTES = 1 << 20
 """Less than this is not worth a task of its own."""
 

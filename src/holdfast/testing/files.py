@@ -307,7 +307,7 @@ class _SimFile:
     def write(self, data: Buffer, offset: int) -> int:
         return self._files._write(self._path, self._inode, data, offset)
 
-    def write_parts(self, parts: Sequence[bytes], offset: int) -> int:
+    def write_parts(self, parts: Sequence[bytes | memoryview], offset: int) -> int:
         return self._files._write(self._path, self._inode, b"".join(parts), offset)
 
     def sync(self) -> None:
