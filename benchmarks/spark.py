@@ -78,12 +78,15 @@ def _measure(workshop: Workshop, quick: bool, status: Status) -> tuple[list[Line
         bench.line("archive", "archive, against copying Parquet", 1.3, archive, "parquet copy", "archive", "at most")
     )
     status.update("one core and two")
-    scaling = Line("cores", "two cores against one", "at least", 1.6)
+    scaling = {
+        "read": Line("cores", "local[2] against local[1]", "at least", 1.6),
+        "parquet read": Line("parquet_cores", "the same of Spark's Parquet reader", "at least"),
+    }
     for _ in range(sizes.sessions):
-        one = min(bench.session(["read"], 3, "local[1]")["read"])
-        two = min(bench.session(["read"], 3)["read"])
-        scaling.add({"floor": one / sizes.records, "subject": two / sizes.records})
-    lines.append(scaling)
+        one, two = bench.session([*scaling], 3, "local[1]"), bench.session([*scaling], 3)
+        for job, line in scaling.items():
+            line.add({"floor": min(one[job]) / sizes.records, "subject": min(two[job]) / sizes.records})
+    lines += scaling.values()
     status.update("a time range")
     lines.append(_time_range(store))
     peers = [
