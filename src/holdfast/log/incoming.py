@@ -236,6 +236,12 @@ class Incoming:
             self.files.sync_dir(self.folder)
         self._remove_parts(manifest)
 
+    def drop_all(self, manifest: Manifest) -> None:
+        """Forget a batch that never comes again, with whatever its tasks have written by now."""
+        for name in self.files.list(self.parts):
+            if name.startswith(f"{manifest.digest}-{manifest.batch}-"):
+                self.files.remove(self.parts / name)
+
     def sweep(self, now: int) -> int:
         """Delete the parts of tasks that failed: those of batches that are done, and any after a day. How many."""
         names = self.files.list(self.parts)

@@ -133,6 +133,8 @@ class _Sink:
             with _guarded(incoming, time.monotonic() + self.options.wait):
                 if not incoming.is_known(manifest):
                     incoming.drop(replace(manifest, parts=parts))
+                    if not manifest.once:
+                        incoming.drop_all(manifest)
         except HoldfastError as error:  # why the batch failed must be told, not this; what is left is swept later
             logger.warning("the parts of a batch that failed are left for now: %s", error)
 
