@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 import holdfast
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked, NotFound, StorageError
-from holdfast.base.files import SystemFiles
+from holdfast.base.files import SystemFiles, errors_as_ours
 from holdfast.log.compression import codec_by_name
 from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
 from holdfast.spark.blocks import blocks
@@ -221,7 +221,8 @@ def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
 
 def _check_folder(path: Path) -> None:
     """Before any task runs: what it would fail with, in one line."""
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    with errors_as_ours("looking for a store in", path):
+        there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():
         raise NotFound(
             f"{str(there)!r} is a file, so that {str(path)!r} is no folder of a store: check the option 'path'"

@@ -52,9 +52,9 @@ def view_schema(options: ReadOptions) -> pa.Schema:
 def open_store(path: Path, url: str = "") -> holdfast.Store:
     """The store, read-only: also while its owner writes."""
     files = files_at(url)
-    if not url and path.is_file():
-        raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
     with errors_as_ours("looking for a store in", path):
+        if not url and path.is_file():
+            raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
         if not any(files.exists(path / part) for part in ("logs", "journals", "LOCK")):
             raise NotFound(f"there is no store in {url or str(path)!r}: check the option 'path'")
     return holdfast.open(path, read_only=True, files=files)
