@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import DiskFull, Flush, Locked, ReadOnly, Retention, Roll, Store, WriterStopped
+from holdfast import DiskFull, Flush, Locked, Log, ReadOnly, Retention, Roll, Store, WriterStopped
 from holdfast.base.files import SystemFiles
 from holdfast.log import incoming
 from holdfast.log.draft import Draft
@@ -270,7 +270,8 @@ def test_readers_of_other_processes_and_retention_take_placed_parts_for_segments
         assert [len(record.payload) for record in reader.log("events").read()] == [1000, 1, 3]
 
 
-def test_a_full_disk_before_the_plan_changes_nothing(files: SimFiles, clock: SimClock) -> None:
+def with_a_batch_waiting(files: SimFiles, clock: SimClock) -> tuple[Store, Log]:
+    """An owner on a simulated disk, with a record of its own and two that were handed in."""
     place = Incoming(files, Path("data"))
     store = holdfast.open("data", files=files, clock=clock, background=False)
     log = store.log("events", flush=Flush.sync())
@@ -279,6 +280,11 @@ def test_a_full_disk_before_the_plan_changes_nothing(files: SimFiles, clock: Sim
     manifest = replace(manifest, parts=write_parts(place, manifest, [b"a", b"b"]))
     place.guard().release()
     place.hand_over(manifest)
+    return store, log
+
+
+def test_a_full_disk_before_the_plan_changes_nothing(files: SimFiles, clock: SimClock) -> None:
+    store, log = with_a_batch_waiting(files, clock)
     files.fail("write", errno.ENOSPC, pattern="*adopting*")
     with pytest.raises(DiskFull):
         store.adopt()
@@ -290,14 +296,7 @@ def test_a_full_disk_before_the_plan_changes_nothing(files: SimFiles, clock: Sim
 def test_a_full_disk_after_the_plan_stops_the_log_and_opening_it_again_goes_on(
     files: SimFiles, clock: SimClock
 ) -> None:
-    place = Incoming(files, Path("data"))
-    store = holdfast.open("data", files=files, clock=clock, background=False)
-    log = store.log("events", flush=Flush.sync())
-    log.append(b"own")
-    manifest = Manifest("events", None, "q", 0, 0)
-    manifest = replace(manifest, parts=write_parts(place, manifest, [b"a", b"b"]))
-    place.guard().release()
-    place.hand_over(manifest)
+    store, log = with_a_batch_waiting(files, clock)
     files.fail("write", errno.ENOSPC, pattern="*.data")
     with pytest.raises(WriterStopped):
         store.adopt()
