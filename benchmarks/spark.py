@@ -1,8 +1,9 @@
 """How fast is the pipeline? Beside Spark's own Parquet, in one run: `python -m benchmarks.spark`.
 
 Records of 100 random bytes in a log with the default settings, and the same rows in Parquet files that Spark wrote.
-Reading goes to Spark's noop sink. All jobs of a session are measured in turns; the first turn is not counted. Raw
-rounds are in seconds a record. `local[1]` and `local[2]` are two sessions, one right after the other, several times.
+Reading goes to Spark's noop sink. A source and a sink that do nothing at all show what any in Python can reach. All
+jobs of a session are measured in turns; the first turn is not counted. Raw rounds are in seconds a record.
+`local[1]` and `local[2]` are two sessions, one right after the other, several times.
 """
 
 import json
@@ -54,9 +55,19 @@ def _measure(workshop: Workshop, quick: bool, status: Status) -> tuple[list[Line
     _fill(store, sizes.records)
     bench = _Bench(workshop, store, sizes)
     status.update("reading, beside Parquet")
-    reading = bench.session(["read", "parquet read", "read all columns", "parquet read all columns"], sizes.rounds)
+    reading = bench.session(
+        ["read", "parquet read", "read nothing", "read all columns", "parquet read all columns"], sizes.rounds
+    )
     lines = [
         bench.line("read", "read into Spark, against its Parquet reader", 0.75, reading, "parquet read", "read"),
+        bench.line(
+            "read_limit",
+            "the limit: a Python source that sends one batch from memory",
+            None,
+            reading,
+            "parquet read",
+            "read nothing",
+        ),
         bench.line(
             "read_all",
             "the same with all ten columns of the log",
@@ -70,8 +81,10 @@ def _measure(workshop: Workshop, quick: bool, status: Status) -> tuple[list[Line
     tuples = bench.session(["read", "tuples"], max(2, sizes.rounds // 2))
     lines.append(bench.line("tuples", "against a source that yields tuples", 3, tuples, "tuples", "read"))
     status.update("writing, beside Parquet")
-    writing = bench.session(["write", "parquet write"], max(2, sizes.rounds // 2))
+    writing = bench.session(["write", "parquet write", "write nothing"], max(2, sizes.rounds // 2))
     lines.append(bench.line("write", "sink, against Spark's Parquet writer", 1, writing, "parquet write", "write"))
+    limit = "the limit: a Python sink that keeps nothing"
+    lines.append(bench.line("write_limit", limit, None, writing, "parquet write", "write nothing"))
     status.update("archiving, beside a copy of Parquet")
     archive = bench.session(["archive", "parquet copy"], max(2, sizes.rounds // 2))
     lines.append(
@@ -118,6 +131,7 @@ class _Bench:
             "store": str(self._store.absolute()),
             "parquet": str(self._parquet.absolute()),
             "out": str(self._out.absolute()),
+            "records": self._sizes.records,
             "jobs": jobs,
             "rounds": rounds,
         }

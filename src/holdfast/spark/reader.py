@@ -1,6 +1,5 @@
 """How does Spark read a batch? The filters narrow what is planned; each task reads its share of the bytes."""
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from holdfast.spark.schemas import arrow_schema, ddl
 from holdfast.spark.telling import in_one_line
 from holdfast.spark.tracks import Stretch, Wanted, plan, read_stretches, shares
 from holdfast.spark.views import View, Work, view_schema
+from holdfast.spark.worker import settle
 
 __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
 
@@ -137,7 +137,7 @@ def read_share(
     """The batches of one task. A function, so that nothing is opened before Spark asks for the first one."""
     if not isinstance(partition, Share):  # Spark's own, for a plan without any
         return iter(())
-    gc.freeze()  # the worker's modules are not searched for garbage again and again: 30 ms a task
+    settle()
     wanted = Wanted(
         skip_damage=options.skip_damage,
         damage_report=options.damage_report,

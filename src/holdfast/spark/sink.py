@@ -36,6 +36,7 @@ from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
 from holdfast.spark.blocks import blocks
 from holdfast.spark.options import WriteOptions
 from holdfast.spark.telling import in_one_line
+from holdfast.spark.worker import settle
 
 __all__ = ["BatchWriter", "Parts", "StreamWriter"]
 
@@ -89,6 +90,7 @@ class _Sink:
 
     def write_parts(self, batches: Iterator[pa.RecordBatch], manifest: Manifest, query: str | None) -> Parts:
         """Write the rows of one task."""
+        settle()
         context = TaskContext.get()
         codec = codec_by_name(self.options.compression)
         writer = PartWriter(Incoming(SystemFiles(), self.options.path), manifest, codec, time.time_ns())

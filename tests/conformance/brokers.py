@@ -1,0 +1,87 @@
+"""Which broker is tested, and how is Holdfast's own started?"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pika
+
+__all__ = ["Broker", "ServeMissing", "broker_at", "served_holdfast"]
+
+
+class ServeMissing(Exception):
+    """This Holdfast cannot serve AMQP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where a broker listens, and who may log in."""
+
+    host: str
+    port: int
+    user: str = "guest"
+    password: str = "guest"
+    vhost: str = "/"
+    is_holdfast: bool = False
+
+    def parameters(self, **options: object) -> pika.ConnectionParameters:
+        """What pika needs to connect."""
+        settings: dict[str, object] = {
+            "host": self.host,
+            "port": self.port,
+            "virtual_host": self.vhost,
+            "credentials": pika.PlainCredentials(self.user, self.password),
+            "socket_timeout": 15,
+            "stack_timeout": 20,
+            "blocked_connection_timeout": 60,
+        }
+        return pika.ConnectionParameters(**(settings | options))
+
+
+def broker_at(url: str) -> Broker:
+    """The broker of an amqp:// address."""
+    parts = urlsplit(url)
+    path = parts.path.removeprefix("/")
+    return Broker(
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or 5672,
+        user=unquote(parts.username or "guest"),
+        password=unquote(parts.password or "guest"),
+        vhost=unquote(path) or "/",
+    )
+
+
+@contextmanager
+def served_holdfast(data: Path) -> Iterator[Broker]:
+    """`holdfast serve` in a process of its own, until the end of the block."""
+    command = [sys.executable, "-m", "holdfast", "serve", "--data", str(data), "--amqp-port", "0", "--host", "127.0.0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said: list[str] = []
+        errors = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
+        errors.start()  # read all the time: a full pipe would stop the server
+        try:
+            port = None
+            for line in process.stdout:
+                if line.startswith("AMQP on "):
+                    port = int(line.rsplit(":", 1)[1])
+                    break
+            if port is None:
+                process.wait(timeout=10)
+                errors.join(timeout=10)
+                raise ServeMissing(f"holdfast serve ended with {process.returncode}: {''.join(said).strip()[-300:]}")
+            threading.Thread(target=lambda: list(process.stdout or ()), daemon=True).start()
+            yield Broker("127.0.0.1", port, is_holdfast=True)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            errors.join(timeout=10)
