@@ -1,7 +1,6 @@
 """What is a store? A folder with one writer and any number of readers, and the logs and queues in it."""
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -13,20 +12,20 @@ from typing import Any, Self, TypedDict, Unpack
 
 from holdfast.adopting import Adopting
 from holdfast.base.clock import Clock, Duration, SystemClock
-from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, InvalidName, NotFound, ReadOnly
-from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, read_file, replace_file
+from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, NotFound, ReadOnly
+from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours
 from holdfast.base.metrics import Registry
-from holdfast.base.names import check_name, folder_of, name_of
-from holdfast.log.catalog import list_segments
+from holdfast.base.names import check_name, folder_of
+from holdfast.deleting import Deleting
+from holdfast.folders import JOURNALS, LOGS, Folders, few
 from holdfast.log.incoming import Manifest
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
-from holdfast.log.positions import Positions, place_of
-from holdfast.log.segment import open_segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker, Ticking
 from holdfast.queue import Backoff, Queue, QueueSettings
-from holdfast.queue.settings import asdict_shallow, from_json, to_json
+from holdfast.queue.forwarding import Forwarder, check_prefix, is_forwarded
+from holdfast.queue.settings import asdict_shallow
 from holdfast.state import State, open_state
 
 __all__ = ["LogOptions", "QueueOptions", "Store", "open"]
@@ -34,11 +33,7 @@ __all__ = ["LogOptions", "QueueOptions", "Store", "open"]
 logger = logging.getLogger("holdfast.store")
 
 LOCK = "LOCK"
-LOGS = "logs"
-JOURNALS = "journals"
 STATE = "state"
-META = "log.json"
-QUEUE_META = "queue.json"
 _JOURNAL_RECORD = 256 << 20
 _JOURNAL_ROLL = Roll.any(Roll.size(64 << 20), Roll.time(86_400))
 
@@ -80,6 +75,7 @@ class QueueOptions(LogOptions, total=False):
     ttl: Duration | None
     expired: str
     max_length: int | None
+    max_bytes: int | None
     overflow: str
     history: Duration
 
@@ -118,11 +114,14 @@ class Store:
         self._open_queues: dict[str, Queue] = {}
         self._implicit: set[str] = set()
         """Queues that nobody asked for: the dead letter queues of others."""
+        self._forwarders: dict[str, Forwarder] = {}
         self._state: State | None = None
         self.metrics = Registry()
         """Counts, gauges and latencies of the open queues."""
         self._closed = False
         self._lock: Lock | None = None
+        self._folders = Folders(self._files, path, read_only=read_only)
+        self._deleting = Deleting(self._files, self._folders, self._open_state)
         self._adopting = Adopting(self._files, self._clock, path, self._open_to_adopt)
         self._ticker = Ticker(self._ticking)
         self._wake: Callable[[], None] = self._wake_ticker if background else lambda: None
@@ -138,6 +137,7 @@ class Store:
                 with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
                     self._files.sync_dir(path.parent)
                 self._lock = self._files.lock(path / LOCK)
+                self._deleting.resume()
                 self._wake()  # something may be handed in at any time
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
@@ -145,6 +145,7 @@ class Store:
         check_name(name, "log name")
         with self._guard:
             self._check_open()
+            self._finish_deleting()
             known = self._open_logs.get(name)
             wanted = LogSettings.of(dict(settings))
             if known is not None:
@@ -167,6 +168,7 @@ class Store:
         check_name(name, "queue name")
         with self._guard:
             self._check_open()
+            self._finish_deleting()
             log_settings = {key: value for key, value in settings.items() if key in LogSettings.__dataclass_fields__}
             given = {key: value for key, value in settings.items() if key not in log_settings}
             known = self._open_queues.get(name)
@@ -185,9 +187,9 @@ class Store:
                 self._open_logs.pop(known.log.name).close()
             self._implicit.discard(name)
             folder = self.path / JOURNALS / folder_of(name, "queue name")
-            kept, known_log = self._queue_meta(name, folder)
+            kept, known_log = self._folders.queue_meta(name, folder)
             if self.read_only and kept is None:
-                raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {_few(self.queues())}")
+                raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {few(self.queues())}")
             chosen = {**(kept or {}), **given}
             wanted = QueueSettings.of(name, chosen)
             if kept is not None and wanted.log != kept.get("log", name):
@@ -196,7 +198,7 @@ class Store:
                 )
             log = self._log_of(wanted, log_settings)
             if kept is None and not self.read_only:  # before its journal: a crash between leaves an empty queue
-                self._keep_queue_meta(name, folder, chosen, log.id)
+                self._folders.keep_queue_meta(name, folder, chosen, log.id)
                 kept, known_log = chosen, log.id
             journal = self._open_log(
                 name,
@@ -214,6 +216,7 @@ class Store:
                     wake=self._wake,
                     open_queue=self.queue,
                     find_queue=self._find_queue,
+                    find_forwarder=self._find_forwarder,
                     metrics=self.metrics,
                     log_is_new=known_log is not None and known_log != log.id,
                     read_only=self.read_only,
@@ -223,10 +226,11 @@ class Store:
                 raise
             if (chosen != kept or known_log != log.id) and not self.read_only:
                 # After the queue has taken note that its log is another one, if it is.
-                self._keep_queue_meta(name, folder, chosen, log.id)
+                self._folders.keep_queue_meta(name, folder, chosen, log.id)
             self._open_queues[name] = queue
             dead = wanted.dead_letter
-            if dead is not None and dead not in self._open_queues and not self.read_only and self._find_queue(dead):
+            is_elsewhere = dead is None or is_forwarded(dead) or dead in self._open_queues
+            if dead is not None and not (is_elsewhere or self.read_only) and self._find_queue(dead):
                 self._implicit.add(dead)  # it may have a redrive to finish
             self._wake()
             return queue
@@ -237,32 +241,67 @@ class Store:
         if not self.read_only:
             raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
         folder = self.path / JOURNALS / folder_of(queue, "queue name")
-        if self._queue_meta(queue, folder)[0] is None:
-            raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {_few(self.queues())}")
+        if self._folders.queue_meta(queue, folder)[0] is None:
+            raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {few(self.queues())}")
         return self._open_log(queue, self.path / JOURNALS, LogSettings())
 
     def log_of(self, queue: str) -> str:
         """The name of the log that a queue is a view of."""
-        settings, _ = self._queue_meta(queue, self.path / JOURNALS / folder_of(queue, "queue name"))
+        settings, _ = self._folders.queue_meta(queue, self.path / JOURNALS / folder_of(queue, "queue name"))
         return str((settings or {}).get("log", queue))
 
     def queues(self) -> list[str]:
         """The names of all queues in the store, sorted."""
         self._check_open()
-        root = self.path / JOURNALS
-        with errors_as_ours("listing the queues in", root):
-            folders = self._files.list(root)
-            names = [self._read_meta(root / folder).get("name") for folder in folders]
-        return sorted(name for name in names if isinstance(name, str))
+        return self._folders.queues()
 
     def logs(self) -> list[str]:
         """The names of all logs in the store, sorted."""
         self._check_open()
-        root = self.path / LOGS
-        with errors_as_ours("listing the logs in", root):
-            folders = self._files.list(root)
-        names = [self._read_meta(root / folder).get("name") or name_of(folder) for folder in folders]
-        return sorted(name for name in names if isinstance(name, str))
+        return self._folders.logs()
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all that is known of its messages, and its log if that has its name and no other queue.
+
+        A crash leaves the queue as it was or, once the store is open again, no trace. Who still holds deliveries of
+        it, or waits for some, gets `Closed`.
+        """
+        check_name(name, "queue name")
+        with self._guard:
+            self._check_open()
+            if self.read_only:
+                raise ReadOnly("only the process that owns the store can delete a queue")
+            self._finish_deleting()
+            folder = self._folders.journal(name)
+            settings, log_id = self._folders.queue_meta(name, folder)
+            if settings is None:
+                raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {few(self.queues())}")
+            queue, log_name = self._open_queues.get(name), str(settings.get("log", name))
+            with_log = (
+                log_name == name
+                and not any(other.settings.log == name for other in self._open_queues.values() if other is not queue)
+                and self._deleting.is_only_view(
+                    name, name, log_id or self._folders.id_of(self._folders.log(name)) or b""
+                )
+            )
+            self._deleting.decide(name, log_name, self._folders.id_of(folder), with_log=with_log)
+            if queue is not None:
+                queue.abandon(f"the queue {name!r} was deleted")
+                del self._open_queues[name]
+            self._implicit.discard(name)
+            if with_log and (log := self._open_logs.pop(name, None)) is not None:
+                log.abandon()
+            self._deleting.finish()
+
+    def forward(self, prefix: str, forwarder: Forwarder) -> None:
+        """Hand the dead letters of queues whose `dead_letter` begins with `prefix`, as `amqp-dlx:`, to this function.
+
+        Such a name is no queue's: until there is a forwarder for it, its letters wait where they are.
+        """
+        with self._guard:
+            self._check_open()
+            self._forwarders[check_prefix(prefix)] = forwarder
+        self._wake()
 
     def tick(self) -> None:
         """Do the background work that is due, for stores that were opened without `background`."""
@@ -353,7 +392,7 @@ class Store:
     def _open_log(self, name: str, root: Path, settings: LogSettings) -> Log:
         folder = root / folder_of(name, "log name")
         with errors_as_ours("opening the log in", folder):
-            log_id = self._identify(name, folder)
+            log_id = self._folders.identify(name, folder)
         log = Log(
             name,
             folder,
@@ -398,41 +437,19 @@ class Store:
             if known is not None:
                 return known
             folder = self.path / JOURNALS / folder_of(name, "queue name")
-            return self.queue(name) if self._queue_meta(name, folder)[0] is not None else None
+            return self.queue(name) if self._folders.queue_meta(name, folder)[0] is not None else None
+
+    def _find_forwarder(self, target: str) -> Forwarder | None:
+        return next((one for prefix, one in self._forwarders.items() if target.startswith(prefix)), None)
 
     def _open_state(self) -> State:
         if self._state is None:
             self._state = open_state(self._files, self.path / STATE, read_only=self.read_only)
         return self._state
 
-    def _queue_meta(self, name: str, folder: Path) -> tuple[dict[str, Any] | None, bytes | None]:
-        """What was chosen for a queue, None where there is none; and the id of the log it is a view of."""
-        with errors_as_ours("opening the queue in", folder):
-            try:
-                meta = json.loads(read_file(self._files, folder / QUEUE_META))
-                return from_json(dict(meta["settings"])), bytes.fromhex(meta["log"])
-            except (FileNotFoundError, NotADirectoryError):
-                return None, None
-            except (ValueError, KeyError, TypeError):
-                logger.warning("%s is not legible: the queue's settings are the defaults", folder / QUEUE_META)
-                log = self._log_read_by(name)
-                return ({} if log is None or log == name else {"log": log}), None
-
-    def _log_read_by(self, queue: str) -> str | None:
-        """The log in which a queue keeps its place."""
-        root = self.path / LOGS
-        for folder in self._files.list(root):
-            if Positions(self._files, root / folder, bytes(16)).exists(place_of(queue)):
-                return self._read_meta(root / folder).get("name") or name_of(folder)
-        return None
-
-    def _keep_queue_meta(self, name: str, folder: Path, chosen: dict[str, Any], log_id: bytes) -> None:
-        content = {"format": 1, "name": name, "log": log_id.hex(), "settings": json.loads(to_json(chosen))}
-        with errors_as_ours("opening the queue in", folder):
-            self._files.make_dirs(folder)
-            self._files.sync_dir(folder.parent)  # also where an earlier try made them and stopped before this
-            self._files.sync_dir(self.path)
-            replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+    def _finish_deleting(self) -> None:
+        if self._deleting.unfinished and not self.read_only:
+            self._deleting.finish()
 
     def _wake_ticker(self) -> None:
         self._ticker.wake()
@@ -440,43 +457,3 @@ class Store:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"the store {str(self.path)!r} is closed: open it again")
-
-    def _identify(self, name: str, folder: Path) -> bytes:
-        """The log's id, from its `log.json`; made where there is none."""
-        meta = self._read_meta(folder)
-        if meta:
-            if meta["name"] != name:
-                raise InvalidName(f"the folder of {name!r} belongs to the log {meta['name']!r}: choose another name")
-            return bytes.fromhex(meta["id"])
-        segments = list_segments(self._files, folder)
-        if self.read_only and not segments:
-            raise NotFound(f"there is no log {name!r} in {str(self.path)!r}; there are: {_few(self.logs())}")
-        log_id = self._files.random_bytes(16)
-        for segment_name in segments:  # log.json was lost: the segments know
-            segment = open_segment(self._files, folder, segment_name, lambda damage: None)
-            if segment is not None and any(segment.log_id):
-                log_id = segment.log_id
-                break
-        if not self.read_only:
-            self._files.make_dirs(folder)
-            self._files.sync_dir(folder.parent)  # also where an earlier try made them and stopped before this
-            self._files.sync_dir(self.path)
-            content = {"format": 1, "id": log_id.hex(), "name": name}
-            replace_file(self._files, folder / META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
-        return log_id
-
-    def _read_meta(self, folder: Path) -> dict[str, Any]:
-        try:
-            meta = json.loads(read_file(self._files, folder / META))
-            if isinstance(meta["name"], str) and len(bytes.fromhex(meta["id"])) == 16:
-                return dict(meta)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (ValueError, KeyError, TypeError):
-            pass
-        logger.warning("%s is not legible and will be made anew", folder / META, extra={"log": str(folder)})
-        return {}
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:10])) or "none"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.cli.units import (
+from holdfast.base.units import (
     format_duration,
     format_rate,
     format_size,

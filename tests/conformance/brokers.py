@@ -11,7 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pika
 
-__all__ = ["Broker", "ServeMissing", "broker_at", "served_holdfast"]
+import holdfast
+
+__all__ = ["LIMITED", "Broker", "ServeMissing", "broker_at", "served_holdfast"]
 
 
 class ServeMissing(Exception):
@@ -28,6 +30,10 @@ class Broker:
     password: str = "guest"
     vhost: str = "/"
     is_holdfast: bool = False
+    other_vhost: str | None = None
+    """A second virtual host that the user may use."""
+    limited: tuple[str, str] | None = None
+    """Name and password of a user with the permissions of LIMITED."""
 
     def parameters(self, **options: object) -> pika.ConnectionParameters:
         """What pika needs to connect."""
@@ -43,8 +49,12 @@ class Broker:
         return pika.ConnectionParameters(**(settings | options))
 
 
-def broker_at(url: str) -> Broker:
-    """The broker of an amqp:// address."""
+LIMITED = (r"^conformance\.(own|c)\.", r"^conformance\.(own|w)\.", r"^conformance\.(own|r)\.")
+"""What the limited user may configure, write and read."""
+
+
+def broker_at(url: str, other_vhost: str | None = None, limited: str | None = None) -> Broker:
+    """The broker of an amqp:// address; the limited user as `name:password`."""
     parts = urlsplit(url)
     path = parts.path.removeprefix("/")
     return Broker(
@@ -53,13 +63,26 @@ def broker_at(url: str) -> Broker:
         user=unquote(parts.username or "guest"),
         password=unquote(parts.password or "guest"),
         vhost=unquote(path) or "/",
+        other_vhost=other_vhost,
+        limited=(limited.partition(":")[0], limited.partition(":")[2]) if limited else None,
     )
 
 
 @contextmanager
 def served_holdfast(data: Path) -> Iterator[Broker]:
     """`holdfast serve` in a process of its own, until the end of the block."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--data", str(data), "--amqp-port", "0", "--host", "127.0.0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "serve",
+        "--data",
+        str(data),
+        "--amqp-port",
+        "0",
+        "--host",
+        "127.0.0.1",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -77,7 +100,7 @@ def served_holdfast(data: Path) -> Iterator[Broker]:
                 errors.join(timeout=10)
                 raise ServeMissing(f"holdfast serve ended with {process.returncode}: {''.join(said).strip()[-300:]}")
             threading.Thread(target=lambda: list(process.stdout or ()), daemon=True).start()
-            yield Broker("127.0.0.1", port, is_holdfast=True)
+            yield Broker("127.0.0.1", port, is_holdfast=True, other_vhost="conformance", limited=("limited", "limited"))
         finally:
             process.terminate()
             try:
@@ -85,3 +108,20 @@ def served_holdfast(data: Path) -> Iterator[Broker]:
             except subprocess.TimeoutExpired:
                 process.kill()
             errors.join(timeout=10)
+
+
+def _prepare(data: Path) -> None:
+    """Make the second virtual host and the limited user before the broker starts."""
+    try:
+        from holdfast.broker.definitions import open_definitions
+    except ImportError as missing:
+        raise ServeMissing(f"this Holdfast has no broker ({missing})") from missing
+    with holdfast.open(data) as store:
+        definitions = open_definitions(store)
+        if definitions.is_new:
+            definitions.begin()
+        definitions.add_vhost("conformance")
+        users = definitions.users()
+        users.permit("guest", "conformance", ".*", ".*", ".*")
+        users.add("limited", "limited")
+        users.permit("limited", "/", *LIMITED)

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pika import BasicProperties
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 PATIENCE_S = 10.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Message:
         return self.properties.headers or {}
 
 
-def eventually[T](ask: Callable[[], T], seconds: float = PATIENCE_S) -> T:
+def eventually(ask: Callable[[], T], seconds: float = PATIENCE_S) -> T:
     """The first true answer."""
     deadline = time.monotonic() + seconds
     while not (answer := ask()):

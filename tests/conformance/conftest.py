@@ -3,7 +3,7 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pika
 import pytest
@@ -14,23 +14,25 @@ from tests.conformance.brokers import Broker, ServeMissing, broker_at, served_ho
 from tests.conformance.wire import Wire
 
 URL = "HOLDFAST_TEST_AMQP_URL"
+"""The address of another broker to test, with the virtual host `/`."""
+OTHER_VHOST = "HOLDFAST_TEST_AMQP_OTHER_VHOST"
+"""There, a second virtual host that the user may use."""
+LIMITED = "HOLDFAST_TEST_AMQP_LIMITED"
+"""There, name:password of a user with the permissions that `brokers.LIMITED` says."""
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker at HOLDFAST_TEST_AMQP_URL, or else a Holdfast of our own."""
     if url := os.environ.get(URL):
-        yield broker_at(url)
+        yield broker_at(url, os.environ.get(OTHER_VHOST), os.environ.get(LIMITED))
         return
-    try:
-        serving = served_holdfast(tmp_path_factory.mktemp("served"))
-        found = serving.__enter__()
-    except ServeMissing as missing:
-        pytest.skip(f"no broker to test: {missing}; set {URL} to test another")
-    try:
+    with ExitStack() as serving:
+        try:
+            found = serving.enter_context(served_holdfast(tmp_path_factory.mktemp("served")))
+        except ServeMissing as missing:
+            pytest.skip(f"no broker to test: {missing}; set {URL} to test another")
         yield found
-    finally:
-        serving.__exit__(None, None, None)
 
 
 @pytest.fixture
@@ -38,6 +40,22 @@ def holdfast_only(broker: Broker) -> None:
     """For what RabbitMQ has not."""
     if not broker.is_holdfast:
         pytest.skip("RabbitMQ without plugins has not got this")
+
+
+@pytest.fixture
+def other_vhost(broker: Broker) -> str:
+    """Another virtual host than that of the tests."""
+    if broker.other_vhost is None:
+        pytest.skip(f"set {OTHER_VHOST} to a second virtual host")
+    return broker.other_vhost
+
+
+@pytest.fixture
+def limited(broker: Broker, connect: Callable[..., BlockingConnection]) -> BlockingConnection:
+    """A connection of a user who may do all to `conformance.own.`, and one thing each to `.c.`, `.w.` and `.r.`."""
+    if broker.limited is None:
+        pytest.skip(f"set {LIMITED} to name:password of a user with few permissions")
+    return connect(credentials=pika.PlainCredentials(*broker.limited))
 
 
 @pytest.fixture

@@ -33,6 +33,8 @@ class Wire:
         self.broker = broker
         self.socket = socket.create_connection((broker.host, broker.port), timeout=15)
         self._received = b""
+        self.last = b""
+        """The bytes of the frame received last."""
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +55,7 @@ class Wire:
         while True:
             used, found = frame.decode_frame(self._received)
             if found is not None:
-                self._received = self._received[used:]
+                self.last, self._received = self._received[:used], self._received[used:]
                 return found
             try:
                 more = self.socket.recv(65536)
@@ -72,10 +74,14 @@ class Wire:
         assert isinstance(found.method, method), f"waited for {method.__name__}, got {found.method!r}"
         return found.method
 
-    def expect_end(self) -> None:
-        """Read until the broker closes the socket."""
-        while self.receive() is not None:
-            pass
+    def expect_end(self) -> Any:
+        """Read until the broker hangs up; returns its connection.close where it said one, answered with close-ok."""
+        said = None
+        while (found := self.receive()) is not None:
+            if isinstance(getattr(found, "method", None), spec.Connection.Close):
+                said = found.method
+                self.call(0, spec.Connection.CloseOk())
+        return said
 
     def expect_close(self, code: int, *words: str) -> spec.Connection.Close:
         """The broker closes the connection with this code, and hangs up after our close-ok."""

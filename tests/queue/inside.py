@@ -66,7 +66,7 @@ def tiny_limits() -> Iterator[None]:
             (moves, "CHECKPOINT_BYTES", 2000),
             (moves, "_BATCH", BATCH),
             (bodies, "PAGE_RECORDS", 3),
-            (bodies, "PAGES", 2),
+            (bodies, "SPENT_PAGES", 2),
             (holdfast.store, "_JOURNAL_ROLL", Roll.count(6)),
         ):
             stack.enter_context(patch.object(module, name, value))

@@ -86,6 +86,7 @@ class Rules:
     ttl: float | None = None
     expired: str = "drop"
     max_length: int | None = None
+    max_bytes: int | None = None
     overflow: str = "drop-head"
 
 
@@ -183,15 +184,14 @@ class ModelQueue:
                     fresh[dedup] = end + len(new)
                 ids.append(end + len(new))
                 new.append(self.entry(message, dedup, now))
-        limit = self.rules.max_length
-        if limit is not None and self.rules.overflow == "reject" and self.waiting + len(new) > limit:
+        if self.rules.overflow == "reject" and max(self.excess([len(entry.payload) for entry in new])) > 0:
             return None
         self.log += new
         self.shorten()
         return [id for id in ids if id is not None]
 
     def looks_before(self, messages: list[Message]) -> bool:
-        return self.rules.max_length is not None or any(message.dedup is not None for message in messages)
+        return self.is_bounded or any(message.dedup is not None for message in messages)
 
     def entry(self, message: Message, dedup: bytes | None, now: int) -> Entry:
         return Entry(
@@ -214,15 +214,29 @@ class ModelQueue:
 
     def shorten(self) -> None:
         """The oldest go, lowest priority first, and after all that are ready the delayed ones that are next."""
-        if self.rules.max_length is None or self.rules.overflow == "reject":
+        if not self.is_bounded or self.rules.overflow == "reject":
             return
         self.look()
-        excess = self.waiting - self.rules.max_length
-        if excess > 0:
-            order = sorted(self.ready, key=lambda sequence: (self.log[sequence].priority, sequence))
-            order += sorted(self.delayed, key=lambda sequence: (self.delayed[sequence], sequence))
-            self.dismiss(set(order[:excess]), "overflow", self.rules.overflow)
+        order = sorted(self.ready, key=lambda sequence: (self.log[sequence].priority, sequence))
+        order += sorted(self.delayed, key=lambda sequence: (self.delayed[sequence], sequence))
+        for sequence in order:
+            if max(self.excess([])) <= 0:
+                break
+            self.dismiss({sequence}, "overflow", self.rules.overflow)
         self.carry()
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.rules.max_length is not None or self.rules.max_bytes is not None
+
+    def excess(self, more: list[int]) -> tuple[int, int]:
+        """How many messages and bytes are too much, if messages of these sizes come to those that wait."""
+        rules = self.rules
+        size = sum(len(self.log[sequence].payload) for sequence in [*self.ready, *self.delayed])
+        return (
+            self.waiting + len(more) - rules.max_length if rules.max_length is not None else 0,
+            size + sum(more) - rules.max_bytes if rules.max_bytes is not None else 0,
+        )
 
     @property
     def waiting(self) -> int:
@@ -331,6 +345,19 @@ class ModelQueue:
                 self.delayed[sequence] = now + wait
             else:
                 self.ready.add(sequence)
+
+    def reject(self, reason: str, lease_id: int, sequences: set[int]) -> None:
+        for sequence in sorted(sequences):
+            self.failures[sequence] = Known(self.leases[lease_id].attempts[sequence], reason)
+            self.leave(lease_id, {sequence})
+            self.let_go(sequence, "rejected", reason, "dead-letter")
+
+    def void_leases(self, reason: str) -> int:
+        now = self.look()
+        held = {lease_id: set(one.attempts) for lease_id, one in self.leases.items()}
+        for lease_id, sequences in held.items():
+            self.give_back(now, "expired", reason, lease_id, sequences, 0)
+        return sum(map(len, held.values()))
 
     def extend(self, lease_id: int, duration: float | None) -> None:
         now = self.world.now()

@@ -46,6 +46,7 @@ RULES = st.builds(
     ttl=st.sampled_from([None, None, 6]),
     expired=st.sampled_from(["drop", "dead-letter"]),
     max_length=st.sampled_from([None, None, 1, 4]),
+    max_bytes=st.sampled_from([None, None, 5, 20]),
     overflow=st.sampled_from(["drop-head", "reject", "dead-letter"]),
 ).map(lambda rules: Rules(**{**vars(rules), **_possible(rules)}))
 CLOSE = 5_000_000
@@ -368,6 +369,30 @@ class QueueMachine(RuleBasedStateMachine):
             model.give_back(self.clock.time_ns(), "released", "", lease, ids, 0)
         model.carry()
         self.compare()
+
+    @rule(name=st.sampled_from(NAMES), data=st.data(), reason=st.sampled_from(["", "é\ud800"]))
+    def reject(self, name: str, data: st.DataObject, reason: str) -> None:
+        deliveries = self.some(name, data)
+        held, lost = self.still_held(name, deliveries)
+        asked = {
+            lease: {one.id for one in deliveries if one.lease == lease} for lease in {one.lease for one in deliveries}
+        }
+        assert set(self.queues[name].reject_ids(asked, reason)) == lost
+        model = self.world.queues[name]
+        for lease, ids in held.items():
+            model.reject(kept_reason(reason), lease, ids)
+        model.carry()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES))
+    def void_leases(self, name: str) -> None:
+        assert self.queues[name].void_leases("anew") == self.world.queues[name].void_leases("anew")
+        self.world.queues[name].carry()
+        self.compare()
+
+    @rule(name=st.sampled_from(NAMES))
+    def page_out(self, name: str) -> None:
+        self.queues[name].page_out()
 
     @rule(name=st.sampled_from(NAMES), data=st.data(), duration=st.none() | st.just(0.0) | SHORT)
     def extend(self, name: str, data: st.DataObject, duration: float | None) -> None:

@@ -22,6 +22,7 @@ from holdfast.cli.options import UsageError, help_if_alone
 from holdfast.cli.output import error_console
 from holdfast.cli.pipeline import pipeline_commands
 from holdfast.cli.queue import add_queue_commands
+from holdfast.cli.serve import serve
 
 __all__ = ["app", "main"]
 
@@ -41,6 +42,7 @@ app = typer.Typer(
 add_queue_commands(app)
 app.command("tail", rich_help_panel="Logs")(tail)
 app.add_typer(log_commands, name="log", rich_help_panel="Logs")
+app.command("serve", rich_help_panel="Broker")(serve)
 app.add_typer(pipeline_commands, name="pipeline", rich_help_panel="Spark")
 app.add_typer(import_commands, name="import", rich_help_panel="More")
 app.command("demo", rich_help_panel="More")(demo)

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import format_count, plural
 from holdfast.cli.notices import notify
 from holdfast.cli.opening import store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
 from holdfast.cli.output import byte_progress, details, show, write_json
-from holdfast.cli.units import format_count, plural
 from holdfast.log import Flush
 from holdfast.queue import QueueSettings
 from holdfast.queue.importing import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.cli.units import parse_duration, parse_size, parse_time
+from holdfast.base.units import parse_duration, parse_size, parse_time
 
 __all__ = [
     "CompressionChoice",

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Column, Table
 from rich.text import Text
 
-from holdfast.cli.units import format_count, format_size
+from holdfast.base.units import format_count, format_size
 
 __all__ = [
     "byte_progress",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import parse_duration, parse_time
 from holdfast.cli.options import UsageError
-from holdfast.cli.units import parse_duration, parse_time
 
 __all__ = ["REQUIRED", "PipelineOption", "options_of", "parse_pairs"]
 

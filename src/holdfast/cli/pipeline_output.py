@@ -9,8 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.base.units import format_count, format_duration, format_size
 from holdfast.cli.output import details, json_bytes, make_table, safe_text, show, write_json
-from holdfast.cli.units import format_count, format_duration, format_size
 from holdfast.spark.pipelines import Result
 
 __all__ = ["result_json", "result_table", "show_result"]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
+from holdfast.base.units import format_instant
 from holdfast.cli.options import FormatChoice
 from holdfast.cli.output import json_bytes, json_line, output_console, safe_text, standard_output
-from holdfast.cli.units import format_instant
 from holdfast.log import Headers
 
 __all__ = ["Printer", "body_json"]

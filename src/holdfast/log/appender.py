@@ -30,7 +30,7 @@ logger = logging.getLogger("holdfast.log")
 
 BLOCK_RECORDS = 1 << 16
 _COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and headers aside
-_RECENT_BYTES = 8 << 20
+RECENT_BYTES = 8 << 20
 
 
 class View(Protocol):
@@ -75,6 +75,8 @@ class Appender:
         self._recent: deque[Draft] = deque()
         """While there are views, the last drafts, the open one at the end: what was just put is mostly wanted next."""
         self._recent_bytes = 0
+        """What those of them that are closed take in memory."""
+        self._recent_limit = RECENT_BYTES
         self._asleep = False
         self._waiting_since: float | None = None
 
@@ -232,6 +234,15 @@ class Appender:
         if stopped is not None and not self._durable_appends:
             raise _again(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
 
+    def abandon(self) -> None:
+        """Close a log that is deleted: what cannot be drained need not be."""
+        try:
+            self.close()
+        except HoldfastError as error:
+            logger.info("%s is deleted with what could not be written: %s", self.name, error, extra=self.fields)
+            with self._io:
+                self._refuse(Closed(f"the log {self.name!r} was deleted"))
+
     def disown(self) -> None:
         """Called in a forked child: the files belong to the parent, whose threads and locks do not exist here."""
         self._lock = threading.RLock()
@@ -267,6 +278,24 @@ class Appender:
             if not self._views:
                 self._recent.clear()
                 self._recent_bytes = 0
+
+    @property
+    def recent_bytes(self) -> int:
+        """What the drafts that are kept at hand for views take in memory."""
+        return self._recent_bytes
+
+    def limit_recent(self, most: int) -> int:
+        """Keep no more than this at hand of what is written, for all views; how many bytes were let go."""
+        self._recent_limit = most
+        return self._let_recent_go(most)
+
+    def _let_recent_go(self, most: int) -> int:
+        """Of the drafts at hand let the oldest go, if they are written; how many bytes."""
+        before = self._recent_bytes
+        with self._lock:
+            while self._recent_bytes > most and self._recent and self._recent[0].written:
+                self._recent_bytes -= self._recent.popleft().weight
+            return before - self._recent_bytes
 
     @property
     def closed(self) -> bool:
@@ -329,7 +358,7 @@ class Appender:
                     fresh = self._new_draft(self._draft.end, self._draft)
                     if self._views:
                         self._recent.append(fresh)
-                        self._recent_bytes += sum(map(len, self._draft.payloads))
+                        self._recent_bytes += self._draft.weight
                     self._unwritten, self._draft = self._draft, fresh
             if self._unwritten is not None:
                 self._write_unwritten(writer, done)
@@ -345,11 +374,8 @@ class Appender:
             raise problem from error
         for draft in done:
             draft.written = True
-        while self._recent_bytes > _RECENT_BYTES:
-            with self._lock:
-                if not (self._recent and self._recent[0].written):
-                    break
-                self._recent_bytes -= sum(map(len, self._recent.popleft().payloads))
+        if self._recent_bytes > self._recent_limit:
+            self._let_recent_go(self._recent_limit)
         if len(writer.segments) > segments:
             self._rolled()
         self._notify()
@@ -375,6 +401,7 @@ class Appender:
                 self._draft = self._new_draft(self._writer.end, None)
             if self._views:
                 self._recent = deque([*(draft for draft in self._recent if draft.written), self._draft])
+                self._recent_bytes = sum(draft.weight for draft in self._recent if draft.written)
 
     def _refuse(self, reason: HoldfastError) -> None:
         self._refusal = reason

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt
+from holdfast.base.files import forget
 from holdfast.log.compression import decompress
 from holdfast.log.layout import CODEC_SHIFT, COLUMNS, HEADER_SIZE, BlockHeader, aligned
 from holdfast.log.record import NO_HEADERS, Headers, Record
@@ -49,6 +50,15 @@ class Block:
     def offsets(self) -> memoryview:
         """`count + 1` int32: payload `i` is `data[offsets[i]:offsets[i + 1]]`, as in Arrow."""
         return self._raw[: 4 * self.header.records + 4].cast("i")
+
+    def page_out(self, start: int, *, with_itself: bool = False) -> None:
+        """Give back the memory of its segment from this offset up to this block, or to its end: it was read."""
+        header = self.header
+        forget(self._raw, start, header.offset + header.length if with_itself else header.offset)
+
+    def shares_memory_with(self, other: "Block") -> bool:
+        """Whether both are views of one mapping of one segment."""
+        return self._raw.obj is other._raw.obj
 
     @property
     def crcs(self) -> memoryview:

@@ -25,6 +25,8 @@ __all__ = ["Draft", "Sealed", "frame", "seal"]
 Sections = list[bytes]
 Extras = dict[str, dict[int, Any]]
 """For each optional column the values by position in the block: most blocks have none, so none are kept."""
+_RECORD_COST, _DRAFT_COST = 80, 700
+"""Bytes of memory that a record takes besides its payload, and a draft besides its records."""
 _PAD = [b"\0" * n for n in range(ALIGN)]
 
 
@@ -53,6 +55,11 @@ class Draft:
     def end(self) -> int:
         """The sequence after the last record."""
         return self.first + len(self.payloads)
+
+    @property
+    def weight(self) -> int:
+        """Roughly what it takes in memory, in bytes."""
+        return sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads) + _DRAFT_COST
 
     def forget_after(self, count: int) -> None:
         """Take back all but the first `count` records: an append was interrupted half-way."""

@@ -205,6 +205,22 @@ class Log(Adopter):
         for draft in reversed(drafts):
             yield DraftPiece(draft, max(start, draft.first), min(stop, draft.end))
 
+    def page_out(self) -> int:
+        """For views: give back the memory of what is on disk; how many bytes of it were drafts."""
+        for segment in self._segments:
+            segment.page_out()
+        return self._let_recent_go(0)
+
+    def unseen_bytes(self, sequence: int) -> int:
+        """For views: the payload bytes that were appended from here on, up to the end of the open draft."""
+        total = 0
+        with self._lock:
+            for draft in reversed(self._recent):
+                if draft.end <= sequence and draft.payloads:
+                    break
+                total += sum(map(len, draft.payloads[max(0, sequence - draft.first) :]))
+        return total
+
     def sequence_at(self, when: Instant, *, past_damage: bool = True) -> int:
         """The first sequence whose record is not before `when`; the end if there is none.
 

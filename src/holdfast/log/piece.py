@@ -1,6 +1,7 @@
 """How are records read that may not be written yet? A piece is a stretch of a draft or of a block, read alike."""
 
-from itertools import repeat
+from bisect import bisect_right
+from itertools import accumulate, pairwise, repeat
 from typing import Protocol
 
 from holdfast.log.block import Block
@@ -18,6 +19,10 @@ class Piece(Protocol):
 
     def payloads(self) -> list[bytes]:
         """The payloads."""
+        ...
+
+    def sizes(self) -> list[int]:
+        """The length of each payload."""
         ...
 
     def times(self) -> list[int]:
@@ -44,6 +49,10 @@ class Piece(Protocol):
         """An optional column of byte strings; None where no record has one."""
         ...
 
+    def fitting(self, most: int) -> "Piece":
+        """The same, with as many of the first records as have so many bytes of payload; at least one."""
+        ...
+
     def lost(self) -> list[int]:
         """The sequences of records that were hit and cannot be read."""
         ...
@@ -63,6 +72,9 @@ class DraftPiece(Piece):
 
     def payloads(self) -> list[bytes]:
         return self._draft.payloads[self._start : self._stop]
+
+    def sizes(self) -> list[int]:
+        return list(map(len, self.payloads()))
 
     def times(self) -> list[int]:
         return self._draft.times[self._start : self._stop]
@@ -88,6 +100,12 @@ class DraftPiece(Piece):
         values = self._draft.extras.get(column)
         return list(map(values.get, range(self._start, self._stop))) if values else None
 
+    def fitting(self, most: int) -> "DraftPiece":
+        count = bisect_right(list(accumulate(self.sizes())), most)
+        return (
+            self if count >= self.end - self.first else DraftPiece(self._draft, self.first, self.first + max(1, count))
+        )
+
     def lost(self) -> list[int]:
         return []
 
@@ -106,6 +124,9 @@ class BlockPiece(Piece):
 
     def payloads(self) -> list[bytes]:
         return self._block.payloads(self._start, self._stop)
+
+    def sizes(self) -> list[int]:
+        return [stop - start for start, stop in pairwise(self._block.offsets[self._start : self._stop + 1])]
 
     def times(self) -> list[int]:
         return self.numbers("timestamp") or [self._block.header.timestamp] * (self.end - self.first)
@@ -127,6 +148,18 @@ class BlockPiece(Piece):
 
     def strings(self, column: str) -> list[bytes | None] | None:
         return self._block.byte_strings(column, self._start, self._stop) if self._block.has(column) else None
+
+    def fitting(self, most: int) -> "BlockPiece":
+        offsets = self._block.offsets
+        if offsets[self._stop] - offsets[self._start] <= most:
+            return self
+        stop = bisect_right(offsets, offsets[self._start] + most, self._start, self._stop) - 1
+        return BlockPiece(self._block, self.first, self._block.sequence + max(stop, self._start + 1))
+
+    @property
+    def block(self) -> Block:
+        """The block that it is of."""
+        return self._block
 
     def lost(self) -> list[int]:
         return [self._block.sequence + position for position in self._block.bad if self._start <= position < self._stop]

@@ -29,7 +29,7 @@ __all__ = ["Report", "Segment", "open_segment", "walk"]
 
 logger = logging.getLogger("holdfast.log")
 
-_FORGET_EVERY = 32 << 20
+_FORGET_EVERY = 8 << 20
 _MAPPED_MAX = 64
 """Segments that stay mapped in this process: each costs a file descriptor."""
 _mapped: OrderedDict["Segment", None] = OrderedDict()
@@ -123,6 +123,11 @@ class Segment:
         with _mapped_guard:
             _mapped.pop(self, None)
         self._memory = None
+
+    def page_out(self) -> None:
+        """Give back the memory of what was read; it is read again from the page cache, or the disk."""
+        if (memory := self._memory) is not None:
+            forget(memory, 0, len(memory))
 
     def start_at(self, sequence: int) -> Checkpoint:
         """The nearest known place from which `sequence` can be reached."""

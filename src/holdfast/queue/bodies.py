@@ -1,19 +1,32 @@
 """Where is a message's body? In a draft that was just gathered, else in a block; pages of them are kept at hand."""
 
+from bisect import bisect_right, insort
+from collections import OrderedDict, deque
+
+from holdfast.log.block import Block
 from holdfast.log.log import Log
-from holdfast.log.piece import Piece
+from holdfast.log.piece import BlockPiece, Piece
 from holdfast.log.record import NO_HEADERS, Headers
 
-__all__ = ["Bodies", "Page"]
+__all__ = ["RECENT_PART", "Bodies", "Page"]
 
 PAGE_RECORDS = 256
-PAGES = 8
+PAGE_BYTES = 1 << 20
+SPENT_PAGES = 8
+"""Pages that a reader has passed and that are kept all the same: some messages come back at once."""
+CACHE_BYTES = 128 << 20
+RECENT_PART = 16
+"""Of the limit, what was just put may take one part in so many."""
+_RELEASE_BYTES = 4 << 20
+"""Bytes of a segment that are read before their memory is given back."""
+_RECORD_COST = 100
+"""Bytes of memory that a record takes in a page besides its payload."""
 
 
 class Page:
     """Some records side by side, column by column."""
 
-    __slots__ = ("dues", "end", "expiries", "first", "headers", "keys", "lost", "payloads", "times")
+    __slots__ = ("dues", "end", "expiries", "first", "headers", "keys", "lost", "payloads", "size", "times", "unseen")
 
     def __init__(self, piece: Piece) -> None:
         self.first = piece.first
@@ -25,34 +38,129 @@ class Page:
         self.expiries = piece.numbers("expiry")
         self.dues = piece.numbers("due")
         self.lost = set(piece.lost())
+        self.size = sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads)
+        """Roughly what it takes in memory, in bytes."""
+        self.unseen = 0
+        """How many of its records were read from a segment and not yet handed out."""
 
 
 class Bodies:
-    """Reads records by sequence. Used with the queue's lock held: a page is shared by the calls that follow."""
+    """Reads records by sequence. Used with the queue's lock held: a page is shared by the calls that follow.
+
+    Invariant: pages do not overlap, and together with what the log has at hand take no more than `limit`, or else
+    there is only one. A reader that goes from page to page leaves behind only the last few.
+    """
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._pages: list[Page] = []
+        self.limit = CACHE_BYTES
+        self.bytes = 0
+        """What the pages take in memory."""
+        self.misses = 0
+        """Records that were handed out and had to be read from a segment for that."""
+        self._pages: OrderedDict[int, Page] = OrderedDict()
+        """By first sequence, the one that was longest not used first."""
+        self._firsts: list[int] = []
+        self._spent: deque[int] = deque()
+        self._last: Page | None = None
+        self._block: Block | None = None
+        """The last block that was opened: the next page is mostly in it, and checking it again would cost more."""
+        self._released = 0
+        """Up to where the memory of its segment was given back."""
 
-    def page(self, sequence: int, most: int = PAGE_RECORDS) -> Page | None:
+    def page(self, sequence: int) -> Page | None:
         """A page that begins at or before this record and holds it; None where the record cannot be read."""
-        for page in self._pages:
-            if page.first <= sequence < page.end:
-                return None if sequence in page.lost else page
-        log = self._log
-        end = min(sequence + max(most, PAGE_RECORDS), log.visible_end)
-        piece = next(log.pieces(sequence, end), None) if sequence < end else None
-        if piece is None or piece.first != sequence:
-            return None
-        page = Page(piece)
-        self._pages = [page, *self._pages[: PAGES - 1]]
+        page = self._last
+        if page is None or not page.first <= sequence < page.end:
+            page = self._find(sequence) or self._load(sequence)
+            if page is None:
+                return None
+            self._last = page
         return None if sequence in page.lost else page
+
+    def note(self, page: Page, count: int) -> None:
+        """So many records of a page that was read from a segment were handed out."""
+        seen = min(count, page.unseen)
+        page.unseen -= seen
+        self.misses += seen
 
     def forget(self) -> None:
         """Let the pages go."""
-        self._pages = []
+        self._pages.clear()
+        self._firsts.clear()
+        self._spent.clear()
+        self._last = self._block = None
+        self.bytes = 0
+
+    def shrink(self) -> None:
+        """Let the pages go that are too much; one stays."""
+        room = self.limit - self._log.recent_bytes
+        while self.bytes > room and len(self._pages) > 1:
+            self._drop(next(iter(self._pages)))
 
     def headers(self, sequence: int) -> Headers:
         """The headers of one record."""
         page = self.page(sequence)
         return page.headers[sequence - page.first] if page is not None and page.headers else NO_HEADERS
+
+    def _find(self, sequence: int) -> Page | None:
+        at = bisect_right(self._firsts, sequence) - 1
+        if at < 0:
+            return None
+        page = self._pages[self._firsts[at]]
+        if sequence >= page.end:
+            return None
+        self._pages.move_to_end(page.first)
+        return page
+
+    def _load(self, sequence: int) -> Page | None:
+        log, firsts = self._log, self._firsts
+        end = min(sequence + PAGE_RECORDS, log.visible_end)
+        at = bisect_right(firsts, sequence)
+        if at < len(firsts):
+            end = min(end, firsts[at])
+        piece = self._piece(sequence, end)
+        if piece is None or piece.first != sequence:
+            return None
+        page = Page(piece.fitting(PAGE_BYTES))
+        if isinstance(piece, BlockPiece):
+            page.unseen = len(page.payloads)
+        if at > 0 and self._pages[before := firsts[at - 1]].end == sequence:
+            self._spend(before)  # who reads on from there is through with it
+        self._pages[sequence] = page
+        insort(firsts, sequence)
+        self.bytes += page.size
+        self.shrink()
+        return page
+
+    def _piece(self, sequence: int, end: int) -> Piece | None:
+        block = self._block
+        if block is not None and block.sequence <= sequence < block.end and sequence < end:
+            return BlockPiece(block, sequence, min(end, block.end))
+        piece = next(self._log.pieces(sequence, end), None) if sequence < end else None
+        if isinstance(piece, BlockPiece):
+            self._release_behind(piece.block)
+            self._block = piece.block
+        return piece
+
+    def _release_behind(self, block: Block) -> None:
+        """What was read from a mapped segment counts as our memory until it is given back."""
+        last, offset = self._block, block.header.offset
+        if last is None or not last.shares_memory_with(block):
+            if last is not None:
+                last.page_out(self._released, with_itself=True)
+            self._released = offset
+        elif offset < self._released:
+            self._released = offset
+        elif offset - self._released > _RELEASE_BYTES:
+            block.page_out(self._released)
+            self._released = offset
+
+    def _spend(self, first: int) -> None:
+        self._spent.append(first)
+        if len(self._spent) > SPENT_PAGES and (oldest := self._spent.popleft()) in self._pages:
+            self._drop(oldest)
+
+    def _drop(self, first: int) -> None:
+        self.bytes -= self._pages.pop(first).size
+        del self._firsts[bisect_right(self._firsts, first) - 1]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 
 from holdfast.base.clock import NS
-from holdfast.base.errors import Closed
+from holdfast.base.errors import Closed, ReadOnly
 from holdfast.log.draft import Draft
 from holdfast.log.record import NO_HEADERS, Headers
 from holdfast.queue.bodies import Page
@@ -51,8 +51,12 @@ class Core(Memory):
             self._catch_up(now)
         if not standing.plain:
             standing.look_again()
-        if standing.delayed.count and (due := standing.delayed.next_due) is not None and due <= now:
-            standing.fire(now)
+        if standing.delayed.count and (due := standing.delayed.next_due) is not None:
+            if due <= now:
+                standing.fire(now)
+                self._waiters.tell()
+            if self._waiters.listeners:
+                self._mind_due()
         if now >= standing.leases.next_check and not self.read_only:
             return self._expire(now)
         return None
@@ -149,6 +153,8 @@ class Core(Memory):
             if page is None or page.keys or page.headers:
                 return None
             payload, time = page.payloads[sequence - page.first], page.times[sequence - page.first]
+            if page.unseen:
+                self._bodies.note(page, 1)
         lease_id = standing.last_lease + 1 if standing.last_lease >= now else now
         expires = now + self._lease_ns
         event = encode_lease_of_one(now, lease_id, expires, sequence)
@@ -188,7 +194,7 @@ class Core(Memory):
         for _, start, stop in picks:
             at = start
             while at < stop:
-                page = self._bodies.page(at, stop - at)
+                page = self._bodies.page(at)
                 if page is None:
                     lost.append(at)
                     at += 1
@@ -196,6 +202,8 @@ class Core(Memory):
                 first, end = at - page.first, min(stop, page.end) - page.first
                 before = len(ids)
                 ids += range(at, page.first + end)
+                if page.unseen:
+                    self._bodies.note(page, end - first)
                 payloads += page.payloads[first:end]
                 times += page.times[first:end]
                 if page.keys is not None:
@@ -260,16 +268,23 @@ class Core(Memory):
         """Take back what was held too long."""
         draft: Draft | None = None
         events: list[Event] = []
-        for lease_id in self.standing.leases.expired(now):
+        expired = self.standing.leases.expired(now)
+        for lease_id in expired:
             lease = self.standing.leases.by_id[lease_id]
             events += self._returns(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
             if len(events) >= EVENTS_MAX:  # a record of the journal has its limit, too
                 draft, events = self._decide(events), []
         if events:
             draft = self._decide(events)
-        if draft is not None or not self._journal.durable:
+        if expired:
             self._waiters.wake()
         return draft
+
+    def _mind_due(self) -> None:
+        """Let the ticker come when the next delay is over: who listens does not look at the clock."""
+        if (due := self.standing.delayed.next_due) is not None and due < self._tick_at:
+            self._tick_at = due
+            self._wake_ticker()
 
     def _returns(
         self, now: int, cause: str, reason: str, lease_id: int, spans: list[LeasedSpan], delay_ns: int | None
@@ -326,6 +341,18 @@ class Core(Memory):
                 if len(overdue) + len(lost) < len(ids):
                     break
         return draft
+
+    def _commit_later(self, draft: Draft | None) -> None:
+        """What a look has swept up need not be durable for the caller: the next commit, or the tick, takes it along."""
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise Closed(*self._closed.args)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly(f"the queue {self.name!r} was opened read-only: open the store without read_only=True")
 
 
 def _nones(count: int) -> list[bytes | None]:

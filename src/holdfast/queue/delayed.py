@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.queue.keys import after
 from holdfast.state import State, Transaction
 
-__all__ = ["Delayed"]
+__all__ = ["Delayed", "Entry"]
 
 logger = logging.getLogger("holdfast.queue")
 

@@ -128,7 +128,7 @@ class DeadLetter(NamedTuple):
     """As they were put, without what dead-lettering added."""
     reason: str
     cause: str
-    """`attempts`, `ttl` or `overflow`."""
+    """`attempts`, `rejected`, `ttl` or `overflow`."""
     attempts: int
     first_failed_at: int | None
     last_failed_at: int | None

@@ -40,6 +40,7 @@ CAUSES = (
     "redriven",  # 6: moved back from the dead letters
     "moved",  # 7: it arrived where it was moving to
     "damaged",  # 8: its record cannot be read
+    "rejected",  # 9: its holder refused it for good
 )
 """Why something happened; in the journal by its place in this list, so that it only ever grows."""
 _CAUSE = {name: number for number, name in enumerate(CAUSES)}

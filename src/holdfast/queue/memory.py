@@ -17,6 +17,7 @@ from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.dedup import Dedup
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
+from holdfast.queue.forwarding import Forwarder
 from holdfast.queue.journal import PENDING_MAX, Journal
 from holdfast.queue.measures import Measures
 from holdfast.queue.settings import QueueSettings
@@ -58,6 +59,7 @@ class Memory:
         wake: Callable[[], None],
         open_queue: "Callable[..., Queue]",
         find_queue: "Callable[[str], Queue | None]",
+        find_forwarder: Callable[[str], Forwarder | None],
         metrics: Registry,
         read_only: bool,
         log_is_new: bool = False,
@@ -73,6 +75,7 @@ class Memory:
         """Whether the log in its folder is another than the one this queue was a view of: someone deleted that."""
         self._open_queue = open_queue
         self._find_queue = find_queue
+        self._find_forwarder = find_forwarder
         self._state = state
         self._prefix = journal.id[:8]
         self._journal = Journal(journal)
@@ -94,15 +97,21 @@ class Memory:
         self._checkpoint_at: float | None = None
         self._doubtful_moves = False
         """Whether a move may have reached its target without our knowing."""
+        self._handed_over: set[int] = set()
+        """Messages that a forwarder may have got without our knowing."""
+        self.carries_later = False
+        """Whether calls leave it to the background to move dead letters: for callers that must not wait for a disk."""
+        self._ticker_knows = False
+        """With `carries_later`: whether the ticker was told of what is moving."""
         self._lease_ns = settings.nanoseconds("lease") or 0
         self._ttl_ns = settings.nanoseconds("ttl")
         self._starvation_ns = settings.nanoseconds("starvation")
         self._history_ns = settings.nanoseconds("history") or 0
         self._max_attempts = settings.max_attempts
-        self._unbounded = settings.max_length is None
+        self._unbounded = settings.max_length is None and settings.max_bytes is None
         self._drops_excess = not self._unbounded and settings.overflow != "reject"
         # What is too much must go before anything is handed out, and what may be overdue must be looked at.
-        plain = self._ttl_ns is None and not self._drops_excess
+        plain = self._ttl_ns is None and not self._drops_excess and settings.max_bytes is None
         self._may_be_quick = plain and not read_only and log.settings.flush.mode != "sync"
         self._quick = self._may_be_quick
         """Whether messages may be handed out and acked one by one along the short ways."""
@@ -113,6 +122,7 @@ class Memory:
         except BaseException:
             log.detach(self._waiters)
             raise
+        self._leased_before = self.standing.totals.leased
         self._measures = Measures(self, metrics, clock)
         self._measures.orphans.add(self._checkpoint.orphans)
 
@@ -139,6 +149,7 @@ class Memory:
             position = kept["position"]
         if kept is not None:
             self._checkpoint.load(self.standing, kept, now)
+            self._weigh()
         window = self.settings.nanoseconds("dedup_window") or 0
         if built_anew or (kept is not None and (kept["dedup"].get("window") or 0) < window):
             self._reread_dedup_ids(now)  # they are not there, or too few of them: the window was made longer
@@ -149,13 +160,29 @@ class Memory:
             self._settle_beginning(start == end == 0, highest)
         self._catch_up(self._now())
         self._doubtful_moves = bool(self.standing.moving)
+        self._handed_over = set(self.standing.moving)
         self._log_is_new = False
 
     def _new_standing(self) -> Standing:
         window = self.settings.nanoseconds("dedup_window") or 0
         return Standing(
-            self.name, self._state, self._prefix, dedup_window=window, dedup_limit=self.settings.dedup_limit
+            self.name,
+            self._state,
+            self._prefix,
+            dedup_window=window,
+            dedup_limit=self.settings.dedup_limit,
+            weighs=self.settings.max_bytes is not None and not self.read_only,
         )
+
+    def _weigh(self) -> None:
+        """What waits was weighed when it came in; after a restart it is again, from what the log says."""
+        standing = self.standing
+        if standing.weights is not None:
+            floor = standing.floor()
+            standing.weights.begin(floor)
+            for piece in self.log.pieces(floor, min(standing.scanned, self.log.visible_end)):
+                standing.weights.take(piece.first, piece.sizes())
+            standing.weigh()
 
     def _rebuild(self, start: int, end: int) -> tuple[KeptPosition | None, int]:
         """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
@@ -314,7 +341,10 @@ class Memory:
         now = self._now()
         self._checkpoint.save(self.standing, position, now)
         self._checkpoint_at = None
-        self._keep_floor(min(self.standing.floor(), self.log.end))
+        floor = min(self.standing.floor(), self.log.end)
+        self._keep_floor(floor)
+        if self.standing.weights is not None:
+            self.standing.weights.forget_before(floor)
         if self._history_ns and self._journal.has_older_than(now - self._history_ns):
             self._journal.write_snapshot(self._checkpoint.dump(), now)
             self._journal.forget_before(self._history_ns)
@@ -359,11 +389,24 @@ class Memory:
                 self._journal.log.close()
             finally:
                 if self._journal.log.closed:
-                    self._quick = self._may_be_quick = False
-                    self._closed = Closed(f"the queue {self.name!r} is closed: open the store again")
-                    self.log.detach(self._waiters)
-                    self._measures.forget()
-                    self._waiters.wake()
+                    self._let_go(f"the queue {self.name!r} is closed: open the store again")
+
+    def abandon(self, reason: str) -> None:
+        """Let go without keeping anything: the queue is no more."""
+        with self._lock, self._whole:
+            if self._closed is None:
+                self._let_go(reason)
+                self._unbounded = False  # a put looks before it writes, and finds out
+        self._journal.log.abandon()
+
+    def _let_go(self, reason: str) -> None:
+        self._quick = self._may_be_quick = False
+        self._closed = Closed(reason)
+        self.log.detach(self._waiters)
+        self._measures.forget()
+        self._waiters.listeners = ()
+        self._waiters.wake()
+        self._bodies.forget()
 
     def disown(self) -> None:
         """Called in a forked child: this opening is the parent's."""

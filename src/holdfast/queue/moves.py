@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.base.clock import NS
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.log.batch import Extra
 from holdfast.log.log import Log
 from holdfast.log.record import Headers, HeaderValue, headers_size
 from holdfast.queue.core import LONGEST_SLEEP_S, Core
 from holdfast.queue.delivery import DeadLetter
 from holdfast.queue.events import LeasedSpan, Moving, Settled
+from holdfast.queue.forwarding import Letter, is_forwarded
 from holdfast.queue.memory import CHECKPOINT_VALUES
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.standing import FOR, Move
@@ -41,21 +42,37 @@ class Moves(Core):
     seen there, and it is never written twice.
     """
 
+    def _send_off(self) -> None:
+        """See to it that messages that are leaving are brought where they go."""
+        if not self.carries_later:
+            self.carry()
+        elif not self._ticker_knows:
+            self._ticker_knows = True
+            self._wake_ticker()
+
     def carry(self) -> None:
         """Bring the messages that are leaving to where they go. What cannot be done now is tried again later."""
         with self._mover:
+            self._ticker_knows = False
             with self._lock, self._whole:
                 moving = dict(self.standing.moving)
+            problem: HoldfastError | None = None
             try:
                 # That they leave must be known for sure before they are anywhere else: else a crash could double them.
                 self._settle_journal()
                 for target in sorted({move.target for move in moving.values()}):
-                    self._carry_to(target, {at: move for at, move in moving.items() if move.target == target})
-                self._doubtful_moves = False
+                    leaving = {at: move for at, move in moving.items() if move.target == target}
+                    try:
+                        (self._forward_to if is_forwarded(target) else self._carry_to)(target, leaving)
+                    except HoldfastError as error:  # what goes elsewhere goes on
+                        problem = error
             except HoldfastError as error:
-                self._doubtful_moves = True
+                problem = error
+            self._doubtful_moves = problem is not None
+            if problem is not None:
+                self._ticker_knows = True  # it comes again by itself
                 logger.warning(
-                    "%d messages of %s wait to be moved: %s", len(moving), self.name, error, extra=self.fields
+                    "%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields
                 )
 
     def tick(self) -> float | None:
@@ -103,6 +120,8 @@ class Moves(Core):
             waits.append(_SWEEP_TTL_S)
         if standing.moving:
             waits.append(_RETRY_S)
+        if self._waiters.listeners and (due := standing.delayed.next_due) is not None:
+            waits.append(max(0.0, min((due - now) / NS, LONGEST_SLEEP_S)))
         return waits
 
     def _carry_to(self, name: str, leaving: dict[int, Move]) -> None:
@@ -130,6 +149,47 @@ class Moves(Core):
             del waiting[:done]
         if arrived:
             self._arrive(sorted(arrived))
+
+    def _forward_to(self, target: str, leaving: dict[int, Move]) -> None:
+        forwarder = self._find_forwarder(target)
+        if forwarder is None:
+            raise NotFound(f"nobody takes dead letters for {target!r} yet: see Store.forward")
+        waiting = sorted(leaving)
+        while waiting:
+            letters: list[Letter] = []
+            done, size = 0, 0
+            with self._lock, self._whole:
+                while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
+                    if (letter := self._letter(waiting[done], leaving[waiting[done]])) is not None:
+                        letters.append(letter)
+                        size += len(letter.payload)
+                    done += 1
+            if letters:
+                self._handed_over.update(letter.id for letter in letters)
+                forwarder(self.name, target, letters)
+                self._handed_over.difference_update(letter.id for letter in letters)
+            self._arrive(waiting[:done])
+            del waiting[:done]
+
+    def _letter(self, sequence: int, move: Move) -> Letter | None:
+        page = self._bodies.page(sequence)
+        if page is None:
+            logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
+            return None
+        index = sequence - page.first
+        return Letter(
+            id=sequence,
+            payload=page.payloads[index],
+            key=page.keys[index] if page.keys else None,
+            headers={name: value for name, value in page.headers[index].items() if name != FOR} if page.headers else {},
+            priority=move.priority,
+            cause=move.cause,
+            reason=move.reason,
+            attempts=move.failure.attempts if move.failure is not None else 0,
+            enqueued_at=page.times[index],
+            moved_at=move.time,
+            doubtful=sequence in self._handed_over,
+        )
 
     def _arrive(self, sequences: list[int]) -> None:
         with self._lock, self._whole:
@@ -175,7 +235,7 @@ class Moves(Core):
                 "first-failure": move.failure.first,
                 "last-failure": move.failure.last,
             }
-            if move.cause != "attempts" and move.failure.reason:
+            if move.cause not in ("attempts", "rejected") and move.failure.reason:
                 facts["last-reason"] = move.failure.reason
         text = {DEATH + name: str(value).encode("utf-8", "replace").decode() for name, value in facts.items()}
         return dict(text)
@@ -202,7 +262,7 @@ class Moves(Core):
             if not spans:
                 return count
             self._commit(draft)
-            self.carry()
+            self._send_off()
             count += found
 
     def _waiting_sequences(self) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """How do messages get in? Plain ones by the log's own append; the others after a look at what is there."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.base.clock import Duration, duration_ns
@@ -9,6 +9,7 @@ from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
 from holdfast.log.batch import check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.record import Headers, Message, as_bytes
+from holdfast.queue.delayed import Entry
 from holdfast.queue.moves import Moves
 from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.settings import positive_ns
@@ -47,7 +48,7 @@ class Putting(Moves):
             and self._unbounded
         ):
             sequence = self._append(payload)
-            if self._waiters.line or self.log.is_shared:
+            if self._waiters.line or self._waiters.listeners or self.log.is_shared:
                 self.log.announce()
             return sequence
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
@@ -64,8 +65,9 @@ class Putting(Moves):
             ids = range(first, first + count)
         else:
             ids = self._put_carefully(messages, now)
-        if self._waiters.line or self.log.is_shared:
+        if self._waiters.line or self._waiters.listeners or self.log.is_shared:
             self.log.announce()
+            self._mind_delays(messages, now)
         if self._drops_excess:
             self._shorten()
         return ids
@@ -96,7 +98,7 @@ class Putting(Moves):
                         positions.append(position)
                 if waits_for is None:
                     batch = check_batch([messages[position] for position in positions], lambda one: _columns(one, now))
-                    self._check_room(len(positions))
+                    self._check_room(batch[0])
                     draft, first, count = self.log.gather(*batch)
                     in_flight.update(dict.fromkeys(fresh, draft))
                     self._measures.duplicates.add(len(messages) - count)
@@ -115,6 +117,14 @@ class Putting(Moves):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids]
 
+    def _mind_delays(self, messages: list[bytes | Message], now: int) -> None:
+        """Let the ticker come in time for what was just put, if someone listens."""
+        if self._waiters.listeners:
+            delays = [duration_ns(one.delay, "delay") for one in messages if isinstance(one, Message) and one.delay]
+            if delays and now + min(delays) < self._tick_at:
+                self._tick_at = now + min(delays)
+                self._wake_ticker()
+
     def _land(self, draft: Draft) -> None:
         """What was gathered in this draft is visible, or never will be."""
         with self.log.ids_guard:
@@ -128,35 +138,57 @@ class Putting(Moves):
             self._shorten()
         return super().tick()
 
-    def _check_room(self, count: int) -> None:
-        limit = self.settings.max_length
-        if limit is None or self.settings.overflow != "reject":
+    def _check_room(self, payloads: list[bytes]) -> None:
+        settings, standing, count = self.settings, self.standing, len(payloads)
+        if settings.overflow != "reject":
             return
-        standing = self.standing
         waiting = standing.ready.count + standing.delayed.count + self.log.end - standing.scanned
-        if waiting + count > limit:
+        if settings.max_length is not None and waiting + count > settings.max_length:
             raise QueueFull(
-                f"the queue {self.name!r} holds {waiting} of at most {limit} messages and cannot take {count} more; "
-                "nothing was written: try again later, or open it with another overflow or max_length"
+                f"the queue {self.name!r} holds {waiting} of at most {settings.max_length} messages and cannot take "
+                f"{count} more; nothing was written: try again later, or open it with another overflow or max_length"
             )
+        if settings.max_bytes is not None:
+            held = standing.waiting_bytes + self.log.unseen_bytes(standing.scanned)
+            if held + (more := sum(map(len, payloads))) > settings.max_bytes:
+                raise QueueFull(
+                    f"the queue {self.name!r} holds {held} of at most {settings.max_bytes} bytes and cannot take "
+                    f"{more} more; nothing was written: try again later, or open it with another overflow or max_bytes"
+                )
+
+    def _excess(self) -> tuple[int, int]:
+        """How many messages, and how many bytes, are too much."""
+        standing, settings = self.standing, self.settings
+        messages = size = 0
+        if settings.max_length is not None:
+            messages = standing.ready.count + standing.delayed.count - settings.max_length
+        if settings.max_bytes is not None:
+            size = standing.waiting_bytes - settings.max_bytes
+        return messages, size
 
     def _shorten(self) -> None:
         """Let the oldest go, lowest priority first, until the queue is as long as it may be."""
-        limit = self.settings.max_length
-        assert limit is not None
         with self._lock, self._whole:
             now = self._now()
             draft = self._look(now)
             standing = self.standing
-            excess = standing.ready.count + standing.delayed.count - limit
-            if excess > 0:
+            messages, size = self._excess()
+            if messages > 0 or size > 0:
                 to_dead = self.settings.overflow == "dead-letter"
                 leaving: list[int] = []
-                for level in standing.ready.levels:
-                    for start, stop in level.front(excess - len(leaving)) if excess > len(leaving) else ():
-                        leaving += range(start, stop)
+                for start, stop in self._oldest(messages, size):
+                    leaving += range(start, stop)
+                    messages -= stop - start
+                    size -= standing.weights.between(start, stop) if standing.weights is not None else 0
                 # What is left of the excess is delayed: the next ones due go, by way of those that are ready.
-                early = standing.delayed.take_first(excess - len(leaving))
+                early: list[Entry] = []
+                while (messages > 0 or size > 0) and (
+                    taken := standing.delayed.take_first(1 if size > 0 else messages)
+                ):
+                    early += taken
+                    messages -= len(taken)
+                    if standing.weights is not None:
+                        size -= sum(standing.weights.between(sequence, sequence + 1) for _, sequence, _ in taken)
                 for _, sequence, priority in early:
                     standing.ready.add(priority, sequence, sequence + 1)
                     leaving.append(sequence)
@@ -169,7 +201,25 @@ class Putting(Moves):
                     raise
         self._commit(draft)
         if self.standing.moving:
-            self.carry()
+            self._send_off()
+
+    def _oldest(self, messages: int, size: int) -> Iterator[tuple[int, int]]:
+        """The oldest ready ones, lowest priority first: at least so many, with at least so many bytes."""
+        weights = self.standing.weights
+        for level in self.standing.ready.levels:
+            if messages <= 0 and size <= 0:
+                return
+            spans: Iterable[tuple[int, int]] = level if size > 0 else level.front(messages)
+            for start, stop in spans:
+                end = min(stop, start + max(messages, 0))
+                if size > 0 and weights is not None:
+                    end = max(end, weights.reach(start, stop, size))
+                    size -= weights.between(start, end)
+                messages -= end - start
+                if end > start:
+                    yield start, end
+                if messages <= 0 and size <= 0:
+                    return
 
 
 def _has_dedup(message: bytes | Message) -> bool:

@@ -4,28 +4,25 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns
-from holdfast.base.errors import Closed, InvalidArgument, LeaseLost, ReadOnly
+from holdfast.base.errors import InvalidArgument
 from holdfast.log.draft import Draft
 from holdfast.log.record import NO_HEADERS
-from holdfast.queue.core import SAMPLE
-from holdfast.queue.delivery import DeadLetter, Delivery, Waiting, by_lease, listed
-from holdfast.queue.events import Acked, Event, Extended, Purged, Sought, encode_ack_of_one
-from holdfast.queue.journal import PENDING_MAX
+from holdfast.queue.bodies import RECENT_PART
+from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
+from holdfast.queue.events import Purged, Sought
+from holdfast.queue.forwarding import is_forwarded
 from holdfast.queue.moves import dead_letter_of
-from holdfast.queue.putting import Putting
-from holdfast.queue.ranges import spans_of
 from holdfast.queue.settings import positive_ns
+from holdfast.queue.settling import Settling
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.waiting import Waiter
 
 __all__ = ["Queue"]
 
-REASON_MAX = 4096
-"""Characters of a reason that are kept."""
 Stop = threading.Event | Callable[[], bool]
 
 
-class Queue(Putting):
+class Queue(Settling):
     """A work queue on a log; made by `Store.queue`.
 
     A message is delivered until it is acked: to one consumer at a time, oldest first in the highest priority. All
@@ -58,7 +55,7 @@ class Queue(Putting):
             deliveries, draft = self._wait(count, lease_ns, patience)
         self._commit(draft or swept)
         if self.standing.moving:
-            self.carry()
+            self._send_off()
         return deliveries
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
@@ -102,6 +99,19 @@ class Queue(Putting):
             if waiting and not self.closed:
                 self.try_release(waiting)
 
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call this whenever there may be more to lease; what is returned stops it.
+
+        It is called from any thread, perhaps with locks of the queue held: it must return at once, and only let
+        something else run, which then leases. What is there already when this is called it is not called for.
+        """
+        self._check_writable()
+        if not callable(callback):
+            raise InvalidArgument(f"listen needs a function, not {callback!r}")
+        stop = self._waiters.listen(callback)
+        self._wake_ticker()  # it may have slept past the delays
+        return stop
+
     def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], Draft | None]:
         waiters = self._waiters
         deadline = None if patience is None else self._clock.monotonic() + patience
@@ -120,7 +130,7 @@ class Queue(Putting):
                         return waiter.result, waiter.draft
                 self._commit(swept)
                 if self.standing.moving:
-                    self.carry()
+                    self._send_off()
                 left = until if deadline is None else min(until, deadline - self._clock.monotonic())
                 if left <= 0 and deadline is not None and self._clock.monotonic() >= deadline:
                     return self._leave_line(waiter), waiter.draft
@@ -135,149 +145,6 @@ class Queue(Putting):
         with self._lock, self._whole:
             self._waiters.leave(waiter)
             return waiter.result or []
-
-    # Giving back.
-
-    def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """They are done, and never come back: one journal record for all.
-
-        Raises `LeaseLost` for those whose lease is no longer ours; the others are acked.
-        """
-        deliveries = listed(deliveries)
-        lost: list[int] = []
-        parts: list[tuple[int, list[tuple[int, int]]]] = []
-        now = self._now()
-        with self._lock, self._whole:
-            self._check_writable()
-            draft = self._look(now)
-            standing = self.standing
-            for lease_id, ids in by_lease(deliveries).items():
-                lease = standing.leases.by_id.get(lease_id)
-                if lease is None or not ids <= lease.left:
-                    held = set() if lease is None else lease.left
-                    lost += sorted(ids - held)
-                    ids &= held
-                if ids:
-                    parts.append((lease_id, spans_of(sorted(ids))))
-            if parts:
-                draft = self._decide([Acked(now, parts)])
-        if deliveries:
-            self._measures.holds.observe(max(0, now - deliveries[0].lease) / NS)
-        self._commit(draft)
-        self._raise_lost(lost)
-
-    def ack_one(self, delivery: Delivery) -> bool:
-        """Ack one delivery; False when its lease is no longer ours. The short way for `Delivery.ack`."""
-        sequence, lease_id = delivery[0], delivery[7]
-        now = self._now()
-        with self._lock:
-            try:
-                if now >= self.standing.leases.next_check or not self._quick:
-                    self._check_writable()
-                    self._commit_later(self._look(now))
-                standing = self.standing
-                leases = standing.leases
-                lease = leases.by_id.get(lease_id)
-                if lease is None or sequence not in lease.left:
-                    return False
-                event = encode_ack_of_one(now, lease_id, sequence)
-                draft = None
-                if self._quick and len(self._pending) < PENDING_MAX and not self._asleep:
-                    self._pending.append(event)
-                else:
-                    draft = self._record(event)
-                left = lease.left
-                if len(left) == 1:
-                    del leases.by_id[lease_id]
-                left.remove(sequence)
-                leases.count -= 1
-                if not standing.plain:
-                    standing.failures.forget(sequence, sequence + 1)
-                standing.totals.acked += 1
-            except BaseException:
-                self._spoil()
-                raise
-        if not sequence & SAMPLE:
-            self._measures.holds.observe(max(0, now - lease_id) / NS)
-        if draft is not None:
-            self._journal.commit(draft)
-        return True
-
-    def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
-        """They failed: they come back after `delay` (the queue's backoff if None), or become dead letters.
-
-        Raises `LeaseLost` for those whose lease is no longer ours; the others are given back.
-        """
-        self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
-
-    def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
-        """Hold them, and all that was leased with them, for so long from now on; may shorten."""
-        self._raise_lost(self.try_extend(listed(deliveries), duration))
-
-    def release(self, deliveries: Iterable[Delivery]) -> None:
-        """Give them back untried: they are ready at once, and the delivery does not count."""
-        self._raise_lost(self.try_release(listed(deliveries)))
-
-    def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
-        """As `nack`; the ids of those that were lost."""
-        if not isinstance(reason, str):
-            raise InvalidArgument(f"a reason must be a str, not {type(reason).__name__}")
-        # What UTF-8 cannot hold (half of a cut emoji in an error's text) must not keep a message from being given back.
-        reason = reason[:REASON_MAX].encode("utf-8", "backslashreplace").decode()
-        return self._give_back("nacked", deliveries, reason, None if delay is None else duration_ns(delay, "delay"))
-
-    def try_release(self, deliveries: list[Delivery]) -> list[int]:
-        """As `release`; the ids of those that were lost."""
-        return self._give_back("released", deliveries, "", 0)
-
-    def _give_back(self, cause: str, deliveries: list[Delivery], reason: str, delay_ns: int | None) -> list[int]:
-        lost: list[int] = []
-        events: list[Event] = []
-        with self._lock, self._whole:
-            self._check_writable()
-            now = self._now()
-            draft = self._look(now)
-            for lease_id, ids in by_lease(deliveries).items():
-                lease = self.standing.leases.by_id.get(lease_id)
-                held = ids & lease.left if lease is not None else set()
-                lost += sorted(ids - held)
-                if lease is not None and held:
-                    events += self._returns(now, cause, reason, lease_id, lease.spans(held), delay_ns)
-            if events:
-                draft = self._decide(events)
-        self._commit(draft)
-        if self.standing.moving:
-            self.carry()
-        if self._waiters.line:
-            self._waiters.wake()
-        return lost
-
-    def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
-        """As `extend`; the ids of those that were lost."""
-        lease_ns = self._lease_ns if duration is None else duration_ns(duration, "duration")
-        lost: list[int] = []
-        with self._lock, self._whole:
-            self._check_writable()
-            now = self._now()
-            draft = self._look(now)
-            events: list[Event] = []
-            for lease_id, ids in by_lease(deliveries).items():
-                lease = self.standing.leases.by_id.get(lease_id)
-                if lease is None:
-                    lost += sorted(ids)
-                    continue
-                lost += sorted(ids - lease.left)
-                if ids & lease.left:
-                    events.append(Extended(now, lease_id, now + lease_ns))
-            if events:
-                draft = self._decide(events)
-                if now + lease_ns < self._tick_at:
-                    self._tick_at = now + lease_ns
-                    self._wake_ticker()
-        self._commit(draft)
-        if self._waiters.line:
-            self._waiters.wake()
-        return lost
 
     # Looking, and moving the queue itself.
 
@@ -453,29 +320,51 @@ class Queue(Putting):
             self._commit_later(self._look(self._now()))
             return self.standing.ready.count + self.standing.delayed.count
 
+    # Memory.
+
+    @property
+    def cache_limit(self) -> int:
+        """How many bytes of bodies are kept in memory at most: pages that were read, and what was just put.
+
+        What was just put is kept by the log for all its queues, up to a sixteenth of what was set last; what is not
+        written yet is kept in any case.
+        """
+        return self._bodies.limit
+
+    @cache_limit.setter
+    def cache_limit(self, limit: int) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise InvalidArgument(f"cache_limit must be a whole number from 0 up, not {limit!r}")
+        with self._lock, self._whole:
+            self.log.limit_recent(limit // RECENT_PART)
+            self._bodies.limit = limit
+            self._bodies.shrink()
+
+    @property
+    def cached_bytes(self) -> int:
+        """How many bytes of bodies are in memory: roughly, with what Python takes besides."""
+        return self._bodies.bytes + self.log.recent_bytes
+
+    @property
+    def cache_misses(self) -> int:
+        """Of the messages that were handed out since this queue was opened, how many had to be read from a segment."""
+        return self._bodies.misses
+
+    @property
+    def cache_hits(self) -> int:
+        """Of the messages that were handed out since this queue was opened, how many were in memory."""
+        return max(0, self.standing.totals.leased - self._leased_before - self._bodies.misses)
+
+    def page_out(self) -> int:
+        """Give back the memory of every body that is on disk; how many bytes were cached of them."""
+        with self._lock, self._whole:
+            freed = self._bodies.bytes
+            self._bodies.forget()
+            return freed + self.log.page_out()
+
     def _dead_letter_queue(self) -> "Queue | None":
         name = self.settings.dead_letter
-        return self._find_queue(name) if name is not None else None
-
-    def _commit_later(self, draft: Draft | None) -> None:
-        """What a look has swept up need not be durable for the caller: the next commit, or the tick, takes it along."""
-
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise Closed(*self._closed.args)
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self.read_only:
-            raise ReadOnly(f"the queue {self.name!r} was opened read-only: open the store without read_only=True")
-
-    def _raise_lost(self, lost: list[int]) -> None:
-        if lost:
-            raise LeaseLost(
-                f"the lease of {len(lost)} messages of {self.name!r} (the first is {lost[0]}) is no longer ours, and "
-                "other consumers may have them: lease for longer, or extend in time",
-                lost,
-            )
+        return self._find_queue(name) if name is not None and not is_forwarded(name) else None
 
 
 def _check_count(count: int, what: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from holdfast.queue.ranges import Ranges
+from holdfast.queue.weights import WeighedRanges, Weights
 
 __all__ = ["PRIORITIES", "Ready"]
 
@@ -14,11 +15,14 @@ Pick = tuple[int, int, int]
 class Ready:
     """What may be delivered now, by priority. With one priority in use, which is common, nothing else is looked at."""
 
-    def __init__(self, load: Callable[[int, int], bytes] | None = None) -> None:
+    def __init__(self, load: Callable[[int, int], bytes] | None = None, weights: Weights | None = None) -> None:
         def loader(priority: int) -> Callable[[int], bytes] | None:
             return None if load is None else lambda low: load(priority, low)
 
-        self.levels = [Ranges(loader(priority)) for priority in range(PRIORITIES)]
+        self.levels = [
+            Ranges(loader(priority)) if weights is None else WeighedRanges(loader(priority), weights)
+            for priority in range(PRIORITIES)
+        ]
         self.plain = self.levels[0]
         self.has_priorities = False
         """Whether any priority but 0 may have messages: False spares the common case a look at each."""

@@ -74,6 +74,8 @@ class QueueSettings:
     """What becomes of a message whose time to live is over: `drop` or `dead-letter`."""
     max_length: int | None = None
     """How many messages may wait (ready or delayed); None: any number."""
+    max_bytes: int | None = None
+    """How many bytes of payload may wait (ready or delayed); None: any number."""
     overflow: str = "drop-head"
     """When the queue is full: `drop-head` drops the oldest, `dead-letter` moves it there, `reject` refuses the put."""
     history: Duration = 7 * _DAY
@@ -90,7 +92,7 @@ class QueueSettings:
             value = getattr(self, name)
             if value is not None and duration_ns(value, name) == 0 and name in ("lease", "ttl"):
                 raise InvalidArgument(f"{name} must be more than zero")
-        for name in ("max_attempts", "max_length", "dedup_limit"):
+        for name in ("max_attempts", "max_length", "max_bytes", "dedup_limit"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InvalidArgument(f"{name} must be a whole number from 1 up, not {value!r}")

@@ -24,6 +24,7 @@ from holdfast.queue.events import (
 from holdfast.queue.failures import Failure, Failures
 from holdfast.queue.lease import Lease, Leases
 from holdfast.queue.ready import Ready
+from holdfast.queue.weights import WeighedDelayed, WeighedRanges, Weights
 from holdfast.state import State
 
 __all__ = ["FOR", "Move", "Standing", "Totals", "available_key"]
@@ -67,7 +68,9 @@ class Standing:
     Invariant: a sequence below `scanned` is in at most one of ready, delayed, leases and moving.
     """
 
-    def __init__(self, name: str, state: State, prefix: bytes, *, dedup_window: int, dedup_limit: int) -> None:
+    def __init__(
+        self, name: str, state: State, prefix: bytes, *, dedup_window: int, dedup_limit: int, weighs: bool = False
+    ) -> None:
         self.name = name
         self.scanned = 0
         """Every message below was taken in."""
@@ -76,8 +79,16 @@ class Standing:
         self.last_lease = 0
         self.plain = True
         """No message was met that is delayed, has a priority, may expire or has failed: the short ways may be taken."""
-        self.ready = Ready(lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"")
-        self.delayed = Delayed(state, prefix, self._waits_elsewhere)
+        self.weights = Weights() if weighs else None
+        """Where the bytes are limited, those of each message that may wait."""
+        self.ready = Ready(
+            lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"", self.weights
+        )
+        self.delayed = (
+            Delayed(state, prefix, self._waits_elsewhere)
+            if self.weights is None
+            else WeighedDelayed(state, prefix, self._waits_elsewhere, self.weights)
+        )
         self.leases = Leases()
         self.failures = Failures(state, prefix)
         self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name)
@@ -87,6 +98,8 @@ class Standing:
     def enter(self, piece: Piece, now: int) -> None:
         """Take in messages that came into the log. Those that were hit and cannot be read are left out."""
         first, end = piece.first, piece.end
+        if self.weights is not None:
+            self.weights.take(first, piece.sizes())
         dues, priorities, lost = piece.numbers("due"), piece.numbers("priority"), piece.lost()
         if (moved := piece.numbers("producer")) is not None:
             # What was moved back from the dead letters is for one queue of those on this log. The header counts only
@@ -185,6 +198,8 @@ class Standing:
                 self.failures.forget(0, self.scanned)
                 self.moving.clear()
                 self.scanned = position
+                if self.weights is not None:
+                    self.weights.begin(position)
             case Cut(_, end):
                 self._forget_from(end)
             case Snapshot():
@@ -232,7 +247,8 @@ class Standing:
             self._take(span)
         for sequence in range(start, stop):
             known = self.failures.get(sequence)
-            failure = Failure(attempt, known.first if known else time, time, reason) if cause == "attempts" else known
+            failed = cause in ("attempts", "rejected")
+            failure = Failure(attempt, known.first if known else time, time, reason) if failed else known
             self.moving[sequence] = Move(time, target, cause, reason, priority, failure)
         self.failures.forget(start, stop)
 
@@ -248,7 +264,7 @@ class Standing:
                 else:
                     self.totals.dead += 1
             return
-        if cause == "attempts":
+        if cause in ("attempts", "rejected"):
             self._leave(0, start, stop)
         elif self.ready.remove_anywhere(start, stop) < stop - start and self.delayed.count:
             self.delayed.drop(start, stop)
@@ -264,6 +280,18 @@ class Standing:
         if self.moving:
             candidates.append(min(self.moving))
         return min(candidates)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The payload bytes of what is ready or delayed; only where messages are weighed."""
+        assert isinstance(self.delayed, WeighedDelayed)
+        return self.delayed.bytes + sum(level.bytes for level in self.ready.levels if isinstance(level, WeighedRanges))
+
+    def weigh(self) -> None:
+        """Count the bytes anew, once the weights are there."""
+        for place in (self.delayed, *self.ready.levels):
+            if isinstance(place, WeighedDelayed | WeighedRanges):
+                place.weigh()
 
     @property
     def unsaved(self) -> int:
@@ -301,6 +329,10 @@ class Standing:
         for level in self.ready.levels:
             assert level.count == sum(stop - start for start, stop in level)
         assert self.delayed.count == len(list(self.delayed))
+        if self.weights is not None:
+            counted = self.waiting_bytes
+            self.weigh()
+            assert counted == self.waiting_bytes
         assert self.leases.count == sum(len(lease.left) for lease in self.leases.by_id.values())
 
     def _take(self, span: LeasedSpan) -> None:
@@ -361,6 +393,8 @@ class Standing:
         self.moving = {sequence: move for sequence, move in self.moving.items() if sequence < end}
         self.dedup.forget_from(end)
         self.scanned = min(self.scanned, end)
+        if self.weights is not None:
+            self.weights.cut(end)
 
 
 def available_key(prefix: bytes, priority: int, low: int) -> bytes:

@@ -1,6 +1,8 @@
 """Who waits for messages, and who gets how many? Waiters in the order of their coming, served in turns."""
 
+import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
@@ -10,6 +12,8 @@ if TYPE_CHECKING:
     from holdfast.queue.delivery import Delivery
 
 __all__ = ["Waiter", "Waiters", "shares"]
+
+logger = logging.getLogger("holdfast.queue")
 
 
 class Waiter:
@@ -32,6 +36,8 @@ class Waiters:
     def __init__(self, clock: Clock) -> None:
         self.line: list[Waiter] = []
         """In the order of their coming; changed with both this lock and the queue's held."""
+        self.listeners: tuple[Callable[[], None], ...] = ()
+        """Who wants to be called when there may be more, instead of waiting."""
         self.signals = 0
         self._clock = clock
         self._guard = threading.Lock()
@@ -42,6 +48,31 @@ class Waiters:
             self.signals += 1
             if self.line:
                 self.line[0].condition.notify()
+        if self.listeners:
+            self.tell()
+
+    def tell(self) -> None:
+        """Call those who listen. One that fails is no reason for a put to."""
+        for listener in self.listeners:
+            try:
+                listener()
+            except Exception:
+                logger.exception("a listener of a queue failed")
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call this from now on; what is returned stops it."""
+
+        def listener() -> None:
+            callback()
+
+        with self._guard:
+            self.listeners = (*self.listeners, listener)
+
+        def stop() -> None:
+            with self._guard:
+                self.listeners = tuple(other for other in self.listeners if other is not listener)
+
+        return stop
 
     def join(self, demand: int, lease_ns: int) -> Waiter:
         """Get in line."""
@@ -74,6 +105,7 @@ class Waiters:
         """In a forked child nobody waits."""
         self._guard = threading.Lock()
         self.line = []
+        self.listeners = ()
 
 
 def shares(demands: list[int], available: int) -> list[int]:

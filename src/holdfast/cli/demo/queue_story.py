@@ -10,6 +10,7 @@ from typing import Any
 
 import holdfast
 from holdfast.base.clock import NS
+from holdfast.base.units import format_count, format_duration, plural
 from holdfast.cli.demo.children import next_report, running
 from holdfast.cli.demo.figures import Figures
 from holdfast.cli.demo.shipping import (
@@ -27,7 +28,6 @@ from holdfast.cli.demo.stage import Stage
 from holdfast.cli.demo.working import WORKERS
 from holdfast.cli.queue.dead import letter_table
 from holdfast.cli.queue.overview import stats_panel
-from holdfast.cli.units import format_count, format_duration, plural
 
 __all__ = ["tell_of_queues"]
 

@@ -9,9 +9,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.base.units import format_count, format_duration, format_size
 from holdfast.cli.demo.figures import Figures
 from holdfast.cli.output import output_console
-from holdfast.cli.units import format_count, format_duration, format_size
 
 __all__ = ["scorecard", "scorecard_json"]
 

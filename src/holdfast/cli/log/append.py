@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.base.units import plural
 from holdfast.cli.lines import (
     STANDARD_INPUT,
     key_of,
@@ -27,7 +28,6 @@ from holdfast.cli.options import (
     size_option,
 )
 from holdfast.cli.output import show, write_json
-from holdfast.cli.units import plural
 from holdfast.log import Flush, Headers, Log, Message
 from holdfast.log.settings import MESSAGE_MAX
 

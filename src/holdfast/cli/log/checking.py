@@ -9,11 +9,11 @@ import typer
 from rich.text import Text
 
 from holdfast.base.errors import Corrupt, InvalidArgument
+from holdfast.base.units import format_count, format_duration, format_instant, format_size, plural
 from holdfast.cli.log.printing import record_json
 from holdfast.cli.opening import log_to_read, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
 from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
-from holdfast.cli.units import format_count, format_duration, format_instant, format_size, plural
 from holdfast.log import Inspection, Log, Verification
 from holdfast.log.layout import HEADER_SIZE
 

@@ -1,7 +1,7 @@
 """What does a record look like? Its sequence, its time, its key and headers, its payload."""
 
+from holdfast.base.units import iso_time
 from holdfast.cli.printing import Printer, body_json
-from holdfast.cli.units import iso_time
 from holdfast.log import Record
 
 __all__ = ["RecordPrinter", "record_json"]

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.units import format_count, format_instant, format_time, plural
 from holdfast.cli.asking import ask, somebody_is_there
 from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import queue_to_change, queue_to_read
@@ -23,7 +24,6 @@ from holdfast.cli.output import (
     write_json,
 )
 from holdfast.cli.queue.printing import letter_json
-from holdfast.cli.units import format_count, format_instant, format_time, plural
 from holdfast.queue import DeadLetter, Queue
 
 __all__ = ["dlq", "letter_table", "redrive"]

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import format_count, plural
 from holdfast.cli.asking import ask
 from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import queue_to_change
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, YesOption, time_option
 from holdfast.cli.output import show, write_json
-from holdfast.cli.units import format_count, plural
 from holdfast.queue import Queue, QueueStats
 
 __all__ = ["purge", "seek"]

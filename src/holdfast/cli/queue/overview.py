@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.base.clock import NS
+from holdfast.base.units import format_count, format_duration, format_rate, iso_time, plural
 from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import store_to_read
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, output_console, safe_text, show, write_json
-from holdfast.cli.units import format_count, format_duration, format_rate, iso_time, plural
 from holdfast.queue import Queue, QueueSettings, QueueStats
 
 __all__ = ["list_queues", "stats", "stats_panel"]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from holdfast.base.units import iso_time
 from holdfast.cli.printing import Printer, body_json
-from holdfast.cli.units import iso_time
 from holdfast.queue import DeadLetter, Delivery, Waiting
 
 __all__ = ["MessagePrinter", "letter_json"]

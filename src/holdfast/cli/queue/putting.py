@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.base.units import plural
 from holdfast.cli.lines import (
     STANDARD_INPUT,
     key_of,
@@ -21,7 +22,6 @@ from holdfast.cli.notices import DamageNotices
 from holdfast.cli.opening import store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, duration_option
 from holdfast.cli.output import show, write_json
-from holdfast.cli.units import plural
 from holdfast.log import Message
 from holdfast.queue import Queue
 

@@ -1,0 +1,443 @@
+"""What can a client do on a channel? Declare and bind, publish, consume and settle, in the order of its frames."""
+
+import base64
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp import methods as m
+from holdfast.amqp.frames import content_frames
+from holdfast.amqp.publishing import Publishing
+from holdfast.amqp.subscription import Subscription
+from holdfast.amqp.transaction import Transaction
+from holdfast.amqp.unacked import Taken, Unacked
+from holdfast.base.errors import HoldfastError
+from holdfast.broker.errors import AccessRefused, NoSuch, NotAllowed, NotOffered, PreconditionFailed, named
+from holdfast.broker.host import MESSAGE_MAX
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.message import content_of
+from holdfast.log.log import Log
+
+if TYPE_CHECKING:
+    from holdfast.amqp.connection import Connection
+
+__all__ = ["Channel"]
+
+
+class Channel:
+    """One channel of a connection. Invariant: a delivery is in `unacked` or settled, never both."""
+
+    def __init__(self, connection: "Connection", number: int) -> None:
+        self.connection = connection
+        self.number = number
+        host = connection.host
+        assert host is not None
+        self.host = host
+        self.user = connection.user
+        self.frame_max = connection.frame_max
+        self.body_max = connection.frame_max - 8
+        self.write = connection.write
+        self.now = connection.now
+        self.ends_turn = connection.ends_turn
+        self.publishing = Publishing(self)
+        self.unacked = Unacked()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.prefetch = 0
+        """Unsettled deliveries that the whole channel may hold; 0: any number."""
+        self.transaction: Transaction | None = None
+        self.closing = False
+        """Whether a close was sent: whatever comes before its answer is thrown away."""
+        self._flows = True
+        self._consumer_prefetch = 0
+        self._last_tag = 0
+        self._last_queue = ""
+        self._acks: dict[Mailbox, dict[int, list[int]]] = {}
+
+    # For those who send on it.
+
+    @property
+    def delivers(self) -> bool:
+        """Whether deliveries may be sent now."""
+        return self._flows and not self.closing and self.connection.writable
+
+    def next_tags(self, count: int) -> int:
+        """The first of so many new delivery tags."""
+        first = self._last_tag + 1
+        self._last_tag += count
+        return first
+
+    def sync(self, logs: dict[Log, None], done: Callable[[HoldfastError | None], None]) -> None:
+        """Call `done` when these logs are on disk, if this channel is still there."""
+
+        def then(error: HoldfastError | None) -> None:
+            if not self.closing and self.connection.channels.get(self.number) is self:
+                done(error)
+
+        self.connection.broker.sync(logs, then)
+
+    def check_publish(self, exchange: str) -> None:
+        """403 or 404 where this user cannot publish there."""
+        self.host.check_publish(exchange)
+        self._check("write", "exchange", exchange)
+
+    def check_size(self, size: int) -> None:
+        """Refuse a body that is too large before any of it is gathered."""
+        if size > MESSAGE_MAX:
+            raise PreconditionFailed(f"message size {size} is larger than configured max size {MESSAGE_MAX}")
+
+    def consumer_cancelled(self, subscription: Subscription) -> None:
+        """The queue of a consumer is gone."""
+        self.subscriptions.pop(subscription.tag, None)
+        self.unacked.take_of(subscription.mailbox)
+        if not self.closing and self.connection.understands("consumer_cancel_notify"):
+            self._send(m.BasicCancel(subscription.tag, True))
+
+    # For the connection.
+
+    def method(self, payload: bytes) -> None:
+        """A method other than a publish has come."""
+        method = m.decode_method(payload)
+        perform = _PERFORM.get(type(method))
+        if perform is None:
+            raise NotAllowed(f"{type(method).__name__} is not for a client to send, or not on a channel")
+        self.connection.performing = method
+        perform(self, method)
+
+    def end(self) -> None:
+        """It is over: consumers go, and what was not settled comes back."""
+        self.closing = True
+        self._flush_acks()
+        if self.transaction is not None:
+            self.transaction.rollback()
+        for subscription in list(self.subscriptions.values()):
+            self._remove(subscription)
+        self.requeue(self.unacked.take_all())
+
+    def _send(self, method: m.Method) -> None:
+        self.write(m.method_frame(self.number, method))
+
+    def _check(self, kind: Any, what: Any, name: str) -> None:
+        self.connection.broker.users.check(self.user, self.host.name, kind, what, name)
+
+    def _queue_name(self, name: str) -> str:
+        """The name, or where it is empty that of the queue this channel declared last."""
+        if name:
+            return name
+        if not self._last_queue:
+            raise NoSuch("no previously declared queue")
+        return self._last_queue
+
+    def _mailbox(self, name: str) -> Mailbox:
+        return self.host.mailbox(name, self.connection)
+
+    # Exchanges.
+
+    def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
+        if not method.passive:
+            self._check("configure", "exchange", method.exchange)
+            alternate = method.arguments.get("alternate-exchange")
+            if isinstance(alternate, str):
+                self._check("read", "exchange", method.exchange)
+                self._check("write", "exchange", alternate)
+        self.host.declare_exchange(
+            method.exchange,
+            method.type,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
+            arguments=method.arguments,
+            passive=method.passive,
+        )
+        if not method.nowait:
+            self._send(m.ExchangeDeclareOk())
+
+    def _exchange_delete(self, method: m.ExchangeDelete) -> None:
+        self._check("configure", "exchange", method.exchange)
+        self.host.delete_exchange(method.exchange, if_unused=method.if_unused)
+        if not method.nowait:
+            self._send(m.ExchangeDeleteOk())
+
+    def _exchange_bind(self, method: m.ExchangeBind) -> None:
+        self._check("write", "exchange", method.destination)
+        self._check("read", "exchange", method.source)
+        self.host.bind(
+            method.source, "exchange", method.destination, method.routing_key, method.arguments, self.connection
+        )
+        if not method.nowait:
+            self._send(m.ExchangeBindOk())
+
+    def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
+        self._check("write", "exchange", method.destination)
+        self._check("read", "exchange", method.source)
+        self.host.unbind(
+            method.source, "exchange", method.destination, method.routing_key, method.arguments, self.connection
+        )
+        if not method.nowait:
+            self._send(m.ExchangeUnbindOk())
+
+    # Queues.
+
+    def _queue_declare(self, method: m.QueueDeclare) -> None:
+        if not method.passive:
+            self._check("configure", "queue", method.queue or "amq.gen-")
+            dead = method.arguments.get("x-dead-letter-exchange")
+            if isinstance(dead, str):
+                self._check("read", "queue", method.queue or "amq.gen-")
+                self._check("write", "exchange", dead)
+        mailbox = self.host.declare_queue(
+            method.queue,
+            durable=method.durable,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+            arguments=method.arguments,
+            passive=method.passive,
+            owner=self.connection,
+        )
+        self._last_queue = mailbox.name
+        if not method.nowait:
+            self._send(m.QueueDeclareOk(mailbox.name, mailbox.ready(), len(mailbox.consumers)))
+
+    def _queue_bind(self, method: m.QueueBind) -> None:
+        name = self._queue_name(method.queue)
+        key = method.routing_key if method.queue or method.routing_key else name
+        self._check("write", "queue", name)
+        self._check("read", "exchange", method.exchange)
+        self.host.bind(method.exchange, "queue", name, key, method.arguments, self.connection)
+        if not method.nowait:
+            self._send(m.QueueBindOk())
+
+    def _queue_unbind(self, method: m.QueueUnbind) -> None:
+        name = self._queue_name(method.queue)
+        self._check("write", "queue", name)
+        self._check("read", "exchange", method.exchange)
+        self.host.unbind(method.exchange, "queue", name, method.routing_key, method.arguments, self.connection)
+        self._send(m.QueueUnbindOk())
+
+    def _queue_purge(self, method: m.QueuePurge) -> None:
+        name = self._queue_name(method.queue)
+        self._check("read", "queue", name)
+        mailbox = self._mailbox(name)
+        count = mailbox.ready()
+        mailbox.queue.purge()
+        if not method.nowait:
+            self._answer_safely(mailbox, m.QueuePurgeOk(count))
+
+    def _queue_delete(self, method: m.QueueDelete) -> None:
+        name = self._queue_name(method.queue)
+        self._check("configure", "queue", name)
+        count = self.host.delete_queue(name, self.connection, if_unused=method.if_unused, if_empty=method.if_empty)
+        if not method.nowait:
+            self._send(m.QueueDeleteOk(count))
+
+    def _answer_safely(self, mailbox: Mailbox, answer: m.Method) -> None:
+        """Answer when what was decided about the queue's messages is on disk."""
+        mailbox.queue.sync()
+        self._send(answer)
+
+    # Consuming.
+
+    def _qos(self, method: m.BasicQos) -> None:
+        if method.prefetch_size:
+            raise NotOffered(f"prefetch_size!=0 ({method.prefetch_size})")
+        if method.global_:
+            self.prefetch = method.prefetch_count
+        else:
+            self._consumer_prefetch = method.prefetch_count
+        self._send(m.BasicQosOk())
+        for subscription in self.subscriptions.values():
+            self.connection.broker.schedule(subscription.mailbox)
+
+    def _consume(self, method: m.BasicConsume) -> None:
+        name = self._queue_name(method.queue)
+        self._check("read", "queue", name)
+        tag = method.consumer_tag or "amq.ctag-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22]
+        if tag in self.subscriptions:
+            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        mailbox = self._mailbox(name)
+        priority = method.arguments.get("x-priority", 0)
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise PreconditionFailed(
+                f"invalid arg 'x-priority' for {named('queue', name, self.host.name)}: it must be a whole number"
+            )
+        if mailbox.exclusive is not None or (method.exclusive and mailbox.consumers):
+            raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
+        if method.exclusive and mailbox.arguments.single_active_consumer:
+            raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
+        subscription = Subscription(
+            self, tag, mailbox, no_ack=method.no_ack, priority=priority, prefetch=self._consumer_prefetch
+        )
+        if method.exclusive:
+            mailbox.exclusive = subscription
+        self.subscriptions[tag] = subscription
+        if not method.nowait:
+            self._send(m.BasicConsumeOk(tag))
+        mailbox.add(subscription)
+
+    def _cancel(self, method: m.BasicCancel) -> None:
+        subscription = self.subscriptions.get(method.consumer_tag)
+        if subscription is not None:
+            self._remove(subscription)
+        if not method.nowait:
+            self._send(m.BasicCancelOk(method.consumer_tag))
+
+    def _remove(self, subscription: Subscription) -> None:
+        del self.subscriptions[subscription.tag]
+        subscription.mailbox.remove(subscription)
+        self.host.consumer_left(subscription.mailbox)
+
+    def _get(self, method: m.BasicGet) -> None:
+        name = self._queue_name(method.queue)
+        self._check("read", "queue", name)
+        mailbox = self._mailbox(name)
+        if mailbox.exclusive is not None:
+            raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
+        delivery = mailbox.get()
+        if delivery is None:
+            self._send(m.BasicGetEmpty())
+            return
+        tag = self.next_tags(1)
+        if method.no_ack:
+            mailbox.ack({delivery.lease: [delivery.id]})
+        else:
+            self.unacked.add(tag, [delivery.id], delivery.lease, mailbox, None, self.now())
+        content = content_of(delivery.key, delivery.headers, name)
+        answer = m.BasicGetOk(tag, delivery.attempt > 1, content.exchange, content.routing_key, mailbox.ready())
+        frames = content_frames(self.number, 60, content.raw, delivery.payload, self.frame_max)
+        self.write(b"".join([m.method_frame(self.number, answer), *frames]))
+
+    # Settling.
+
+    def _take(self, tag: int, *, multiple: bool) -> list[Taken]:
+        if self.transaction is not None:
+            self.transaction.begin_settling()
+        return self.unacked.take(tag, multiple=multiple)
+
+    def _ack(self, method: m.BasicAck) -> None:
+        taken = self._take(method.delivery_tag, multiple=method.multiple)
+        if self.transaction is not None:
+            self.transaction.settle("ack", taken)
+            return
+        self.ack(taken)
+
+    def ack(self, taken: list[Taken]) -> None:
+        """These are done: gathered until all that was read is worked through, for one journal record."""
+        if not self._acks:
+            self.ends_turn(self._flush_acks)
+        for mailbox, subscription, lease, ids in taken:
+            if subscription is not None:
+                subscription.unacked -= len(ids)
+            self._acks.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
+
+    def _flush_acks(self) -> None:
+        acks, self._acks = self._acks, {}
+        for mailbox, parts in acks.items():
+            mailbox.ack(parts)
+            self.connection.broker.schedule(mailbox)
+
+    def _nack(self, method: m.BasicNack) -> None:
+        self._refuse(self._take(method.delivery_tag, multiple=method.multiple), requeue=method.requeue)
+
+    def _reject(self, method: m.BasicReject) -> None:
+        self._refuse(self._take(method.delivery_tag, multiple=False), requeue=method.requeue)
+
+    def _refuse(self, taken: list[Taken], *, requeue: bool) -> None:
+        if self.transaction is not None:
+            self.transaction.settle("requeue" if requeue else "reject", taken)
+        elif requeue:
+            self.requeue(taken)
+        else:
+            self.reject(taken)
+
+    def reject(self, taken: list[Taken]) -> None:
+        """These leave for the dead letters."""
+        for mailbox, parts in _grouped(taken).items():
+            mailbox.reject(parts)
+            self.connection.broker.schedule(mailbox)
+
+    def requeue(self, taken: list[Taken]) -> None:
+        """These come back to their queues."""
+        for mailbox, parts in _grouped(taken).items():
+            mailbox.requeue(parts)
+
+    def _recover(self, method: m.BasicRecover) -> None:
+        self._recover_async(m.BasicRecoverAsync(method.requeue))
+        self._send(m.BasicRecoverOk())
+
+    def _recover_async(self, method: m.BasicRecoverAsync) -> None:
+        if not method.requeue:
+            raise NotOffered("requeue=false")
+        self.requeue(self.unacked.take_all())
+
+    # Modes.
+
+    def _confirm_select(self, method: m.ConfirmSelect) -> None:
+        if self.transaction is not None:
+            raise PreconditionFailed("cannot switch from tx to confirm mode")
+        self.publishing.confirms = True
+        if not method.nowait:
+            self._send(m.ConfirmSelectOk())
+
+    def _tx_select(self, method: m.TxSelect) -> None:
+        if self.publishing.confirms:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        if self.transaction is None:
+            self.transaction = Transaction(self)
+        self._send(m.TxSelectOk())
+
+    def _tx_commit(self, method: m.TxCommit) -> None:
+        if self.transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        self.transaction.commit(lambda: self._send(m.TxCommitOk()))
+
+    def _tx_rollback(self, method: m.TxRollback) -> None:
+        if self.transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        self.transaction.rollback()
+        self._send(m.TxRollbackOk())
+
+    def _flow(self, method: m.ChannelFlow) -> None:
+        if not method.active:
+            raise NotOffered("active=false")
+        self._send(m.ChannelFlowOk(method.active))
+
+    def _access(self, method: m.AccessRequest) -> None:
+        self._send(m.AccessRequestOk(1))
+
+
+def _grouped(taken: list[Taken]) -> dict[Mailbox, dict[int, list[int]]]:
+    found: dict[Mailbox, dict[int, list[int]]] = {}
+    for mailbox, subscription, lease, ids in taken:
+        if subscription is not None:
+            subscription.unacked -= len(ids)
+        found.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
+    return found
+
+
+_PERFORM: dict[type, Callable[[Channel, Any], None]] = {
+    m.ExchangeDeclare: Channel._exchange_declare,
+    m.ExchangeDelete: Channel._exchange_delete,
+    m.ExchangeBind: Channel._exchange_bind,
+    m.ExchangeUnbind: Channel._exchange_unbind,
+    m.QueueDeclare: Channel._queue_declare,
+    m.QueueBind: Channel._queue_bind,
+    m.QueueUnbind: Channel._queue_unbind,
+    m.QueuePurge: Channel._queue_purge,
+    m.QueueDelete: Channel._queue_delete,
+    m.BasicQos: Channel._qos,
+    m.BasicConsume: Channel._consume,
+    m.BasicCancel: Channel._cancel,
+    m.BasicGet: Channel._get,
+    m.BasicAck: Channel._ack,
+    m.BasicNack: Channel._nack,
+    m.BasicReject: Channel._reject,
+    m.BasicRecover: Channel._recover,
+    m.BasicRecoverAsync: Channel._recover_async,
+    m.BasicCancelOk: lambda channel, method: None,
+    m.ConfirmSelect: Channel._confirm_select,
+    m.TxSelect: Channel._tx_select,
+    m.TxCommit: Channel._tx_commit,
+    m.TxRollback: Channel._tx_rollback,
+    m.ChannelFlow: Channel._flow,
+    m.ChannelFlowOk: lambda channel, method: None,
+    m.AccessRequest: Channel._access,
+}

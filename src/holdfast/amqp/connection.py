@@ -1,0 +1,448 @@
+"""What does one client connection do? It shakes hands, cuts its bytes into frames and hands them to channels."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.amqp import methods as m
+from holdfast.amqp.channel import Channel
+from holdfast.amqp.frames import (
+    BODY,
+    FRAME_MIN,
+    HEADER,
+    HEARTBEAT,
+    HEARTBEAT_FRAME,
+    METHOD,
+    PROTOCOL_HEADER,
+    FrameError,
+    read_frame,
+)
+from holdfast.amqp.login import Login
+from holdfast.amqp.publishing import PUBLISH
+from holdfast.base.errors import HoldfastError
+from holdfast.broker.errors import BrokerError, InternalError, PreconditionFailed
+from holdfast.broker.fields import MalformedField, cut_short
+from holdfast.broker.host import Host
+
+if TYPE_CHECKING:
+    from holdfast.amqp.server import Server
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger("holdfast.amqp")
+
+_CHANNEL_OPEN = b"\x00\x14\x00\x0a"
+_CHANNEL_CLOSE = b"\x00\x14\x00\x28"
+_CHANNEL_CLOSE_OK = b"\x00\x14\x00\x29"
+_CLOSE_PATIENCE_S = 10.0
+_WRITE_HIGH = 1 << 20
+
+
+class Connection(asyncio.Protocol):
+    """A client. States: `header`, `login`, `tuning`, `opening`, `open`, `closing`, `closed`.
+
+    All calls come from the event loop. Invariant: while it is `open` there is a host, and every channel in `channels`
+    has unsettled deliveries and consumers of its own only.
+    """
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.broker = server.broker
+        self.channels: dict[int, Channel] = {}
+        self.host: Host | None = None
+        self.user = ""
+        self.frame_max = server.settings.frame_max
+        self.channel_max = server.settings.channel_max
+        self.heartbeat = server.settings.heartbeat
+        self.writable = True
+        self.performing: m.Method | None = None
+        """The method that is being worked on, for the text of a close."""
+        self.client: dict[str, Any] = {}
+        """What the client says of itself."""
+        self.peer: Any = None
+        self.publishes = False
+        self.opened_at = time.time()
+        self._state = "header"
+        self._login = Login(self)
+        self._rest = b""
+        self._waits = False
+        """Whether what comes is kept until something else is done: a password is checked, publishers are blocked."""
+        self._turn_ends: list[Callable[[], None]] = []
+        self._transport: asyncio.Transport | None = None
+        self._heard = self._said = self.now()
+        self._close_by: float | None = None
+
+    now = staticmethod(time.monotonic)
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        self.peer = transport.get_extra_info("peername")
+        self._close_by = self.now() + self._server.settings.handshake_timeout
+        self._server.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._heard = self.now()
+        if self._rest:
+            data = self._rest + data
+        if self._waits:
+            self._rest = data
+            return
+        self._work(data)
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: no more deliveries for now."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self.writable = True
+        for channel in self.channels.values():
+            for subscription in channel.subscriptions.values():
+                self.broker.schedule(subscription.mailbox)
+
+    def eof_received(self) -> bool:
+        """The client says no more."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone: what it held comes back, what was its own goes."""
+        if self._state == "open":
+            logger.warning("client %s is gone without a goodbye", self.peer, extra={"user": self.user})
+        self._state = "closed"
+        self.writable = False
+        self._end_channels()
+        if self.host is not None:
+            self.host.drop_owned_by(self)
+        self._server.left(self)
+
+    # Sending.
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        if self._transport is not None and self._state != "closed":
+            self._said = self.now()
+            self._transport.write(data)
+
+    def _send(self, method: m.Method) -> None:
+        self.write(m.method_frame(0, method))
+
+    def understands(self, capability: str) -> bool:
+        """Whether the client says that it knows this extension."""
+        capabilities = self.client.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    # Receiving.
+
+    def ends_turn(self, callback: Callable[[], None]) -> None:
+        """Call this when all that was read is worked through."""
+        self._turn_ends.append(callback)
+
+    def resume(self) -> None:
+        """Go on with what was kept back."""
+        self._waits = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+        if self._rest:
+            data, self._rest = self._rest, b""
+            self._work(data)
+
+    def hold(self) -> None:
+        """Take no more bytes for now."""
+        self._waits = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _work(self, data: bytes) -> None:
+        offset = 0
+        try:
+            if self._state == "header":
+                offset = self._greet(data)
+            if self._state != "header":
+                offset = self._cut(data, offset)
+        except FrameError as error:
+            self.fail(error)
+            offset = len(data)
+        self._rest = data[offset:] if offset < len(data) else b""
+        ends, self._turn_ends = self._turn_ends, []
+        for callback in ends:
+            callback()
+
+    def _greet(self, data: bytes) -> int:
+        if len(data) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(data):
+            return 0
+        if not data.startswith(PROTOCOL_HEADER):
+            self.write(PROTOCOL_HEADER)  # so that the client learns what is spoken here
+            self._hang_up()
+            return len(data)
+        self._state = "login"
+        self._send(self._login.greeting())
+        return len(PROTOCOL_HEADER)
+
+    def _cut(self, data: bytes, offset: int) -> int:
+        """Work through the whole frames in `data`; where the first one begins that is not there as a whole."""
+        channels = self.channels
+        while not self._waits:
+            found = read_frame(data, offset, self.frame_max)
+            if found is None or self._state == "closed":
+                break
+            kind, number, start, stop, following = found
+            channel = channels.get(number)
+            try:
+                if channel is None or channel.closing:
+                    self._without_channel(kind, number, data[start:stop], channel)
+                elif kind == METHOD and data.startswith(PUBLISH, start) and not channel.publishing.expects_content:
+                    if not self.publishes:
+                        self.publishes = True
+                        if self._server.blocks(self):
+                            break
+                    self.performing = _PUBLISHING
+                    end = channel.publishing.take_run(data, offset, start, stop, following, self.frame_max)
+                    if end:
+                        offset = end
+                        continue
+                    channel.publishing.begin(data[start:stop])
+                else:
+                    self._on_channel(kind, channel, data[start:stop])
+            except BrokerError as error:
+                self._refuse(error, channel)
+            except MalformedField as error:
+                raise FrameError(502, f"SYNTAX_ERROR - {error}") from None
+            except FrameError:
+                raise
+            except HoldfastError as error:
+                logger.exception("a request of %s failed", self.peer)
+                self._refuse(InternalError(str(error)), channel)
+            offset = following
+        return offset
+
+    def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
+        publishing = channel.publishing
+        if kind == HEADER:
+            self.performing = _PUBLISHING
+            publishing.header(payload)
+        elif kind == BODY:
+            publishing.body(payload)
+        elif kind == HEARTBEAT:
+            raise FrameError(503, "COMMAND_INVALID - a heartbeat on a channel")
+        elif payload[:4] == _CHANNEL_CLOSE:
+            m.decode_method(payload)
+            self._end_channel(channel)
+            self.write(m.method_frame(channel.number, m.ChannelCloseOk()))
+        elif publishing.expects_content:
+            raise FrameError(
+                505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
+            )
+        elif payload[:4] == _CHANNEL_OPEN:
+            raise FrameError(504, "CHANNEL_ERROR - second 'channel.open' seen")
+        else:
+            channel.method(payload)
+
+    def _without_channel(self, kind: int, number: int, payload: bytes, closing: Channel | None) -> None:
+        if kind == HEARTBEAT and number == 0:
+            return
+        if closing is not None:  # whatever comes before the client knows that its channel is closed
+            if kind == METHOD and payload[:4] in (_CHANNEL_CLOSE_OK, _CHANNEL_CLOSE):
+                del self.channels[number]
+                if payload[:4] == _CHANNEL_CLOSE:
+                    self.write(m.method_frame(number, m.ChannelCloseOk()))
+            return
+        if number == 0:
+            if kind != METHOD:
+                raise FrameError(503, "COMMAND_INVALID - only methods and heartbeats go to channel 0")
+            self._control(m.decode_method(payload))
+            return
+        if self._state == "closing":
+            return
+        if self._state != "open":
+            raise FrameError(503, "COMMAND_INVALID - the connection is not open yet")
+        if kind == METHOD and payload[:4] == _CHANNEL_OPEN:
+            m.decode_method(payload)
+            if self.channel_max and number > self.channel_max:
+                raise FrameError(
+                    530,
+                    f"NOT_ALLOWED - number of channels opened ({number - 1}) has reached the negotiated "
+                    f"channel_max ({self.channel_max})",
+                )
+            self.channels[number] = Channel(self, number)
+            self.write(m.method_frame(number, m.ChannelOpenOk()))
+        elif kind == METHOD and payload[:4] == _CHANNEL_CLOSE_OK:
+            return
+        else:
+            raise FrameError(504, "CHANNEL_ERROR - expected 'channel.open'")
+
+    # Channel 0.
+
+    def _control(self, method: m.Method) -> None:
+        self.performing = method
+        if isinstance(method, m.ConnectionCloseOk):
+            self._hang_up()
+        elif isinstance(method, m.ConnectionClose):
+            self._say_goodbye()
+        elif self._state == "closing":
+            return
+        elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
+            self.client = dict(method.client_properties)
+            self.hold()
+            self._server.run(self._log_in(method))
+        elif self._state == "tuning" and isinstance(method, m.ConnectionTuneOk):
+            self._tune(method)
+        elif self._state == "opening" and isinstance(method, m.ConnectionOpen):
+            self._open(method.virtual_host)
+        elif self._state == "open" and isinstance(method, m.ConnectionUpdateSecret):
+            self._send(m.ConnectionUpdateSecretOk())
+        else:
+            raise FrameError(503, f"COMMAND_INVALID - unexpected {type(method).__name__} on channel 0")
+
+    async def _log_in(self, method: m.ConnectionStartOk) -> None:
+        try:
+            self.user = await self._login.check(method, self._transport)
+        except BrokerError as error:
+            await asyncio.sleep(self._server.settings.login_delay)  # so that guessing passwords takes time
+            if self.understands("authentication_failure_close"):
+                self.fail(error)
+            else:
+                self._hang_up()
+            self.resume()
+            return
+        self._state = "tuning"
+        settings = self._server.settings
+        self._send(m.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
+        self.resume()
+
+    def _tune(self, method: m.ConnectionTuneOk) -> None:
+        settings = self._server.settings
+        if method.frame_max and method.frame_max < FRAME_MIN:
+            raise FrameError(530, f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is lower than {FRAME_MIN}")
+        if settings.frame_max and (method.frame_max > settings.frame_max or method.frame_max == 0):
+            raise FrameError(
+                530,
+                f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is higher than the maximum allowed "
+                f"value ({settings.frame_max})",
+            )
+        if settings.channel_max and (method.channel_max > settings.channel_max or method.channel_max == 0):
+            raise FrameError(
+                530,
+                f"NOT_ALLOWED - negotiated channel_max = {method.channel_max} is higher than the maximum "
+                f"allowed value ({settings.channel_max})",
+            )
+        self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
+        self._state = "opening"
+
+    def _open(self, vhost: str) -> None:
+        try:
+            host = self.broker.host(vhost)
+            self.broker.users.check_vhost(self.user, vhost)
+        except BrokerError as error:
+            self.fail(error)
+            return
+        self.host = host
+        self._state = "open"
+        self._close_by = None
+        self._send(m.ConnectionOpenOk())
+        logger.info("client %s is in as %s", self.peer, self.user, extra={"user": self.user, "vhost": vhost})
+
+    # Endings.
+
+    def _refuse(self, error: BrokerError, channel: Channel | None) -> None:
+        """Close the channel, or where the error is a grave one the connection."""
+        if channel is None or error.closes_connection:
+            self.fail(error)
+            return
+        class_id, method_id = self._ids()
+        self.write(
+            m.method_frame(channel.number, m.ChannelClose(error.code, cut_short(error.text), class_id, method_id))
+        )
+        channel.end()
+
+    def fail(self, error: BrokerError | FrameError) -> None:
+        """Close the connection for an error of the client's, or ours."""
+        if self._state in ("closing", "closed"):
+            return
+        text = error.text
+        name = m.REPLY_CODES.get(error.code, "")
+        if name and not text.startswith(name):
+            text = f"{name} - {text}"
+        logger.warning("closing %s: %s", self.peer, text, extra={"user": self.user})
+        class_id, method_id = self._ids()
+        self._send(m.ConnectionClose(error.code, cut_short(text), class_id, method_id))
+        self._state = "closing"
+        self._close_by = self.now() + _CLOSE_PATIENCE_S
+        self._end_channels()
+        if self.host is not None:
+            self.host.drop_owned_by(self)
+
+    def _ids(self) -> tuple[int, int]:
+        return m.ids_of(self.performing) if self.performing is not None else (0, 0)
+
+    def _say_goodbye(self) -> None:
+        """The client says goodbye."""
+        self._end_channels()
+        if self.host is not None:
+            self.host.drop_owned_by(self)
+        self._send(m.ConnectionCloseOk())
+        self._state = "closing"
+        self._hang_up()
+
+    def _end_channels(self) -> None:
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            if not channel.closing:
+                channel.end()
+
+    def _end_channel(self, channel: Channel) -> None:
+        del self.channels[channel.number]
+        channel.end()
+
+    def _hang_up(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the server asks.
+
+    def look(self, now: float) -> None:
+        """Called about once a second: heartbeats, and patience that has an end."""
+        if self._close_by is not None and now > self._close_by:
+            self.abort()
+            return
+        if self._state not in ("open", "opening") or not self.heartbeat:
+            return
+        if now - self._said >= self.heartbeat / 2:
+            self.write(HEARTBEAT_FRAME)
+        if not self._waits and now - self._heard > self.heartbeat * 2:
+            logger.warning("missed heartbeats from %s, timeout: %ds", self.peer, self.heartbeat)
+            self.abort()
+            return
+        timeout = self._server.settings.consumer_timeout
+        for channel in list(self.channels.values()):
+            since = channel.unacked.oldest()
+            if timeout and since is not None and now - since > timeout:
+                self.performing = None
+                self._refuse(
+                    PreconditionFailed(
+                        f"delivery acknowledgement on channel {channel.number} timed out. "
+                        f"Timeout value used: {int(timeout * 1000)} ms"
+                    ),
+                    channel,
+                )
+
+    def tell_blocked(self, reason: str | None) -> None:
+        """Publishers are, or are no longer, held back."""
+        if self._state == "open" and self.understands("connection.blocked"):
+            self._send(m.ConnectionBlocked(f"low on {reason}") if reason else m.ConnectionUnblocked())
+        if self.publishes and self._state == "open":
+            self.hold() if reason else self.resume()
+
+
+_PUBLISHING = m.BasicPublish()

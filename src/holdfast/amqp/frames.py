@@ -1,0 +1,117 @@
+"""Where does one AMQP frame end and the next begin? Cutting a stream of bytes into frames, and making them.
+
+A frame is a type (1 byte), a channel (2), the payload's size (4), the payload and an end octet. Nothing here reads or
+writes a socket: the functions take what has arrived so far and say whether a whole frame is in it.
+"""
+
+import struct
+
+from holdfast.base.errors import HoldfastError
+
+__all__ = [
+    "BODY",
+    "END",
+    "FRAME_MIN",
+    "HEADER",
+    "HEARTBEAT",
+    "HEARTBEAT_FRAME",
+    "METHOD",
+    "OVERHEAD",
+    "PROTOCOL_HEADER",
+    "FrameError",
+    "content_frames",
+    "decode_content_header",
+    "frame",
+    "read_frame",
+]
+
+METHOD = 1
+HEADER = 2
+BODY = 3
+HEARTBEAT = 8
+END = b"\xce"
+_END = 0xCE
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+"""What a client sends first, and what a server answers to one that speaks something else."""
+OVERHEAD = 8
+"""The bytes of a frame beside its payload; frame-max counts them too."""
+FRAME_MIN = 4096
+"""The smallest frame-max that either side may ask for."""
+
+_START = struct.Struct(">BHI")
+_CONTENT = struct.Struct(">HHQ")
+_CONTENT_FRAME = struct.Struct(">BHIHHQ")  # the start of a header frame together with that of its payload
+_KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
+
+
+class FrameError(HoldfastError):
+    """The peer broke the protocol, and the connection has to be closed with this reply code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """A whole frame around a payload."""
+    return b"%b%b\xce" % (_START.pack(kind, channel, len(payload)), payload)
+
+
+HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
+"""The one frame that says nothing but that its sender lives."""
+
+
+def read_frame(
+    buffer: bytes | bytearray | memoryview, offset: int, frame_max: int
+) -> tuple[int, int, int, int, int] | None:
+    """The frame at `offset`: its type, its channel, where its payload starts and stops, and where the next one begins.
+
+    None if it has not arrived as a whole. A type or size that may not be is refused as soon as it is seen, so that
+    nobody makes a server gather a frame of 4 GiB. A `frame_max` of 0 sets no limit.
+    """
+    start = offset + 7
+    if len(buffer) < start:
+        return None
+    kind, channel, size = _START.unpack_from(buffer, offset)
+    if kind not in _KINDS:
+        raise FrameError(501, f"a frame of type {kind}: AMQP 0-9-1 has types 1, 2, 3 and 8")
+    if size + OVERHEAD > frame_max and frame_max:
+        raise FrameError(501, f"a frame of {size + OVERHEAD} bytes: frame-max is {frame_max}")
+    stop = start + size
+    if len(buffer) <= stop:
+        return None
+    if buffer[stop] != _END:
+        raise FrameError(501, f"a frame of type {kind} ends with octet {buffer[stop]} and not with {_END}")
+    return kind, channel, start, stop, stop + 1
+
+
+def content_frames(
+    channel: int, class_id: int, properties_raw: bytes, body: bytes | memoryview, frame_max: int
+) -> list[bytes]:
+    """The header frame of a message, then its body in as many frames as `frame_max` asks for: none if it is empty."""
+    size = len(body)
+    header = _CONTENT_FRAME.pack(HEADER, channel, 12 + len(properties_raw), class_id, 0, size)
+    frames = [b"%b%b\xce" % (header, properties_raw)]
+    if not size:
+        return frames
+    room = frame_max - OVERHEAD if frame_max else size
+    if size <= room:
+        frames.append(b"".join((_START.pack(BODY, channel, size), body, END)))
+        return frames
+    view = memoryview(body)  # so that each part is copied once
+    for start in range(0, size, room):
+        part = view[start : start + room]
+        frames.append(b"".join((_START.pack(BODY, channel, len(part)), part, END)))
+    return frames
+
+
+def decode_content_header(payload: bytes | memoryview) -> tuple[int, int, bytes]:
+    """The class, the size of the body and the raw properties of a header frame's payload."""
+    if len(payload) < 14:
+        raise FrameError(501, f"a content header of {len(payload)} bytes: it has at least 14")
+    class_id, weight, size = _CONTENT.unpack_from(payload)
+    if weight:
+        raise FrameError(501, f"a content header with weight {weight}: it must be 0")
+    return class_id, size, bytes(payload[12:])

@@ -1,0 +1,99 @@
+"""How does a client prove who it is? By PLAIN or AMQPLAIN with a password, or by EXTERNAL with its certificate."""
+
+import asyncio
+import ipaddress
+import platform
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp import methods as m
+from holdfast.broker.errors import AccessRefused
+from holdfast.broker.fields import MalformedField, decode_table
+
+if TYPE_CHECKING:
+    from holdfast.amqp.connection import Connection
+
+__all__ = ["Login", "is_loopback"]
+
+_CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+)
+
+
+class Login:
+    """The first exchange of words on a connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+
+    def greeting(self) -> m.ConnectionStart:
+        """What the server says of itself."""
+        from holdfast import __version__  # noqa: PLC0415 - the package imports its rooms lazily
+
+        properties: dict[str, Any] = {
+            "capabilities": dict.fromkeys(_CAPABILITIES, True),
+            "cluster_name": "holdfast",
+            "product": "Holdfast",
+            "version": __version__,
+            "platform": f"Python {platform.python_version()}",
+            "information": "AMQP 0-9-1 with RabbitMQ's extensions",
+        }
+        return m.ConnectionStart(0, 9, properties, b"PLAIN AMQPLAIN EXTERNAL", b"en_US")
+
+    async def check(self, method: m.ConnectionStartOk, transport: asyncio.Transport | None) -> str:
+        """The name of the user, or 403."""
+        users = self._connection.broker.users
+        loopback = is_loopback(self._connection.peer)
+        if method.mechanism == "EXTERNAL":
+            certificate = transport.get_extra_info("peercert") if transport is not None else None
+            return users.external(_common_name(certificate), loopback).name
+        if method.mechanism == "PLAIN":
+            name, password = _plain(method.response)
+        elif method.mechanism == "AMQPLAIN":
+            name, password = _amqplain(method.response)
+        else:
+            raise AccessRefused(f"unknown authentication mechanism '{method.mechanism}'")
+        loop = asyncio.get_running_loop()
+        user = await loop.run_in_executor(None, users.authenticate, name, password, loopback)
+        return user.name
+
+
+def _plain(response: bytes) -> tuple[str, str]:
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        raise AccessRefused("response in PLAIN must be of the form NUL user NUL password")
+    return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
+
+
+def _amqplain(response: bytes) -> tuple[str, str]:
+    try:
+        table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
+        return str(table["LOGIN"]), str(table["PASSWORD"])
+    except (MalformedField, KeyError):
+        raise AccessRefused("AMQPLAIN auth info must be a table with LOGIN and PASSWORD") from None
+
+
+def _common_name(certificate: Any) -> str:
+    for part in (certificate or {}).get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    raise AccessRefused("EXTERNAL needs a client certificate that the server trusts, with a common name")
+
+
+def is_loopback(peer: Any) -> bool:
+    """Whether a client is on this machine."""
+    if not isinstance(peer, tuple):
+        return True  # a Unix socket
+    try:
+        address = ipaddress.ip_address(str(peer[0]).split("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

@@ -1,0 +1,229 @@
+"""Which methods carry, settle and confirm messages? Classes 60, 85 and 90 of AMQP."""
+
+from typing import NamedTuple
+
+from holdfast.amqp.layout import NO_FIELDS, Bit, Long, LongLong, Short, ShortStr, Table, wire
+
+__all__ = [
+    "BasicAck",
+    "BasicCancel",
+    "BasicCancelOk",
+    "BasicConsume",
+    "BasicConsumeOk",
+    "BasicDeliver",
+    "BasicGet",
+    "BasicGetEmpty",
+    "BasicGetOk",
+    "BasicNack",
+    "BasicPublish",
+    "BasicQos",
+    "BasicQosOk",
+    "BasicRecover",
+    "BasicRecoverAsync",
+    "BasicRecoverOk",
+    "BasicReject",
+    "BasicReturn",
+    "ConfirmSelect",
+    "ConfirmSelectOk",
+    "TxCommit",
+    "TxCommitOk",
+    "TxRollback",
+    "TxRollbackOk",
+    "TxSelect",
+    "TxSelectOk",
+]
+
+
+@wire(60, 10)
+class BasicQos(NamedTuple):
+    """How much may be under way to a consumer."""
+
+    prefetch_size: Long = 0
+    prefetch_count: Short = 0
+    global_: Bit = False
+
+
+@wire(60, 11)
+class BasicQosOk(NamedTuple):
+    """The limit holds."""
+
+
+@wire(60, 20)
+class BasicConsume(NamedTuple):
+    """Begin to consume from a queue."""
+
+    ticket: Short = 0
+    queue: ShortStr = ""
+    consumer_tag: ShortStr = ""
+    no_local: Bit = False
+    no_ack: Bit = False
+    exclusive: Bit = False
+    nowait: Bit = False
+    arguments: Table = NO_FIELDS
+
+
+@wire(60, 21)
+class BasicConsumeOk(NamedTuple):
+    """The consumer is there, under this tag."""
+
+    consumer_tag: ShortStr = ""
+
+
+@wire(60, 30)
+class BasicCancel(NamedTuple):
+    """End a consumer; RabbitMQ also sends it when the queue goes away."""
+
+    consumer_tag: ShortStr = ""
+    nowait: Bit = False
+
+
+@wire(60, 31)
+class BasicCancelOk(NamedTuple):
+    """The consumer is gone."""
+
+    consumer_tag: ShortStr = ""
+
+
+@wire(60, 40)
+class BasicPublish(NamedTuple):
+    """A message for an exchange; its content follows."""
+
+    ticket: Short = 0
+    exchange: ShortStr = ""
+    routing_key: ShortStr = ""
+    mandatory: Bit = False
+    immediate: Bit = False
+
+
+@wire(60, 50)
+class BasicReturn(NamedTuple):
+    """A message that found no queue goes back; its content follows."""
+
+    reply_code: Short = 312
+    reply_text: ShortStr = ""
+    exchange: ShortStr = ""
+    routing_key: ShortStr = ""
+
+
+@wire(60, 60)
+class BasicDeliver(NamedTuple):
+    """A message for a consumer; its content follows."""
+
+    consumer_tag: ShortStr = ""
+    delivery_tag: LongLong = 0
+    redelivered: Bit = False
+    exchange: ShortStr = ""
+    routing_key: ShortStr = ""
+
+
+@wire(60, 70)
+class BasicGet(NamedTuple):
+    """Ask for one message."""
+
+    ticket: Short = 0
+    queue: ShortStr = ""
+    no_ack: Bit = False
+
+
+@wire(60, 71)
+class BasicGetOk(NamedTuple):
+    """The one message asked for; its content follows."""
+
+    delivery_tag: LongLong = 0
+    redelivered: Bit = False
+    exchange: ShortStr = ""
+    routing_key: ShortStr = ""
+    message_count: Long = 0
+
+
+@wire(60, 72)
+class BasicGetEmpty(NamedTuple):
+    """There was no message."""
+
+    cluster_id: ShortStr = ""
+
+
+@wire(60, 80)
+class BasicAck(NamedTuple):
+    """The message, or all up to it, is done; from the server: it is safe."""
+
+    delivery_tag: LongLong = 0
+    multiple: Bit = False
+
+
+@wire(60, 90)
+class BasicReject(NamedTuple):
+    """The message was not taken."""
+
+    delivery_tag: LongLong = 0
+    requeue: Bit = True
+
+
+@wire(60, 100)
+class BasicRecoverAsync(NamedTuple):
+    """Deliver all unacknowledged messages again, without an answer."""
+
+    requeue: Bit = False
+
+
+@wire(60, 110)
+class BasicRecover(NamedTuple):
+    """Deliver all unacknowledged messages again."""
+
+    requeue: Bit = False
+
+
+@wire(60, 111)
+class BasicRecoverOk(NamedTuple):
+    """They will be delivered again."""
+
+
+@wire(60, 120)
+class BasicNack(NamedTuple):
+    """The message, or all up to it, was not taken (RabbitMQ)."""
+
+    delivery_tag: LongLong = 0
+    multiple: Bit = False
+    requeue: Bit = True
+
+
+@wire(85, 10)
+class ConfirmSelect(NamedTuple):
+    """From here on every message published is confirmed (RabbitMQ)."""
+
+    nowait: Bit = False
+
+
+@wire(85, 11)
+class ConfirmSelectOk(NamedTuple):
+    """Messages are confirmed."""
+
+
+@wire(90, 10)
+class TxSelect(NamedTuple):
+    """From here on the channel works in transactions."""
+
+
+@wire(90, 11)
+class TxSelectOk(NamedTuple):
+    """The channel works in transactions."""
+
+
+@wire(90, 20)
+class TxCommit(NamedTuple):
+    """Let what was published and acknowledged count."""
+
+
+@wire(90, 21)
+class TxCommitOk(NamedTuple):
+    """It counts."""
+
+
+@wire(90, 30)
+class TxRollback(NamedTuple):
+    """Forget what was published and acknowledged."""
+
+
+@wire(90, 31)
+class TxRollbackOk(NamedTuple):
+    """It is forgotten."""

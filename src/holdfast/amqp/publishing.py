@@ -1,0 +1,279 @@
+"""How do messages come in on a channel? Content is put together from frames, routed, kept, and confirmed."""
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from holdfast.amqp.frames import BODY, HEADER, FrameError, content_frames, decode_content_header, read_frame
+from holdfast.amqp.methods import BasicPublish, BasicReturn, decode_method, method_frame
+from holdfast.base.errors import HoldfastError
+from holdfast.broker.errors import PreconditionFailed
+from holdfast.broker.fields import MalformedField
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.message import Content, Instructions, instructions_in
+from holdfast.log.log import Log
+
+if TYPE_CHECKING:
+    from holdfast.amqp.channel import Channel
+
+__all__ = ["PUBLISH", "Publishing"]
+
+PUBLISH = b"\x00\x3c\x00\x28"
+"""What the payload of a publish begins with."""
+_CONFIRM = struct.Struct(">BHIHHQBB")
+_CACHED_BYTES_MAX = 1024
+_CACHED_MAX = 1000
+_RUN_MAX = 4000
+
+
+class _Batch:
+    """Messages of a channel that are confirmed together."""
+
+    __slots__ = ("first", "last", "logs", "refused", "settled")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.last = first - 1
+        self.logs: dict[Log, None] = {}
+        self.refused: list[int] = []
+        self.settled = False
+
+
+class _Way:
+    """Where publishes with the same method go: looked up once for as long as nothing changes."""
+
+    __slots__ = ("method", "targets", "version")
+
+    def __init__(self, method: BasicPublish) -> None:
+        self.method = method
+        self.version = -1
+        self.targets: list[Mailbox] | None = None
+        """None where the headers of each message decide."""
+
+
+class Publishing:
+    """The publishing half of a channel.
+
+    Invariant: confirms go out in the order of the publishes, and a return before the confirm of its message.
+    """
+
+    def __init__(self, channel: "Channel") -> None:
+        self._channel = channel
+        self._ways: dict[bytes, _Way] = {}
+        self._known: dict[bytes, Instructions] = {}
+        self._way: _Way | None = None
+        """The publish whose content is awaited."""
+        self._raw: bytes | None = None
+        self._size = 0
+        self._parts: list[bytes] = []
+        self._received = 0
+        self.confirms = False
+        self._count = 0
+        self._open: _Batch | None = None
+        self._waiting: deque[_Batch] = deque()
+
+    # Frames.
+
+    @property
+    def expects_content(self) -> bool:
+        """Whether the next frame must be of a message's content."""
+        return self._way is not None
+
+    def begin(self, payload: bytes) -> None:
+        """A publish begins."""
+        self._way = self._find_way(payload)
+        self._raw, self._parts, self._received = None, [], 0
+
+    def header(self, payload: bytes) -> None:
+        """The header of its content."""
+        if self._way is None or self._raw is not None:
+            raise FrameError(
+                505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
+            )
+        class_id, size, raw = decode_content_header(payload)
+        if class_id != 60:
+            raise FrameError(
+                505, f"UNEXPECTED_FRAME - expected content header for class 60, got one for class {class_id} instead"
+            )
+        self._channel.check_size(size)
+        self._raw, self._size = raw, size
+        if not size:
+            self._finish()
+
+    def body(self, part: bytes) -> None:
+        """A part of its body."""
+        if self._way is None or self._raw is None:
+            raise FrameError(505, "UNEXPECTED_FRAME - expected content body, got non content body frame instead")
+        self._received += len(part)
+        if self._received > self._size:
+            raise FrameError(501, f"FRAME_ERROR - the body is longer than the {self._size} bytes of its header")
+        self._parts.append(part)
+        if self._received == self._size:
+            self._finish()
+
+    def _finish(self) -> None:
+        way, raw, parts = self._way, self._raw, self._parts
+        assert way is not None
+        assert raw is not None
+        self._way, self._raw, self._parts = None, None, []
+        self._publish(way, raw, [parts[0] if len(parts) == 1 else b"".join(parts)])
+
+    def take_run(self, data: bytes, offset: int, start: int, stop: int, following: int, frame_max: int) -> int:
+        """Take a publish whose content has arrived, and all that follow it and differ in nothing but the body.
+
+        Where this ends; 0 where the content is not there yet, or is in parts: then frame by frame.
+        """
+        found = read_frame(data, following, frame_max)
+        if found is None or found[0] != HEADER or found[1] != self._channel.number:
+            return 0
+        class_id, size, raw = decode_content_header(data[found[2] : found[3]])
+        body = read_frame(data, found[4], frame_max)
+        if body is None or class_id != 60 or body[0] != BODY or body[1] != found[1] or body[3] - body[2] != size:
+            return 0
+        self._channel.check_size(size)
+        _, _, begin, end, at = body
+        bodies = [data[begin:end]]
+        prefix = data[offset:begin]
+        skip, step, most = len(prefix), at - offset, len(data)
+        while at + step <= most and data.startswith(prefix, at) and data[at + step - 1] == 0xCE:
+            bodies.append(data[at + skip : at + step - 1])
+            at += step
+            if len(bodies) >= _RUN_MAX:
+                break
+        self._publish(self._find_way(data[start:stop]), raw, bodies)
+        return at
+
+    def _find_way(self, payload: bytes) -> _Way:
+        way = self._ways.get(payload)
+        if way is None:
+            method = decode_method(payload)
+            assert isinstance(method, BasicPublish)
+            if method.immediate:
+                raise NotImplementedError("immediate=true")
+            way = _Way(method)
+            if len(self._ways) >= _CACHED_MAX:
+                self._ways.clear()
+            self._ways[payload] = way
+        if way.version != self._channel.host.version:
+            host, method = self._channel.host, way.method
+            self._channel.check_publish(method.exchange)
+            way.targets = host.way(method.exchange, method.routing_key)
+            way.version = host.version
+        return way
+
+    # Messages.
+
+    def _publish(self, way: _Way, raw: bytes, bodies: list[bytes]) -> None:
+        channel = self._channel
+        wishes = self._known.get(raw)
+        if wishes is None:
+            wishes = self._read(raw)
+        if channel.transaction is not None:
+            channel.transaction.publish(way.method, raw, bodies)
+            return
+        self.publish(way.method, raw, wishes, bodies, way.targets)
+
+    def _read(self, raw: bytes) -> Instructions:
+        try:
+            wishes = instructions_in(raw)
+        except MalformedField as error:
+            raise FrameError(502, f"SYNTAX_ERROR - {error}") from None
+        user = wishes.properties.user_id
+        if user is not None and user != self._channel.user:
+            raise PreconditionFailed(
+                f"user_id property set to '{user}' but authenticated user was '{self._channel.user}'"
+            )
+        if len(raw) <= _CACHED_BYTES_MAX:
+            if len(self._known) >= _CACHED_MAX:
+                self._known.clear()
+            self._known[raw] = wishes
+        return wishes
+
+    def publish(
+        self,
+        method: BasicPublish,
+        raw: bytes,
+        wishes: Instructions,
+        bodies: list[bytes],
+        targets: list[Mailbox] | None = None,
+    ) -> dict[Log, None]:
+        """Route messages and hand them to their queues; the logs that must be on disk before they are safe."""
+        channel = self._channel
+        if targets is None or wishes.copies:
+            keys = (method.routing_key, *wishes.copies)
+            targets = channel.host.route(method.exchange, keys, wishes.headers)
+        logs: dict[Log, None] = {}
+        refused: set[int] = set()
+        content = Content(method.exchange, method.routing_key, wishes.raw)
+        for mailbox in targets:
+            taken = mailbox.put(content, bodies, wishes)
+            if taken < len(bodies):
+                refused.update(range(taken, len(bodies)))
+                channel.host.refuse(mailbox, content, bodies[taken:])
+            if wishes.persistent and mailbox.definition.durable:
+                logs[mailbox.queue.log] = None
+        if not targets and method.mandatory:
+            returned = method_frame(channel.number, BasicReturn(312, "NO_ROUTE", method.exchange, method.routing_key))
+            for body in bodies:
+                channel.write(b"".join([returned, *content_frames(channel.number, 60, raw, body, channel.frame_max)]))
+        if self.confirms:
+            self._note(len(bodies), logs, refused)
+        return logs
+
+    # Confirms.
+
+    def _note(self, count: int, logs: dict[Log, None], refused: set[int]) -> None:
+        batch = self._open
+        if batch is None:
+            batch = self._open = _Batch(self._count + 1)
+            self._waiting.append(batch)
+            self._channel.ends_turn(self.end_turn)
+        batch.refused += [self._count + 1 + place for place in sorted(refused)]
+        self._count += count
+        batch.last = self._count
+        batch.logs.update(logs)
+
+    def end_turn(self) -> None:
+        """All that arrived with the last read was published: what is safe is confirmed, the rest is made safe."""
+        batch, self._open = self._open, None
+        if batch is None:
+            return
+        if batch.logs:
+            self._channel.sync(batch.logs, lambda error: self._settle(batch, error))
+        else:
+            self._settle(batch, None)
+
+    def _settle(self, batch: _Batch, error: HoldfastError | None) -> None:
+        batch.settled = True
+        if error is not None:
+            batch.refused = [*range(batch.first, batch.last + 1)]
+        last = 0
+        while self._waiting and self._waiting[0].settled:
+            done = self._waiting.popleft()
+            if done.refused:
+                if last:
+                    self._send(last, first=last - 1)
+                    last = 0
+                self._send_apart(done)
+            else:
+                last = done.last
+                first = done.first if last == done.last else 0
+        if last:
+            self._send(last, first=first)
+
+    def _send(self, last: int, *, first: int) -> None:
+        """An ack of all up to `last`."""
+        multiple = last != first
+        self._channel.write(_CONFIRM.pack(1, self._channel.number, 13, 60, 80, last, multiple, 0xCE))
+
+    def _send_apart(self, batch: _Batch) -> None:
+        """Some of these were refused: each is told by itself, in order."""
+        refused = set(batch.refused)
+        number = self._channel.number
+        out = []
+        for tag in range(batch.first, batch.last + 1):
+            if tag in refused:
+                out.append(_CONFIRM.pack(1, number, 13, 60, 120, tag, 0, 0xCE))
+            else:
+                out.append(_CONFIRM.pack(1, number, 13, 60, 80, tag, 0, 0xCE))
+        self._channel.write(b"".join(out))

@@ -1,0 +1,132 @@
+"""What can be set when the broker is served? One table, from a file, the environment or the command line."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import parse_duration, parse_size
+
+__all__ = ["PREFIX", "Settings", "describe", "load"]
+
+PREFIX = "HOLDFAST_"
+"""What the environment variable of a setting begins with; the rest is its name in capitals."""
+
+
+def _setting(default: Any, kind: str, help: str) -> Any:
+    return field(default=default, metadata={"kind": kind, "help": help})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a served broker."""
+
+    host: str = _setting("127.0.0.1", "text", "The address to listen on; `0.0.0.0` for all.")
+    amqp_port: int | None = _setting(5672, "port", "The port for AMQP; 0 takes a free one, `none` listens on none.")
+    amqps_port: int | None = _setting(None, "port", "The port for AMQP over TLS, usually 5671.")
+    tls_certificate: str | None = _setting(None, "text", "The server's certificate chain, a PEM file.")
+    tls_key: str | None = _setting(None, "text", "Its private key, a PEM file.")
+    tls_ca: str | None = _setting(None, "text", "Certificates that client certificates must be signed by, a PEM file.")
+    tls_verify: bool = _setting(False, "flag", "Refuse clients without such a certificate.")
+    frame_max: int = _setting(131_072, "number", "The largest frame, in bytes, that is offered to clients.")
+    channel_max: int = _setting(2047, "number", "How many channels a connection may have.")
+    connection_max: int = _setting(20_000, "number", "How many clients may be connected.")
+    heartbeat: int = _setting(60, "seconds", "The heartbeat that is offered to clients; 0 for none.")
+    handshake_timeout: float = _setting(10.0, "seconds", "How long a client may take to log in.")
+    login_delay: float = _setting(0.5, "seconds", "How long the answer to a wrong password is held back.")
+    consumer_timeout: float = _setting(
+        1800.0, "seconds", "How long a delivery may stay unacknowledged before its channel is closed; 0 for ever."
+    )
+    memory_bodies: int = _setting(2 << 30, "size", "Bytes of message bodies that all queues may keep in memory.")
+    memory_queue_bodies: int = _setting(128 << 20, "size", "Bytes of message bodies that one queue may keep in memory.")
+    memory_limit: int = _setting(
+        0, "size", "Memory of the whole process above which publishers are blocked; 0: 60 % of the machine's."
+    )
+    disk_free_limit: int = _setting(50 << 20, "size", "Free disk space below which publishers are blocked.")
+    history: float = _setting(
+        7 * 86_400.0,
+        "seconds",
+        "How long messages that are done, and the story of each, are kept for Spark and replay.",
+    )
+
+
+def load(file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
+    """The settings: those given win over the environment, that over the file, that over the defaults."""
+    chosen: dict[str, Any] = {}
+    known = {one.name: one for one in fields(Settings)}
+    if file is not None:
+        chosen |= _from_file(file, known)
+    for name, one in known.items():
+        text = environment.get(PREFIX + name.upper())
+        if text is not None:
+            chosen[name] = _parsed(one, text, f"the variable {PREFIX}{name.upper()}")
+    chosen |= {name: value for name, value in given.items() if value is not None}
+    return Settings(**chosen)
+
+
+def describe() -> list[tuple[str, str, str, str]]:
+    """Each setting: its name, its variable, its default and what it is for."""
+    return [(one.name, PREFIX + one.name.upper(), _shown(one), str(one.metadata["help"])) for one in fields(Settings)]
+
+
+def _from_file(file: Path, known: "Mapping[str, Field[Any]]") -> dict[str, Any]:
+    try:
+        document = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise InvalidArgument(f"the configuration {str(file)!r} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"the configuration {str(file)!r} is no TOML: {error}") from error
+    found = {}
+    for name, value in document.items():
+        if name not in known:
+            raise InvalidArgument(
+                f"the configuration {str(file)!r} has a setting {name!r} that does not exist; "
+                f"there are: {', '.join(known)}"
+            )
+        found[name] = _parsed(known[name], value, f"{name} in {str(file)!r}")
+    return found
+
+
+def _parsed(one: "Field[Any]", value: object, where: str) -> Any:
+    kind = one.metadata["kind"]
+    try:
+        if kind == "flag":
+            if isinstance(value, bool):
+                return value
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[str(value).lower()]
+        if isinstance(value, bool):
+            raise ValueError(value)
+        if kind == "text":
+            return str(value)
+        if kind == "port" and str(value).lower() in ("", "none"):
+            return None
+        if kind == "size":
+            return value if isinstance(value, int) else parse_size(str(value))
+        if kind == "seconds":
+            number = float(str(value)) if _is_number(value) else parse_duration(str(value)).total_seconds()
+            return int(number) if isinstance(one.default, int) else number
+        number = int(str(value))
+        if number < 0 or (kind == "port" and number > 65_535):
+            raise ValueError(value)
+        return number
+    except (KeyError, ValueError, InvalidArgument) as error:
+        raise InvalidArgument(f"{where} is {value!r}, which is no {kind}") from error
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(one: "Field[Any]") -> str:
+    value: Any = one.default
+    if value is None:
+        return "none"
+    if one.metadata["kind"] == "size" and value:
+        return f"{value >> 20} MiB"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

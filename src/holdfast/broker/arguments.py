@@ -1,0 +1,243 @@
+"""What do the x-arguments of a queue ask for? Checked here once; a wrong one is refused as RabbitMQ refuses it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from holdfast.broker.errors import PreconditionFailed, named
+from holdfast.broker.routing import X_MATCHES, Arguments
+
+__all__ = [
+    "COMPARED",
+    "QueueArguments",
+    "amqp_type",
+    "check_equivalent",
+    "check_same_arguments",
+    "check_x_match",
+    "queue_settings",
+]
+
+PRIORITY_MAX = 255
+EXPIRY_MAX_MS = 0xFFFFFFFF
+"""The longest time to live or to stay unused that RabbitMQ takes: some 49 days."""
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueArguments:
+    """What a queue's arguments ask for; None or False: nothing was said."""
+
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    """A queue that nobody uses for so long is deleted."""
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    overflow: str = "drop-head"
+    dead_letter_exchange: str | None = None
+    """May be "", the default exchange."""
+    dead_letter_routing_key: str | None = None
+    """None: a dead letter keeps the key that it came with."""
+    max_priority: int | None = None
+    delivery_limit: int | None = None
+    single_active_consumer: bool = False
+    deduplicates: bool = False
+    queue_type: str = "classic"
+    lazy: bool = False
+    """Asked for by `x-queue-mode`; every queue here keeps its messages on disk anyway."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether the queue can be full."""
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a full queue refuses what comes, and does not drop its oldest."""
+        return self.limited and self.overflow != "drop-head"
+
+
+class _Wrong(Exception):
+    """The reason that goes behind the colon, written as Erlang would print it."""
+
+
+def amqp_type(value: object) -> str:
+    """The name by which RabbitMQ's texts call the type of a table's value; the width of a whole number is a guess."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(2**31) <= value < 2**31 else "long"
+    for kind, name in (
+        (str, "longstr"),
+        (bytes, "binary"),
+        (float, "double"),
+        (Decimal, "decimal"),
+        (datetime, "timestamp"),
+        (dict, "table"),
+        (list, "array"),
+    ):
+        if isinstance(value, kind):
+            return name
+    return "void"
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _Wrong(f"{{unacceptable_type,{amqp_type(value)}}}")
+    return value
+
+
+def _not_negative(value: object) -> int:
+    number = _whole(value)
+    if number < 0:
+        raise _Wrong(f"{{value_negative,{number}}}")
+    return number
+
+
+def _expiry(value: object) -> int:
+    number = _not_negative(value)
+    if number > EXPIRY_MAX_MS:
+        raise _Wrong(f"{{value_too_big,{number}}}")
+    return number
+
+
+def _expires(value: object) -> int:
+    if _whole(value) == 0:
+        raise _Wrong("{value_zero,0}")
+    return _expiry(value)
+
+
+def _priority(value: object) -> int:
+    number = _not_negative(value)
+    if number > PRIORITY_MAX:
+        raise _Wrong(f"{{max_value_exceeded,{number}}}")
+    return number
+
+
+def _delivery_limit(value: object) -> int | None:
+    # RabbitMQ 4 gives quorum queues a limit of 20 and takes -1 for none.
+    return None if _whole(value) == -1 else _not_negative(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Wrong(f"{{unacceptable_type,{amqp_type(value)}}}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Wrong(f"{{unacceptable_type,{amqp_type(value)}}}")
+    return value
+
+
+def _one_of(choices: tuple[str, ...], otherwise: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        text = _text(value)
+        if text not in choices:
+            raise _Wrong(otherwise)
+        return text
+
+    return check
+
+
+def _queue_type(value: object) -> str:
+    text = _text(value)
+    if text == "stream":
+        raise _Wrong("stream queues are not offered: declare a classic or quorum queue")
+    if text not in ("classic", "quorum"):
+        raise _Wrong("\"unsupported queue type '" + text + "'\"")
+    return text
+
+
+def _version(value: object) -> int:
+    number = _whole(value)
+    if number not in (1, 2):
+        raise _Wrong(f"{{unsupported_queue_version,{number}}}")
+    return number
+
+
+_KNOWN: dict[str, tuple[str | None, Callable[[object], Any]]] = {
+    "x-queue-type": ("queue_type", _queue_type),
+    "x-expires": ("expires_ms", _expires),
+    "x-message-ttl": ("message_ttl_ms", _expiry),
+    "x-dead-letter-exchange": ("dead_letter_exchange", _text),
+    "x-dead-letter-routing-key": ("dead_letter_routing_key", _text),
+    "x-max-length": ("max_length", _not_negative),
+    "x-max-length-bytes": ("max_length_bytes", _not_negative),
+    "x-max-priority": ("max_priority", _priority),
+    "x-overflow": ("overflow", _one_of(OVERFLOWS, "invalid_overflow")),
+    "x-delivery-limit": ("delivery_limit", _delivery_limit),
+    "x-single-active-consumer": ("single_active_consumer", _flag),
+    "x-message-deduplication": ("deduplicates", _flag),
+    "x-queue-mode": ("lazy", _one_of(("default", "lazy"), "invalid_queue_mode")),
+    "x-queue-version": (None, _version),
+}
+COMPARED = tuple(_KNOWN)
+"""The arguments in which a second declaration of a queue must agree with the first."""
+
+
+def queue_settings(arguments: Arguments, name: str = "", vhost: str = "/") -> QueueArguments:
+    """What the arguments of the queue `name` ask for; 406 where one is wrong. Others than these are left alone."""
+    chosen: dict[str, Any] = {}
+    exchange = arguments.get("x-dead-letter-exchange", "")
+    if not isinstance(exchange, str):  # RabbitMQ words it otherwise where the name of an exchange is meant
+        raise PreconditionFailed(
+            f"invalid type '{amqp_type(exchange)}' for arg 'x-dead-letter-exchange' in {named('queue', name, vhost)}"
+        )
+    for argument, (setting, check) in _KNOWN.items():
+        if argument not in arguments:
+            continue
+        try:
+            value = check(arguments[argument])
+            if argument == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
+                raise _Wrong("routing_key_but_no_dlx_defined")
+        except _Wrong as reason:
+            raise PreconditionFailed(f"invalid arg '{argument}' for {named('queue', name, vhost)}: {reason}") from None
+        if argument == "x-queue-mode":
+            value = value == "lazy"
+        if setting is not None:
+            chosen[setting] = value
+    return QueueArguments(**chosen)
+
+
+def check_x_match(arguments: Arguments) -> None:
+    """406 unless the `x-match` of a binding is one that a headers exchange knows."""
+    kind = arguments.get("x-match", "all")
+    if not isinstance(kind, str):
+        raise PreconditionFailed(f"Invalid x-match field type {amqp_type(kind)} (value {kind!r}); expected longstr")
+    if kind not in X_MATCHES:
+        raise PreconditionFailed(f'Invalid x-match field value "{kind}"; expected all, any, all-with-x, or any-with-x')
+
+
+def check_equivalent(what: str, name: str, received: object, current: object) -> None:
+    """406 unless a property of a thing that is declared again is what it was; `what` is as `named` says it."""
+    if type(received) is not type(current) or received != current:
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {what}: received {_said(received)} but current is {_said(current)}"
+        )
+
+
+def check_same_arguments(what: str, names: tuple[str, ...], received: Arguments, current: Arguments) -> None:
+    """406 unless these arguments of a thing that is declared again are what they were."""
+    for name in names:
+        new, old = received.get(name), current.get(name)
+        if name == "x-queue-type":  # to say nothing is to say classic
+            new, old = new or "classic", old or "classic"
+        if (isinstance(new, bool), new) != (isinstance(old, bool), old):
+            raise PreconditionFailed(
+                f"inequivalent arg '{name}' for {what}: received {_described(new)} but current is {_described(old)}"
+            )
+
+
+def _printed(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _said(value: object) -> str:
+    return f"'{_printed(value)}'"
+
+
+def _described(value: object) -> str:
+    return "none" if value is None else f"the value '{_printed(value)}' of type '{amqp_type(value)}'"

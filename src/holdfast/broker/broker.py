@@ -1,0 +1,127 @@
+"""What is the broker? Virtual hosts over one store, and the turns in which messages are handed out."""
+
+import threading
+from collections.abc import Callable
+
+from holdfast.broker.deadletters import DeadLetters
+from holdfast.broker.definitions import Definitions, HostDefinition, open_definitions
+from holdfast.broker.errors import no_such_vhost
+from holdfast.broker.host import DEAD_LETTERS, Host, is_transient
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.memory import Limits, MemoryWatch
+from holdfast.broker.syncer import Done, Syncer
+from holdfast.broker.users import Cost
+from holdfast.log.log import Log
+from holdfast.store import Store
+
+__all__ = ["Broker"]
+
+DAY_S = 86_400.0
+
+
+class Broker:
+    """Exchanges, queues and users over a store that is open for writing.
+
+    Threads: one thread owns the broker and calls its methods; `post` brings a call to that thread from any other, and
+    `soon` makes one after the present turn. Locks: `guard` is held while the topology changes, and by the thread that
+    brings dead letters to where they go; it comes before every lock of the queues.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        post: Callable[[Callable[[], None]], None],
+        soon: Callable[[Callable[[], None]], object],
+        limits: Limits | None = None,
+        alarm: Callable[[str | None], None] = lambda reason: None,
+        history_s: float = 7 * DAY_S,
+        cost: Cost | None = None,
+    ) -> None:
+        self.store = store
+        self.guard = threading.RLock()
+        self.history_s = history_s
+        self.by_store_name: dict[str, tuple[Host, Mailbox]] = {}
+        self._post = post
+        self._soon = soon
+        self._thread = threading.get_ident()
+        self._due: dict[Mailbox, None] = {}
+        self._turn_is_set = False
+        self.memory = MemoryWatch(limits or Limits(), str(store.path), alarm)
+        self.syncer = Syncer(post)
+        self.dead_letters = DeadLetters(self)
+        self.definitions: Definitions = open_definitions(store)
+        if self.definitions.is_new:
+            self.definitions.begin(cost or Cost())
+        self.users = self.definitions.users(cost or Cost())
+        store.forward(DEAD_LETTERS, self.dead_letters.forward)
+        for name in store.queues():
+            if is_transient(name):
+                store.delete_queue(name)
+        self.hosts: dict[str, Host] = {}
+        for topology in self.definitions.vhosts().values():
+            self.hosts[topology.name] = Host(self, topology)
+        for host in self.hosts.values():
+            host.start()
+
+    # Virtual hosts.
+
+    def host(self, name: str) -> Host:
+        """A virtual host, or 530."""
+        found = self.hosts.get(name)
+        if found is None:
+            raise no_such_vhost(name)
+        return found
+
+    def add_vhost(self, name: str) -> Host:
+        """A new virtual host, or the one that is there."""
+        if name not in self.hosts:
+            self.hosts[name] = Host(self, self.definitions.add_vhost(name))
+        return self.hosts[name]
+
+    def import_definitions(self, document: dict[str, object]) -> int:
+        """Take over definitions of RabbitMQ's form; how many were new."""
+        with self.guard:
+            added = self.definitions.import_(document)
+            for one in added:
+                if isinstance(one, HostDefinition) and one.name not in self.hosts:
+                    self.hosts[one.name] = Host(self, self.definitions.vhosts()[one.name])
+            self.users.restore([one for one in added if type(one).__name__ in ("User", "Permission")])  # type: ignore[misc]
+            for host in self.hosts.values():
+                host.restore([one for one in added if getattr(one, "vhost", None) == host.name])
+        return len(added)
+
+    # Turns.
+
+    def schedule(self, mailbox: Mailbox) -> None:
+        """Let a queue hand out what it can, soon. May be called from any thread."""
+        if threading.get_ident() != self._thread:
+            self._post(lambda: self.schedule(mailbox))
+            return
+        self._due[mailbox] = None
+        if not self._turn_is_set:
+            self._turn_is_set = True
+            self._soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._turn_is_set = False
+        due, self._due = self._due, {}
+        for mailbox in due:
+            if mailbox.deliver():
+                self.schedule(mailbox)
+
+    def sync(self, logs: dict[Log, None], done: Done) -> None:
+        """Call `done` when these logs are on disk."""
+        self.syncer.request(logs, done)
+
+    def tick(self) -> None:
+        """What is due by the clock: called every fraction of a second."""
+        for host in self.hosts.values():
+            host.expire()
+
+    def close(self) -> None:
+        """Finish what is under way. The store is the caller's to close."""
+        for host in self.hosts.values():
+            for mailbox in host.mailboxes.values():
+                mailbox.unlisten()
+        self.syncer.stop()

@@ -1,0 +1,121 @@
+"""Where do dead letters go? To the exchange that their queue names, with their story in the header `x-death`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.errors import NoSuch
+from holdfast.broker.fields import Long
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.message import Content, content_of, copies_in, instructions_in
+from holdfast.broker.properties import Properties, decode_properties, encode_properties
+from holdfast.log.log import Log
+from holdfast.queue.forwarding import Letter
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.host import Host
+
+__all__ = ["DeadLetters", "die"]
+
+REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit", "rejected": "rejected"}
+"""What RabbitMQ calls the ways in which a message dies."""
+
+
+class DeadLetters:
+    """Takes the dead letters of all queues and publishes them anew. Called by the store's background thread."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def forward(self, queue: str, target: str, letters: list[Letter]) -> None:
+        """Publish dead letters; durable when this returns. Where their exchange is gone, so are they."""
+        broker = self._broker
+        with broker.guard:
+            found = broker.by_store_name.get(queue)
+            if found is None:
+                return
+            host, mailbox = found
+            logs: dict[Log, None] = {}
+            for letter in letters:
+                content = content_of(letter.key, letter.headers, mailbox.name)
+                self._publish(host, mailbox, content, letter.payload, REASONS[letter.cause], logs)
+        for log in logs:
+            log.sync()
+
+    def refused(self, host: "Host", mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
+        """Messages that a full queue did not take, and that are to go to its dead letters."""
+        with self._broker.guard:
+            for body in bodies:
+                self._publish(host, mailbox, content, body, "maxlen", {})
+
+    def _publish(
+        self, host: "Host", mailbox: Mailbox, content: Content, body: bytes, reason: str, logs: dict[Log, None]
+    ) -> None:
+        settings = mailbox.definition.settings
+        exchange = settings.dead_letter_exchange
+        if exchange is None:
+            return
+        properties = decode_properties(content.raw)
+        copies = copies_in(properties.headers)
+        key = settings.dead_letter_routing_key
+        now = datetime.now(UTC).replace(microsecond=0)
+        dead = die(properties, mailbox.name, reason, content.exchange, (content.routing_key, *copies), now)
+        raw = encode_properties(dead)
+        keys = (content.routing_key, *copies) if key is None else (key,)
+        try:
+            targets = host.route(exchange, keys, dict(dead.headers or {}))
+        except NoSuch:
+            return
+        fresh = Content(exchange, keys[0], raw)
+        wishes = instructions_in(raw)
+        for other in targets:
+            if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
+                continue
+            other.put(fresh, [body], wishes)
+            if wishes.persistent and other.definition.durable:
+                logs[other.queue.log] = None
+
+
+def die(
+    properties: Properties, queue: str, reason: str, exchange: str, keys: tuple[str, ...], now: datetime
+) -> Properties:
+    """The properties of a dead letter: its own, with one more death in `x-death`, and without an expiration."""
+    headers: dict[str, Any] = dict(properties.headers or {})
+    before = headers.get("x-death")
+    deaths = [dict(one) for one in before if isinstance(one, Mapping)] if isinstance(before, list) else []
+    for death in deaths:
+        if isinstance(death.get("count"), int):
+            death["count"] = Long(death["count"])
+    known = next((one for one in deaths if one.get("queue") == queue and one.get("reason") == reason), None)
+    if known is not None:
+        deaths.remove(known)
+        known["count"] = Long(int(known.get("count", 0)) + 1)
+    else:
+        known = {
+            "count": Long(1),
+            "reason": reason,
+            "queue": queue,
+            "time": now,
+            "exchange": exchange,
+            "routing-keys": list(keys),
+        }
+        if properties.expiration is not None:
+            known["original-expiration"] = properties.expiration
+    headers["x-death"] = [known, *deaths]
+    if before is None:
+        headers["x-first-death-reason"] = reason
+        headers["x-first-death-queue"] = queue
+        headers["x-first-death-exchange"] = exchange
+    return replace(properties, headers=headers, expiration=None)
+
+
+def _goes_in_a_circle(queue: str, headers: Mapping[str, Any]) -> bool:
+    """Whether the message was in this queue before, and nobody but the broker itself brings it back."""
+    for death in headers.get("x-death", ()):
+        if death.get("reason") == "rejected":
+            return False
+        if death.get("queue") == queue:
+            return True
+    return False

@@ -1,0 +1,395 @@
+"""How do definitions survive? Each durable change is a record of one log; the last record of a key says how it stands.
+
+A record's key is a JSON list (kind, virtual host, name, ...), its payload JSON, or empty for what was deleted. The log
+is shortened by stating everything that is defined once more: the segments that end before are then needless, and are
+dropped. A crash in between leaves things stated twice, which says the same.
+"""
+
+import base64
+import binascii
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base.errors import Corrupt, InvalidArgument
+from holdfast.broker.arguments import queue_settings
+from holdfast.broker.errors import BrokerError
+from holdfast.broker.routing import Binding
+from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
+from holdfast.broker.users import ARGON2, SHA256, Cost, Permission, User, UserListener, Users, imported_hash
+from holdfast.log.log import Log
+from holdfast.log.policy import Flush, Retention, Roll
+from holdfast.log.record import Message
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+__all__ = ["LOG_NAME", "Definition", "Definitions", "HostDefinition", "open_definitions"]
+
+LOG_NAME = "holdfast.definitions"
+SEGMENT_BYTES = 1 << 20
+"""Small segments, since only whole ones are dropped."""
+_STALE_MIN = 1000
+_STALE_RATIO = 4
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HostDefinition:
+    """A virtual host."""
+
+    name: str
+
+
+Definition = HostDefinition | ExchangeDefinition | QueueDefinition | Binding | User | Permission
+_InHost = ExchangeDefinition | QueueDefinition | Binding
+Key = tuple[str, ...]
+_ORDER = ("vhost", "user", "permission", "exchange", "queue", "binding")
+
+
+def open_definitions(store: "Store") -> "Definitions":
+    """The definitions of a store, from a log whose settings suit them."""
+    return Definitions(store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.size(SEGMENT_BYTES)))
+
+
+class Definitions:
+    """What is defined durably, and the log that it is kept in; opened with `Flush.sync()` and closed by the caller.
+
+    Threads: any may call; `record` returns when the change is on disk.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._lock = threading.RLock()
+        self._live: dict[Key, Definition] = {}
+        self._records = 0
+        """What a reader of the log has to go through."""
+        self._replay()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever defined: then `begin` gives a broker what it starts with."""
+        return self._log.end == 0
+
+    def begin(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it never changes
+        """Define the virtual host `/` and the user guest."""
+        guest = Users.with_guest(cost=cost)
+        things: list[Definition] = [HostDefinition("/"), *guest.all(), *guest.permissions()]
+        self.record([(thing, True) for thing in things])
+
+    def all(self) -> list[Definition]:
+        """Everything, in an order in which it can be put back."""
+        with self._lock:
+            return [thing for _, thing in sorted(self._live.items(), key=lambda one: _ORDER.index(one[0][0]))]
+
+    def vhosts(self) -> dict[str, VirtualHost]:
+        """The virtual hosts as they were, each telling of its changes here."""
+        return self._hosts(self.record)
+
+    def users(self, cost: Cost = Cost()) -> Users:  # noqa: B008
+        """The users and permissions as they were, telling of changes here."""
+        return self._users(self.record, cost)
+
+    def add_vhost(self, name: str) -> VirtualHost:
+        """A new virtual host."""
+        if not name or len(name.encode()) > 255:
+            raise InvalidArgument("a virtual host's name must have 1 to 255 bytes in UTF-8")
+        self.record([(HostDefinition(name), True)])
+        return VirtualHost(name, self.record)
+
+    def delete_vhost(self, name: str) -> None:
+        """Forget a virtual host with all that is in it and all that was permitted there."""
+        with self._lock:
+            doomed = [thing for thing in self.all() if _host_of(thing) == name]
+            self.record([(thing, False) for thing in reversed(doomed)])
+
+    def record(self, changes: Sequence[tuple[Definition, bool]]) -> None:
+        """Keep changes, all or none: each is something, and whether it is there from now on."""
+        if not changes:
+            return
+        with self._lock:
+            self._log.append_many([_message(_key(thing), thing if there else None) for thing, there in changes])
+            for thing, there in changes:
+                if there:
+                    self._live[_key(thing)] = thing
+                else:
+                    self._live.pop(_key(thing), None)
+            self._records += len(changes)
+            if self._records > max(_STALE_MIN, _STALE_RATIO * len(self._live)):
+                self.compact()
+
+    def compact(self) -> None:
+        """State everything once more, and drop the segments before that. A crash leaves what was known, either way."""
+        with self._lock:
+            begins = self._log.end
+            things = list(self._live.items())
+            for first in range(0, len(things), _CHUNK):
+                self._log.append_many([_message(key, thing) for key, thing in things[first : first + _CHUNK]])
+            self._records = len(things)
+            needed = sum(1 for one in self._log.segments() if one.first + one.records > begins)
+            self._log.compact(retention=Retention(max_segments=max(1, needed)))
+
+    def export(self) -> dict[str, Any]:
+        """What is kept, in the form of RabbitMQ's `export_definitions`."""
+        document: dict[str, Any] = {
+            "product_name": "Holdfast",
+            **{f"{kind}s": [] for kind in _ORDER},
+            **{name: [] for name in ("topic_permissions", "parameters", "global_parameters", "policies")},
+        }
+        for thing in self.all():
+            document[_key(thing)[0] + "s"].append(_fields(thing))
+        return document
+
+    def import_(self, document: Mapping[str, Any], cost: Cost = Cost()) -> list[Definition]:  # noqa: B008
+        """Take over a document of RabbitMQ's form, all of it or nothing; what is new in it is returned.
+
+        Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced.
+        What the broker holds in memory is the caller's to follow up, with `VirtualHost.restore` and `Users.restore`.
+        """
+        if not isinstance(document, Mapping):
+            raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
+        with self._lock:
+            # All of it is tried on copies first: they judge by the rules for declaring.
+            hosts, users = self._hosts(None), self._users(None, cost)
+            added: list[Definition] = []
+            kept: list[tuple[Definition, bool]] = []
+            for kind in _ORDER:
+                for fields in document.get(kind + "s") or ():
+                    try:
+                        if kind == "user" and fields.get("password"):  # written by hand: RabbitMQ takes it too
+                            hashed = users.hashed(fields["password"])
+                            fields = {**fields, "password_hash": hashed, "hashing_algorithm": ARGON2}
+                        thing = _thing(kind, fields)
+                    except (KeyError, TypeError, AttributeError, ValueError) as error:
+                        raise InvalidArgument(f"a {kind} in the definitions cannot be taken over: {error}") from error
+                    if self._live.get(_key(thing)) != thing and _tried(thing, hosts, users):
+                        added.append(thing)
+                        if not isinstance(thing, _InHost) or hosts[thing.vhost].is_kept(thing):
+                            kept.append((thing, True))
+            self.record(kept)
+            return added
+
+    def _hosts(self, listener: Listener | None) -> dict[str, VirtualHost]:
+        things = self.all()
+        hosts = {one.name: VirtualHost(one.name, listener) for one in things if isinstance(one, HostDefinition)}
+        for thing in things:
+            if isinstance(thing, _InHost) and thing.vhost in hosts:
+                hosts[thing.vhost].restore([thing])
+        return hosts
+
+    def _users(self, listener: UserListener | None, cost: Cost) -> Users:
+        things = self.all()
+        return Users(
+            [one for one in things if isinstance(one, User)],
+            [one for one in things if isinstance(one, Permission)],
+            listener=listener,
+            cost=cost,
+        )
+
+    def _replay(self) -> None:
+        for record in self._log.read():
+            self._records += 1
+            try:
+                key = tuple(json.loads(record.key or b"null"))
+                if record.payload:
+                    self._live[key] = _thing(key[0], json.loads(record.payload))
+                else:
+                    self._live.pop(key, None)
+            except (ValueError, TypeError, KeyError, IndexError, BrokerError) as error:
+                raise Corrupt(
+                    f"record {record.sequence} of the log {self._log.name!r} is no definition: {error!r}. It was "
+                    "written by another program, or a newer Holdfast: open the store with that one"
+                ) from error
+
+
+def _key(thing: Definition) -> Key:
+    match thing:
+        case HostDefinition(name=name):
+            return ("vhost", name)
+        case User(name=name):
+            return ("user", name)
+        case Permission(user=user, vhost=vhost):
+            return ("permission", vhost, user)
+        case ExchangeDefinition(vhost=vhost, name=name):
+            return ("exchange", vhost, name)
+        case QueueDefinition(vhost=vhost, name=name):
+            return ("queue", vhost, name)
+        case Binding() as one:
+            arguments = json.dumps(_plain(one.arguments), sort_keys=True)
+            return ("binding", one.vhost, one.source, one.kind, one.destination, one.routing_key, arguments)
+
+
+def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bool:
+    """Put an imported thing among those that are there; whether it was new."""
+    if isinstance(thing, HostDefinition):
+        hosts[thing.name] = VirtualHost(thing.name)
+        return True
+    if isinstance(thing, User):
+        users.restore([thing])
+        return True
+    host = hosts.get(thing.vhost)
+    if host is None:
+        raise InvalidArgument(f"the definitions speak of the virtual host {thing.vhost!r} and do not define it")
+    if isinstance(thing, Permission):
+        users.permit(thing.user, thing.vhost, thing.configure, thing.write, thing.read)
+        return True
+    if isinstance(thing, Binding):
+        if thing.source == "" or host.is_bound(thing):  # that each queue is bound to the default exchange is understood
+            return False
+        host.bind(thing.source, thing.kind, thing.destination, thing.routing_key, thing.arguments)
+        return True
+    if thing.name in (host.queues if isinstance(thing, QueueDefinition) else host.exchanges):
+        return False
+    if isinstance(thing, ExchangeDefinition):
+        check_exchange(thing)
+    host.restore([thing])
+    return True
+
+
+def _host_of(thing: Definition) -> str | None:
+    if isinstance(thing, HostDefinition):
+        return thing.name
+    return None if isinstance(thing, User) else thing.vhost
+
+
+def _message(key: Key, thing: Definition | None) -> Message:
+    payload = b"" if thing is None else json.dumps(_fields(thing)).encode()
+    return Message(payload, key=json.dumps(key).encode())
+
+
+def _fields(thing: Definition) -> dict[str, Any]:
+    """A definition in the words of RabbitMQ's JSON, in the log as in an export."""
+    match thing:
+        case HostDefinition(name=name):
+            return {"name": name}
+        case User() as user:
+            return {
+                "name": user.name,
+                "password_hash": user.password_hash,
+                "hashing_algorithm": user.algorithm,
+                "tags": list(user.tags),
+            }
+        case Permission() as one:
+            return {
+                "user": one.user,
+                "vhost": one.vhost,
+                "configure": one.configure,
+                "write": one.write,
+                "read": one.read,
+            }
+        case ExchangeDefinition() as exchange:
+            return {
+                "name": exchange.name,
+                "vhost": exchange.vhost,
+                "type": exchange.type,
+                "durable": exchange.durable,
+                "auto_delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": _plain(exchange.arguments),
+            }
+        case QueueDefinition() as queue:
+            return {
+                "name": queue.name,
+                "vhost": queue.vhost,
+                "durable": queue.durable,
+                "auto_delete": queue.auto_delete,
+                "arguments": _plain(queue.arguments),
+            }
+        case Binding() as binding:
+            return {
+                "source": binding.source,
+                "vhost": binding.vhost,
+                "destination": binding.destination,
+                "destination_type": binding.kind,
+                "routing_key": binding.routing_key,
+                "arguments": _plain(binding.arguments),
+            }
+
+
+def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
+    """The definition that `_fields` or RabbitMQ wrote."""
+    arguments = _table(fields.get("arguments") or {})
+    match kind:
+        case "vhost":
+            return HostDefinition(fields["name"])
+        case "user":
+            # RabbitMQ wrote the tags as one text before 3.9.
+            tags = fields.get("tags") or ()
+            names = tuple(filter(None, tags.replace(" ", "").split(","))) if isinstance(tags, str) else tuple(tags)
+            password_hash = fields.get("password_hash") or ""
+            algorithm = fields.get("hashing_algorithm") or (SHA256 if password_hash else ARGON2)
+            return User(fields["name"], *imported_hash(password_hash, algorithm), names)
+        case "permission":
+            return Permission(fields["user"], fields["vhost"], fields["configure"], fields["write"], fields["read"])
+        case "exchange":
+            return ExchangeDefinition(
+                fields["vhost"],
+                fields["name"],
+                fields["type"],
+                bool(fields["durable"]),
+                bool(fields.get("auto_delete")),
+                bool(fields.get("internal")),
+                arguments,
+            )
+        case "queue":
+            settings = queue_settings(arguments, fields["name"], fields["vhost"])
+            return QueueDefinition(
+                fields["vhost"],
+                fields["name"],
+                bool(fields["durable"]),
+                bool(fields.get("auto_delete")),
+                arguments,
+                settings=settings,
+            )
+        case "binding":
+            target = fields["destination_type"]
+            if target not in ("queue", "exchange"):
+                raise InvalidArgument(f"a binding leads to a queue or an exchange, not to {target!r}")
+            return Binding(
+                fields["vhost"], fields["source"], target, fields["destination"], fields["routing_key"], arguments
+            )
+        case _:
+            raise KeyError(kind)
+
+
+def _plain(value: Any) -> Any:
+    """A table's value as JSON; what JSON has no form for becomes an object with one name that begins with a dollar."""
+    if isinstance(value, Mapping):
+        table = {name: _plain(inner) for name, inner in value.items()}
+        return {"$table": table} if len(table) == 1 and next(iter(table)).startswith("$") else table
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bytes | bytearray):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return {"$decimal": str(value)}
+    if isinstance(value, datetime):
+        return {"$time": value.isoformat()}
+    return value
+
+
+def _table(value: Any) -> Any:
+    """What `_plain` made JSON of."""
+    if isinstance(value, list):
+        return [_table(inner) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    if len(value) == 1:
+        [(name, inner)] = value.items()
+        try:
+            match name:
+                case "$bytes":
+                    return base64.b64decode(inner, validate=True)
+                case "$decimal":
+                    return Decimal(inner)
+                case "$time":
+                    return datetime.fromisoformat(inner)
+                case "$table":
+                    return {key: _table(one) for key, one in inner.items()}
+        except (binascii.Error, ArithmeticError, TypeError, AttributeError) as error:
+            raise InvalidArgument(f"{inner!r} is no value for {name}") from error
+    return {key: _table(inner) for key, inner in value.items()}

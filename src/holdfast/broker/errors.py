@@ -1,0 +1,107 @@
+"""Which errors does the broker answer with? Each has AMQP's code and a text worded as RabbitMQ words it."""
+
+from typing import ClassVar
+
+from holdfast.base.errors import HoldfastError
+
+__all__ = [
+    "AccessRefused",
+    "BrokerError",
+    "CommandInvalid",
+    "InternalError",
+    "NoSuch",
+    "NotAllowed",
+    "NotOffered",
+    "PreconditionFailed",
+    "ResourceError",
+    "ResourceLocked",
+    "named",
+    "no_such_vhost",
+]
+
+
+class BrokerError(HoldfastError):
+    """A request that the broker refuses; `text` is what a client reads, with the name of the code in front."""
+
+    code: ClassVar[int] = 541
+    name: ClassVar[str] = "INTERNAL_ERROR"
+    closes_connection: ClassVar[bool] = True
+    """Whether AMQP ends the whole connection for it (a hard error), and not only the channel."""
+
+    def __init__(self, explanation: str) -> None:
+        self.text = f"{self.name} - {explanation}"
+        super().__init__(self.text)
+
+
+class AccessRefused(BrokerError):
+    """403: the user may not do this, or nobody may."""
+
+    code = 403
+    name = "ACCESS_REFUSED"
+    closes_connection = False
+
+
+class NoSuch(BrokerError):
+    """404: the queue, exchange or binding is not there."""
+
+    code = 404
+    name = "NOT_FOUND"
+    closes_connection = False
+
+
+class ResourceLocked(BrokerError):
+    """405: an exclusive queue of another connection."""
+
+    code = 405
+    name = "RESOURCE_LOCKED"
+    closes_connection = False
+
+
+class PreconditionFailed(BrokerError):
+    """406: it is there, but differently; it is in use; or an argument is wrong."""
+
+    code = 406
+    name = "PRECONDITION_FAILED"
+    closes_connection = False
+
+
+class CommandInvalid(BrokerError):
+    """503: a request that makes no sense here."""
+
+    code = 503
+    name = "COMMAND_INVALID"
+
+
+class ResourceError(BrokerError):
+    """506: a resource of the server is used up."""
+
+    code = 506
+    name = "RESOURCE_ERROR"
+
+
+class NotAllowed(BrokerError):
+    """530: the virtual host is not there, not open to the user, or the broker's rules forbid it."""
+
+    code = 530
+    name = "NOT_ALLOWED"
+
+
+class NotOffered(BrokerError):
+    """540: a part of the protocol that is not offered."""
+
+    code = 540
+    name = "NOT_IMPLEMENTED"
+
+
+class InternalError(BrokerError):
+    """541: the broker itself failed."""
+
+
+def named(kind: str, name: str, vhost: str) -> str:
+    """How texts speak of a thing: `queue 'orders' in vhost '/'`."""
+    return f"{kind} '{name}' in vhost '{vhost}'"
+
+
+def no_such_vhost(name: str) -> NotAllowed:
+    """What a connection to an unknown virtual host gets."""
+    return NotAllowed(f"vhost {name} not found")

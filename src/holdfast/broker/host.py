@@ -1,0 +1,284 @@
+"""What happens in a virtual host while the broker runs? Its topology with the messages of its queues."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.base.names import shortened
+from holdfast.broker.errors import AccessRefused, NoSuch, PreconditionFailed, named
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.message import Content
+from holdfast.broker.routing import Arguments, Binding, DestinationKind
+from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
+from holdfast.log.policy import Flush, Roll
+from holdfast.store import QueueOptions
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.definitions import Definition
+
+__all__ = ["DEAD_LETTERS", "Host", "is_transient", "name_in_store"]
+
+DEAD_LETTERS = "amqp-dlx:"
+"""What the dead letter target of a queue begins with, where an exchange decides."""
+MESSAGE_MAX = 128 << 20
+_PART = "\x1f"
+_TRANSIENT = _PART + "transient"
+_FLUSH = Flush("async", 4 << 20, 20_000_000)
+"""Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own."""
+_ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
+
+
+def name_in_store(definition: QueueDefinition) -> str:
+    """What a queue is called in the store: as in AMQP, where it is durable and of the virtual host `/`."""
+    name = definition.name if definition.vhost == "/" else definition.vhost + _PART + definition.name
+    if not definition.kept:
+        return shortened(name, 240) + _TRANSIENT
+    return shortened(name, 255)
+
+
+def is_transient(name: str) -> bool:
+    """Whether a queue of the store was made for a queue that does not outlive the broker."""
+    return name.endswith(_TRANSIENT)
+
+
+class Host:
+    """A virtual host. Used by the broker's thread; only dead letters come from another, with the broker's lock held."""
+
+    def __init__(self, broker: "Broker", topology: VirtualHost) -> None:
+        self.broker = broker
+        self.topology = topology
+        self.name = topology.name
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.version = 0
+        """Counts changes: what was looked up before the last one may no longer hold."""
+        self._used: dict[str, float] = {}
+        """By queue that expires: when it was last used."""
+
+    def start(self) -> None:
+        """Open the queues that were kept; what was under way when the last process ended comes back."""
+        for definition in list(self.topology.queues.values()):
+            self._open(definition).queue.void_leases("the broker was started again")
+
+    def restore(self, things: "list[Definition]") -> None:
+        """Take in what was imported."""
+        self.topology.restore(
+            [one for one in things if isinstance(one, ExchangeDefinition | QueueDefinition | Binding)]
+        )
+        for definition in list(self.topology.queues.values()):
+            if definition.name not in self.mailboxes:
+                self._open(definition)
+        self.version += 1
+
+    # Exchanges and bindings.
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: Arguments,
+        passive: bool,
+    ) -> None:
+        """Make an exchange, or see that it is there."""
+        with self.broker.guard:
+            self.topology.declare_exchange(
+                name,
+                type,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+                passive=passive,
+            )
+            self.version += 1
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        """Delete an exchange."""
+        with self.broker.guard:
+            self._went(self.topology.delete_exchange(name, if_unused=if_unused))
+
+    def bind(
+        self, source: str, kind: DestinationKind, destination: str, key: str, arguments: Arguments, owner: object
+    ) -> None:
+        """Lead from an exchange to a queue or exchange."""
+        with self.broker.guard:
+            self.topology.bind(source, kind, destination, key, arguments, connection=owner)
+            self.version += 1
+
+    def unbind(
+        self, source: str, kind: DestinationKind, destination: str, key: str, arguments: Arguments, owner: object
+    ) -> None:
+        """Take a binding away."""
+        with self.broker.guard:
+            self._went(self.topology.unbind(source, kind, destination, key, arguments, connection=owner))
+
+    # Queues.
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: Arguments,
+        passive: bool,
+        owner: object,
+    ) -> Mailbox:
+        """The queue, made if it is not there."""
+        with self.broker.guard:
+            definition = self.topology.declare_queue(
+                name,
+                durable=durable,
+                exclusive_owner=owner if exclusive else None,
+                auto_delete=auto_delete,
+                arguments=arguments,
+                passive=passive,
+                connection=owner,
+            )
+            self.version += 1
+            mailbox = self.mailboxes.get(definition.name) or self._open(definition)
+        self._touch(mailbox)
+        return mailbox
+
+    def mailbox(self, name: str, owner: object) -> Mailbox:
+        """A queue that this connection may use: 404, or 405 where it is another's."""
+        self.topology.queue(name, owner)
+        mailbox = self.mailboxes[name]
+        self._touch(mailbox)
+        return mailbox
+
+    def delete_queue(self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue; how many messages went with it. As in RabbitMQ, one that is not there is no error."""
+        mailbox = self.mailboxes.get(name)
+        if mailbox is None:
+            return 0
+        self.topology.queue(name, owner)
+        if if_unused and mailbox.consumers:
+            raise PreconditionFailed(f"{named('queue', name, self.name)} in use")
+        count = mailbox.ready()
+        if if_empty and count:
+            raise PreconditionFailed(f"{named('queue', name, self.name)} not empty")
+        self._delete(mailbox)
+        return count
+
+    def drop(self, mailbox: Mailbox) -> None:
+        """Delete a queue for reasons of its own: nobody consumes it any more, or its connection is gone."""
+        if self.mailboxes.get(mailbox.name) is mailbox:
+            self._delete(mailbox)
+
+    def drop_owned_by(self, owner: object) -> None:
+        """A connection ended: its exclusive queues go."""
+        for definition in self.topology.owned_by(owner):
+            if (mailbox := self.mailboxes.get(definition.name)) is not None:
+                self._delete(mailbox)
+
+    def consumer_left(self, mailbox: Mailbox) -> None:
+        """A queue that deletes itself goes with its last consumer."""
+        self._touch(mailbox)
+        if mailbox.definition.auto_delete and mailbox.had_consumers and not mailbox.consumers:
+            self.drop(mailbox)
+
+    def expire(self) -> None:
+        """Delete queues that nobody used for as long as they were given."""
+        if not self._used:
+            return
+        now = time.monotonic()
+        for name, used in list(self._used.items()):
+            mailbox = self.mailboxes.get(name)
+            if mailbox is None:
+                del self._used[name]
+                continue
+            expires = mailbox.definition.settings.expires_ms
+            if mailbox.consumers:
+                self._used[name] = now
+            elif expires is not None and now - used >= expires / 1000:
+                self.drop(mailbox)
+
+    # Messages.
+
+    def check_publish(self, exchange: str) -> None:
+        """404 or 403 where clients cannot publish to the exchange."""
+        self.topology.check_publish(exchange)
+
+    def way(self, exchange: str, key: str) -> list[Mailbox] | None:
+        """The queues for all messages with this key; None where the headers of each decide."""
+        names = self.topology.router.fixed_route(exchange, key)
+        return None if names is None else [self.mailboxes[name] for name in names]
+
+    def route(self, exchange: str, keys: Sequence[str], headers: Arguments) -> list[Mailbox]:
+        """The queues for one message."""
+        return [self.mailboxes[name] for name in self.topology.router.route_all(exchange, keys, headers)]
+
+    def refuse(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
+        """A full queue did not take these: some queues send them to their dead letters."""
+        if mailbox.definition.settings.overflow == "reject-publish-dlx":
+            self.broker.dead_letters.refused(self, mailbox, content, bodies)
+
+    def _open(self, definition: QueueDefinition) -> Mailbox:
+        options = _options(definition, self.broker.history_s)
+        queue = self.broker.store.queue(name_in_store(definition), **options)
+        queue.carries_later = True
+        mailbox = Mailbox(definition, definition.settings, queue, self.broker.schedule)
+        self.mailboxes[definition.name] = mailbox
+        self.broker.by_store_name[queue.name] = (self, mailbox)
+        self.broker.memory.add(queue)
+        if definition.settings.expires_ms is not None:
+            self._used[definition.name] = time.monotonic()
+        return mailbox
+
+    def _delete(self, mailbox: Mailbox) -> None:
+        with self.broker.guard:
+            gone = self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner)
+            del self.mailboxes[mailbox.name]
+            self._went(gone)
+            self._used.pop(mailbox.name, None)
+            self.broker.by_store_name.pop(mailbox.queue.name, None)
+        mailbox.close()
+        self.broker.memory.remove(mailbox.queue)
+        self.broker.store.delete_queue(mailbox.queue.name)
+
+    def _went(self, gone: Gone) -> None:
+        self.version += 1
+        for definition in gone.queues:
+            if (mailbox := self.mailboxes.get(definition.name)) is not None:
+                self.drop(mailbox)
+
+    def _touch(self, mailbox: Mailbox) -> None:
+        if mailbox.name in self._used:
+            self._used[mailbox.name] = time.monotonic()
+
+
+def _options(definition: QueueDefinition, history_s: float) -> QueueOptions:
+    """What the arguments of a queue mean to `queue/`."""
+    wanted = definition.settings
+    dead = wanted.dead_letter_exchange is not None
+    return QueueOptions(
+        flush=_FLUSH,
+        roll=_ROLL,
+        max_message=MESSAGE_MAX + (1 << 20),
+        max_attempts=None if wanted.delivery_limit is None else wanted.delivery_limit + 1,
+        dead_letter=DEAD_LETTERS + shortened(definition.name, 200) if dead else None,
+        starvation=None,
+        ttl=None if wanted.message_ttl_ms is None else max(wanted.message_ttl_ms, 1) / 1000,
+        expired="dead-letter" if dead else "drop",
+        max_length=None if wanted.max_length is None else max(wanted.max_length, 1),
+        max_bytes=None if wanted.max_length_bytes is None else max(wanted.max_length_bytes, 1),
+        overflow="reject" if wanted.overflow != "drop-head" else "dead-letter" if dead else "drop-head",
+        history=history_s if definition.kept else 0,
+    )
+
+
+def check_reserved(name: str) -> None:
+    """403 for names that would not be told apart in the store."""
+    if _PART in name:
+        raise AccessRefused(f"the name {name!r} holds a control character that is kept for the broker")
+
+
+def no_queue_yet() -> NoSuch:
+    """What a channel gets that means the queue it declared last, and has declared none."""
+    return NoSuch("no previously declared queue")

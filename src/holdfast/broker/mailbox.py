@@ -1,0 +1,243 @@
+"""Who gets the messages of a queue? The consumers that have room, highest priority first, in turns."""
+
+import time
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Any, Protocol
+
+from holdfast.base.errors import Closed, QueueFull
+from holdfast.broker.arguments import QueueArguments
+from holdfast.broker.message import Content, Instructions, as_message, is_plain
+from holdfast.broker.topology import QueueDefinition
+from holdfast.queue import Delivery, Queue
+
+__all__ = ["Consumer", "Mailbox"]
+
+LEASE_S = 10 * 365 * 86_400
+"""A delivery belongs to its consumer until it is settled, or its channel ends. Consumers that never settle are found by
+the channel's own clock."""
+_CHUNK_BYTES = 1 << 20
+"""About how much is handed out at once: enough to share the cost of a lease, little enough to stop a slow reader."""
+_CHUNK_MAX = 2000
+_ONE_BY_ONE = 100
+_TOGETHER_S = 1.0
+_UNIT = 8
+"""More than a few messages are dealt so many at a time."""
+
+
+class Consumer(Protocol):
+    """Who takes deliveries: a consumer of a channel."""
+
+    tag: str
+    no_ack: bool
+    priority: int
+
+    def room(self) -> int:
+        """How many messages it takes now."""
+        ...
+
+    def send(self, mailbox: "Mailbox", deliveries: Sequence[Delivery]) -> None:
+        """Take these."""
+        ...
+
+    def cancelled(self, mailbox: "Mailbox") -> None:
+        """The queue is gone."""
+        ...
+
+
+class Mailbox:
+    """A queue while the broker runs: its consumers, and its messages in the store. Used by the broker's thread alone.
+
+    Invariant: a message is with one consumer at most, and messages are leased only when someone has room for them.
+    """
+
+    def __init__(
+        self,
+        definition: QueueDefinition,
+        arguments: QueueArguments,
+        queue: Queue,
+        schedule: Callable[["Mailbox"], None],
+    ) -> None:
+        self.definition = definition
+        self.arguments = arguments
+        self.queue = queue
+        self.name = definition.name
+        self.consumers: list[Consumer] = []
+        """In the order of their coming, sorted by priority."""
+        self.exclusive: Consumer | None = None
+        """The consumer that wants to be alone."""
+        self.deleted = False
+        self.unacked = 0
+        self.had_consumers = False
+        self._given: dict[Consumer, int] = {}
+        """How many each consumer has got since `_since`: who comes within a second of another comes together with it,
+        and catches up with it."""
+        self._since = 0.0
+        self._body_bytes = 1024
+        """A running mean of the size of a body."""
+        self._schedule = schedule
+        self.unlisten = queue.listen(self._listener)
+
+    def _listener(self) -> None:
+        if self.consumers:
+            self._schedule(self)
+
+    # Publishing.
+
+    def put(self, content: Content, bodies: list[bytes], wishes: Instructions) -> int:
+        """Add messages that differ in nothing but their bodies; how many of them the queue took.
+
+        Where the queue is full and refuses more, the first ones fit.
+        """
+        queue = self.queue
+        arguments = self.arguments
+        messages: list[Any]
+        if wishes.ordinary and is_plain(content, self.name):
+            messages = list(bodies)
+        else:
+            messages = [as_message(content, body, wishes, arguments, self.name) for body in bodies]
+        if arguments.overflow == "drop-head":
+            queue.put_many(messages)
+            return len(bodies)
+        for count, message in enumerate(messages):
+            try:
+                queue.put_many([message])
+            except QueueFull:
+                return count
+        return len(bodies)
+
+    # Consuming.
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer comes: after those of its own priority."""
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda one: -one.priority)
+        now = time.monotonic()
+        if not self._given or now - self._since > _TOGETHER_S:
+            self._since = now
+            self._given = dict.fromkeys(self.consumers, 0)
+        self._given[consumer] = 0
+        self.had_consumers = True
+        self._schedule(self)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer goes; what it holds is its channel's business."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            del self._given[consumer]
+        if self.exclusive is consumer:
+            self.exclusive = None
+        if self.consumers:
+            self._schedule(self)
+
+    def deliver(self) -> bool:
+        """Hand out what is ready to those who have room; whether there may be more for them."""
+        if self.deleted or self.queue.closed:
+            return False
+        takers = self._takers()
+        if not takers:
+            return False
+        room = sum(one for _, one in takers)
+        most = max(1, min(_CHUNK_MAX, _CHUNK_BYTES // max(1, self._body_bytes)))
+        try:
+            deliveries = self.queue.lease(min(room, most), lease=LEASE_S)
+        except Closed:
+            return False
+        if not deliveries:
+            return False
+        size = sum(len(delivery[1]) for delivery in deliveries)
+        self._body_bytes = (self._body_bytes + size // len(deliveries)) // 2 + 1
+        if len(takers) == 1:
+            self._hand(takers[0][0], deliveries)
+            return True
+        self._deal(takers, deliveries)
+        return True
+
+    def get(self) -> Delivery | None:
+        """One message, for who asks."""
+        deliveries = self.queue.lease(1, lease=LEASE_S)
+        if not deliveries:
+            return None
+        self.unacked += 1
+        return deliveries[0]
+
+    def _takers(self) -> list[tuple[Consumer, int]]:
+        """Consumers with room and how much, all of one priority: the highest that has any."""
+        found: list[tuple[Consumer, int]] = []
+        consumers = self.consumers[:1] if self.arguments.single_active_consumer else self.consumers
+        for consumer in consumers:
+            if found and consumer.priority < found[0][0].priority:
+                break
+            room = consumer.room()
+            if room > 0:
+                found.append((consumer, room))
+        return found
+
+    def _deal(self, takers: list[tuple[Consumer, int]], deliveries: list[Delivery]) -> None:
+        """In turns: the next ones always go to who has got the fewest.
+
+        Who had no room for a while catches up, so that consumers who work alike get alike.
+        """
+        unit = 1 if len(deliveries) <= _ONE_BY_ONE else _UNIT
+        line = [(self._given[consumer], place, room) for place, (consumer, room) in enumerate(takers)]
+        heapify(line)
+        hands: list[list[Delivery]] = [[] for _ in takers]
+        at = 0
+        while at < len(deliveries):
+            given, place, room = line[0]
+            count = min(unit, room, len(deliveries) - at)
+            hands[place] += deliveries[at : at + count]
+            at += count
+            if room > count:
+                heapreplace(line, (given + count, place, room - count))
+            else:
+                heappop(line)
+        for (consumer, _), hand in zip(takers, hands, strict=True):
+            if hand:
+                self._given[consumer] += len(hand)
+                self._hand(consumer, hand)
+
+    def _hand(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        if consumer.no_ack:
+            self.queue.ack_ids({deliveries[0].lease: [delivery[0] for delivery in deliveries]})
+        else:
+            self.unacked += len(deliveries)
+        consumer.send(self, deliveries)
+
+    # Settling: lease ids with the ids of their messages.
+
+    def ack(self, parts: dict[int, list[int]]) -> None:
+        """They are done."""
+        self._settled(parts)
+        if not self.deleted:
+            self.queue.ack_ids(parts)
+
+    def requeue(self, parts: dict[int, list[int]]) -> None:
+        """They come back to their place."""
+        self._settled(parts)
+        if not self.deleted:
+            self.queue.return_ids(parts)
+            self._schedule(self)
+
+    def reject(self, parts: dict[int, list[int]]) -> None:
+        """They leave for the dead letters, or for good."""
+        self._settled(parts)
+        if not self.deleted:
+            self.queue.reject_ids(parts)
+
+    def _settled(self, parts: dict[int, list[int]]) -> None:
+        self.unacked -= sum(map(len, parts.values()))
+
+    # Looking.
+
+    def ready(self) -> int:
+        """How many messages could be delivered now."""
+        return self.queue.waiting() - self.queue.standing.delayed.count
+
+    def close(self) -> None:
+        """No more deliveries from here."""
+        self.deleted = True
+        self.unlisten()
+        for consumer in list(self.consumers):
+            consumer.cancelled(self)
+        self.consumers.clear()

@@ -1,0 +1,111 @@
+"""How much memory do message bodies take? Never more than was allowed: the largest queues give theirs back first."""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.queue import Queue
+
+__all__ = ["Limits", "MemoryWatch", "resident_bytes"]
+
+logger = logging.getLogger("holdfast.broker")
+
+_STATM = Path("/proc/self/statm")
+NORMAL, PAGING, PAGED = "normal", "paging", "paged"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the broker may use."""
+
+    bodies: int = 2 << 30
+    """Bytes of message bodies in memory, of all queues."""
+    queue_bodies: int = 128 << 20
+    """Bytes of message bodies in memory, of one queue."""
+    resident: int = 0
+    """Bytes of the whole process above which publishers are blocked; 0: six tenths of the machine's memory."""
+    disk_free: int = 50 << 20
+    """Free bytes of the disk below which publishers are blocked."""
+    page_out_at: float = 0.9
+    page_out_to: float = 0.8
+
+
+class MemoryWatch:
+    """Looks after memory and disk, once a second. Bodies lie in the log anyway: to page out is to let a copy go."""
+
+    def __init__(self, limits: Limits, folder: str, alarm: Callable[[str | None], None]) -> None:
+        self.limits = limits
+        self._folder = folder
+        self._alarm = alarm
+        self._queues: dict[str, Queue] = {}
+        self._states: dict[str, str] = {}
+        self.blocked: str | None = None
+        """Why publishers are blocked: `memory`, `disk`, or None."""
+        self._resident_max = limits.resident or _machine_bytes() * 6 // 10
+
+    def add(self, queue: Queue) -> None:
+        """Watch a queue."""
+        queue.cache_limit = self.limits.queue_bodies
+        self._queues[queue.name] = queue
+
+    def remove(self, queue: Queue) -> None:
+        """It is gone."""
+        self._queues.pop(queue.name, None)
+        self._states.pop(queue.name, None)
+
+    def state(self, queue: Queue) -> str:
+        """`normal`, `paging` (its bodies go now) or `paged` (they went, and come back from disk as they are needed)."""
+        return self._states.get(queue.name, NORMAL)
+
+    def look(self) -> None:
+        """Page out where there is too much, and raise or lift the alarms."""
+        self._page_out()
+        reason = None
+        if resident_bytes() > self._resident_max:
+            for queue in self._queues.values():
+                queue.page_out()
+            if resident_bytes() > self._resident_max:
+                reason = "memory"
+        if reason is None and _free_bytes(self._folder) < self.limits.disk_free:
+            reason = "disk"
+        if reason != self.blocked:
+            self.blocked = reason
+            if reason is not None:
+                logger.warning("publishers are blocked: low on %s", reason)
+            else:
+                logger.info("publishers are no longer blocked")
+            self._alarm(reason)
+
+    def cached(self) -> int:
+        """Bytes of bodies in memory."""
+        return sum(queue.cached_bytes for queue in self._queues.values())
+
+    def _page_out(self) -> None:
+        total = self.cached()
+        limits = self.limits
+        if total <= limits.bodies * limits.page_out_at:
+            for name in [name for name, state in self._states.items() if state == PAGING]:
+                self._states[name] = PAGED
+            return
+        goal = limits.bodies * limits.page_out_to
+        for queue in sorted(self._queues.values(), key=lambda queue: -queue.cached_bytes):
+            if total <= goal:
+                break
+            self._states[queue.name] = PAGING
+            total -= queue.page_out()
+
+
+def resident_bytes() -> int:
+    """Bytes of memory that this process holds."""
+    return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _free_bytes(folder: str) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,159 @@
+"""How is an AMQP message kept in a log, and read back? Its body as it is, the rest in as little as it takes.
+
+The common message (default exchange, delivery mode 2 and no other property) is a plain record. What else a message
+has lies in two headers, with its routing key as the key; what a queue must obey (expiry, priority, delay, dedup id)
+also goes into the queue's own columns. A record that was put without AMQP shows its headers as AMQP's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from holdfast.broker.arguments import QueueArguments
+from holdfast.broker.errors import PreconditionFailed
+from holdfast.broker.fields import FieldValue, MalformedField
+from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
+from holdfast.log.record import Headers, HeaderValue, Message
+
+__all__ = [
+    "EXCHANGE",
+    "PROPERTIES",
+    "Content",
+    "Instructions",
+    "as_message",
+    "content_of",
+    "copies_in",
+    "instructions_in",
+    "is_plain",
+]
+
+EXCHANGE = "amqp-exchange"
+PROPERTIES = "amqp-properties"
+_MS = 1000
+_EXPIRATION_MAX = 100 * 365 * 86_400 * _MS
+_PERSISTENT = 2
+
+
+class Content(NamedTuple):
+    """What a message is beside its body: where it was published, how, and with which properties."""
+
+    exchange: str
+    routing_key: str
+    raw: bytes
+    """The property list as on the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What the properties of a message ask of the broker."""
+
+    properties: Properties
+    persistent: bool
+    expiration_ms: int | None = None
+    priority: int = 0
+    delay_ms: int | None = None
+    dedup: str | None = None
+    copies: tuple[str, ...] = ()
+    """More routing keys, from the headers CC and BCC."""
+    raw: bytes = b""
+    """The property list without what others must not see: BCC."""
+    ordinary: bool = True
+    """Whether a queue need not know anything of this."""
+
+    @property
+    def headers(self) -> "dict[str, FieldValue]":
+        """The headers that an exchange may look at."""
+        return dict(self.properties.headers or {})
+
+
+def instructions_in(raw: bytes) -> Instructions:
+    """Read a property list. Raises `MalformedField`, or `PreconditionFailed` for what makes no sense."""
+    properties = decode_properties(raw)
+    headers = properties.headers or {}
+    expiration = None
+    if properties.expiration is not None:
+        text = properties.expiration
+        if not (text.isascii() and text.isdigit()) or int(text) > _EXPIRATION_MAX:
+            raise PreconditionFailed(f"invalid expiration '{text}': it is a number of milliseconds")
+        expiration = int(text)
+    delay = headers.get("x-delay")
+    if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int)):
+        delay = None
+    dedup = headers.get("x-deduplication-header")
+    copies = copies_in(headers)
+    if "BCC" in headers:
+        raw = encode_properties(replace(properties, headers={k: v for k, v in headers.items() if k != "BCC"}))
+    return Instructions(
+        properties,
+        properties.delivery_mode == _PERSISTENT,
+        expiration,
+        properties.priority or 0,
+        min(delay, _EXPIRATION_MAX) if delay is not None and delay > 0 else None,
+        str(dedup)[:512] if dedup not in (None, "") else None,
+        copies,
+        raw,
+        expiration is None and not properties.priority and (delay is None or delay <= 0) and dedup is None,
+    )
+
+
+def copies_in(headers: Mapping[str, FieldValue] | None) -> tuple[str, ...]:
+    """More routing keys of a message."""
+    if not headers:
+        return ()
+    found = [key for name in ("CC", "BCC") for key in _listed(name, headers.get(name))]
+    return tuple(dict.fromkeys(found))
+
+
+def _listed(name: str, value: FieldValue | None) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
+        raise PreconditionFailed(f"the header {name} must be a list of strings")
+    return [str(key) for key in value]
+
+
+def is_plain(content: Content, queue: str) -> bool:
+    """Whether a record needs nothing but the body."""
+    return content.raw == PERSISTENT_ONLY and not content.exchange and content.routing_key == queue
+
+
+def as_message(content: Content, body: bytes, wishes: Instructions, arguments: QueueArguments, queue: str) -> Message:
+    """The record of a message in one queue."""
+    headers: dict[str, HeaderValue] = {}
+    if content.raw != PERSISTENT_ONLY:
+        headers[PROPERTIES] = content.raw
+    if content.exchange:
+        headers[EXCHANGE] = content.exchange
+    key = None if content.routing_key == queue else content.routing_key.encode()
+    ttl = wishes.expiration_ms
+    if ttl is not None and arguments.message_ttl_ms is not None:
+        ttl = min(ttl, arguments.message_ttl_ms)
+    return Message(
+        body,
+        key,
+        headers or None,
+        None if wishes.delay_ms is None else wishes.delay_ms / _MS,
+        min(wishes.priority, arguments.max_priority) if arguments.max_priority else 0,
+        None if ttl is None else max(ttl, 1) / _MS,
+        wishes.dedup if arguments.deduplicates else None,
+    )
+
+
+def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:
+    """What a message was beside its body when it was published, from the key and headers of its record."""
+    raw = headers.get(PROPERTIES)
+    exchange = headers.get(EXCHANGE, "")
+    if not isinstance(raw, bytes):
+        raw = PERSISTENT_ONLY
+        own = {name: value for name, value in headers.items() if name != EXCHANGE}
+        if own:
+            try:
+                raw = encode_properties(Properties(headers=own, delivery_mode=_PERSISTENT))
+            except MalformedField:  # a header's name that AMQP has no room for: the message is worth more than it
+                fitting = {name: value for name, value in own.items() if len(name.encode()) < 256}
+                raw = encode_properties(Properties(headers=fitting, delivery_mode=_PERSISTENT))
+    return Content(
+        exchange if isinstance(exchange, str) else exchange.decode("utf-8", "replace"),
+        queue if key is None else key.decode("utf-8", "replace"),
+        raw,
+    )

@@ -1,0 +1,133 @@
+"""Which properties does a message carry beside its body? The list of a content header, raw and taken apart.
+
+The raw form is what follows the body size in a content header: a word of flags, then the values that the flags name.
+The broker keeps and forwards it as it came; taking it apart is for the few properties that the broker itself obeys.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from holdfast.broker.fields import (
+    FieldValue,
+    MalformedField,
+    decode_short,
+    decode_table,
+    encode_short,
+    encode_table,
+)
+
+__all__ = ["PERSISTENT_ONLY", "Properties", "decode_properties", "delivery_mode_of", "encode_properties"]
+
+PERSISTENT_ONLY = b"\x10\x00\x02"
+"""The raw form of delivery-mode 2 and nothing else: what most durable messages have."""
+
+_CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
+_UNDEFINED = 0x0003  # bit 0 says that one more word of flags follows, which no property of AMQP 0-9-1 needs
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The fourteen properties; None is one that is not there.
+
+    `timestamp` is in seconds after 1970 and stays a number: clients that write milliseconds there lie beyond what a
+    datetime can say, and RabbitMQ takes them.
+    """
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Mapping[str, FieldValue] | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+
+
+_NOTHING = Properties()
+_FLAGS = [
+    (0x8000 >> place, field.name, "short" if field.type == str | None else field.name)
+    for place, field in enumerate(fields(Properties))
+]
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """The raw form. A value out of its range raises `MalformedField`."""
+    flags = 0
+    parts = [b""]
+    for flag, name, kind in _FLAGS:
+        value = getattr(properties, name)
+        if value is None:
+            continue
+        flags |= flag
+        if kind == "short":
+            parts.append(encode_short(value))
+        elif kind == "headers":
+            parts.append(encode_table(value))
+        else:
+            size = 8 if kind == "timestamp" else 1
+            try:
+                parts.append(value.to_bytes(size, "big"))
+            except (OverflowError, AttributeError):
+                raise MalformedField(f"{name} is {value!r:.80}: give a number from 0 to {256**size - 1}") from None
+    parts[0] = flags.to_bytes(2, "big")
+    return b"".join(parts)
+
+
+def decode_properties(raw: bytes | memoryview) -> Properties:
+    """Take the raw form apart. Every byte must be accounted for."""
+    flags = _flags(raw)
+    offset = 2
+    if not flags and len(raw) == 2:
+        return _NOTHING
+    values: list[object] = []
+    for flag, name, kind in _FLAGS:
+        if not flags & flag:
+            values.append(None)
+            continue
+        value: object
+        if kind == "short":
+            value, offset = decode_short(raw, offset, "surrogateescape")
+        elif kind == "headers":
+            value, offset = decode_table(raw, offset)
+        else:
+            start, offset = offset, offset + (8 if kind == "timestamp" else 1)
+            if offset > len(raw):
+                raise MalformedField(f"the properties end before their {name}")
+            value = int.from_bytes(raw[start:offset], "big")
+        values.append(value)
+    if offset != len(raw):
+        raise MalformedField(f"{len(raw) - offset} bytes follow the properties that the flags name")
+    return Properties(*values)  # type: ignore[arg-type]  # in the order of the flags, each of its own type
+
+
+def delivery_mode_of(raw: bytes | memoryview) -> int | None:
+    """The delivery mode alone: what lies before it is stepped over by its length, and nothing else is looked at."""
+    flags = _flags(raw)
+    if not flags & _DELIVERY_MODE:
+        return None
+    offset = 2
+    try:
+        if flags & _CONTENT_TYPE:
+            offset += 1 + raw[offset]
+        if flags & _CONTENT_ENCODING:
+            offset += 1 + raw[offset]
+        if flags & _HEADERS:
+            offset += 4 + int.from_bytes(raw[offset : offset + 4], "big")
+        return raw[offset]
+    except IndexError:
+        raise MalformedField("the properties end before their delivery_mode") from None
+
+
+def _flags(raw: bytes | memoryview) -> int:
+    if len(raw) < 2:
+        raise MalformedField("the properties have no flags")
+    flags = raw[0] << 8 | raw[1]
+    if flags & _UNDEFINED:
+        raise MalformedField(f"the flags {flags:#06x} of the properties name some that AMQP 0-9-1 does not have")
+    return flags

@@ -1,0 +1,489 @@
+"""Which exchanges, queues and bindings are there? One virtual host in memory, with RabbitMQ's rules for changing it."""
+
+import base64
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.broker.arguments import (
+    COMPARED,
+    QueueArguments,
+    amqp_type,
+    check_equivalent,
+    check_same_arguments,
+    check_x_match,
+    queue_settings,
+)
+from holdfast.broker.errors import (
+    AccessRefused,
+    CommandInvalid,
+    NoSuch,
+    PreconditionFailed,
+    ResourceLocked,
+    named,
+)
+from holdfast.broker.routing import EXCHANGE_TYPES, Arguments, Binding, DestinationKind, Router
+
+__all__ = [
+    "Binding",
+    "Change",
+    "ExchangeDefinition",
+    "Gone",
+    "Listener",
+    "QueueDefinition",
+    "VirtualHost",
+    "check_exchange",
+]
+
+NAME_BYTES_MAX = 255
+DELAYED = "x-delayed-message"
+"""The type of RabbitMQ's plug-in for delays: it routes as its argument `x-delayed-type` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeDefinition:
+    """An exchange as it was declared."""
+
+    vhost: str
+    name: str
+    type: str = "direct"
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = field(default_factory=dict, hash=False)
+
+    @property
+    def kept(self) -> bool:
+        """Whether it outlives the broker's process and was not there from the start."""
+        return self.durable and not self.predeclared
+
+    @property
+    def predeclared(self) -> bool:
+        """Whether each virtual host has it from the start."""
+        return self.name == "" or self.name.startswith("amq.")
+
+    @property
+    def alternate(self) -> str | None:
+        """The exchange that gets what this one cannot route."""
+        return self.arguments.get("alternate-exchange")
+
+    @property
+    def routes_as(self) -> str:
+        """The type by which it routes."""
+        return str(self.arguments["x-delayed-type"]) if self.type == DELAYED else self.type
+
+    def __str__(self) -> str:
+        """As texts speak of it."""
+        return named("exchange", self.name, self.vhost)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """A queue as it was declared."""
+
+    vhost: str
+    name: str
+    durable: bool = False
+    auto_delete: bool = False
+    arguments: Arguments = field(default_factory=dict, hash=False)
+    owner: object | None = None
+    """The connection that it dies with, where it is exclusive."""
+    settings: QueueArguments = field(default_factory=QueueArguments)
+    """What the arguments ask for."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it belongs to one connection."""
+        return self.owner is not None
+
+    @property
+    def kept(self) -> bool:
+        """Whether it outlives the broker's process; an exclusive queue does not, durable or not."""
+        return self.durable and not self.exclusive
+
+    def __str__(self) -> str:
+        """As texts speak of it."""
+        return named("queue", self.name, self.vhost)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What a deletion took with it."""
+
+    queues: tuple[QueueDefinition, ...] = ()
+    exchanges: tuple[ExchangeDefinition, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+
+
+Change = tuple[ExchangeDefinition | QueueDefinition | Binding, bool]
+"""Something durable, and whether it is there from now on."""
+Listener = Callable[[Sequence[Change]], None]
+
+_PREDECLARED = {
+    "": "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    "amq.rabbitmq.trace": "topic",
+}
+
+
+class VirtualHost:
+    """The topology of one virtual host: no input or output, no messages.
+
+    The listener is told of durable changes before they are made, all changes of one call at once: where it raises,
+    nothing has changed. Threads: every call is made with the broker's lock held.
+    """
+
+    def __init__(self, name: str, listener: Listener | None = None) -> None:
+        self.name = name
+        self.exchanges: dict[str, ExchangeDefinition] = {}
+        self.queues: dict[str, QueueDefinition] = {}
+        self.router = Router(name, self.queues)
+        self.route = self.router.route
+        """`route(exchange, key, headers)`: the names of the queues. The router's own method: each message calls it."""
+        self._listener = listener
+        self._from: dict[str, dict[Binding, None]] = {}
+        self._to: dict[tuple[DestinationKind, str], dict[Binding, None]] = {}
+        for exchange, kind in _PREDECLARED.items():
+            self._add_exchange(
+                ExchangeDefinition(name, exchange, kind, durable=True, internal=exchange == "amq.rabbitmq.trace")
+            )
+
+    def exchange(self, name: str) -> ExchangeDefinition:
+        """The exchange of this name, or 404."""
+        found = self.exchanges.get(name)
+        if found is None:
+            raise NoSuch("no " + named("exchange", name, self.name))
+        return found
+
+    def queue(self, name: str, connection: object | None = None) -> QueueDefinition:
+        """The queue of this name, for use by a connection: 404, or 405 where it is another connection's."""
+        found = self.queues.get(name)
+        if found is None:
+            raise NoSuch("no " + named("queue", name, self.name))
+        if found.owner is not None and found.owner is not connection:
+            raise _locked(found)
+        return found
+
+    def check_publish(self, exchange: str) -> None:
+        """404 or 403 where clients cannot publish to the exchange."""
+        if self.exchange(exchange).internal:
+            raise AccessRefused(f"cannot publish to internal {named('exchange', exchange, self.name)}")
+
+    def bindings(self) -> Iterable[Binding]:
+        """All bindings; those of the default exchange are understood and not among them."""
+        return [binding for held in self._from.values() for binding in held]
+
+    def bindings_from(self, exchange: str) -> Iterable[Binding]:
+        """The bindings whose source is this exchange."""
+        return list(self._from.get(exchange, ()))
+
+    def bindings_to(self, kind: DestinationKind, name: str) -> Iterable[Binding]:
+        """The bindings that lead to this queue or exchange."""
+        return list(self._to.get((kind, name), ()))
+
+    def is_bound(self, binding: Binding) -> bool:
+        """Whether this very binding is there."""
+        return binding in self._from.get(binding.source, ())
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Arguments | None = None,
+        passive: bool = False,
+    ) -> ExchangeDefinition:
+        """The exchange, made if it is not there; 406 where it is there and differs. Passive: 404 if it is not there."""
+        name = _stripped(name)
+        _check_not_default(name)
+        if passive:
+            return self.exchange(name)
+        wanted = ExchangeDefinition(self.name, name, type, durable, auto_delete, internal, dict(arguments or {}))
+        check_exchange(wanted)
+        current = self.exchanges.get(name)
+        if current is not None:
+            what = str(current)
+            check_equivalent(what, "type", type, current.type)
+            check_equivalent(what, "durable", durable, current.durable)
+            check_equivalent(what, "auto_delete", auto_delete, current.auto_delete)
+            check_equivalent(what, "internal", internal, current.internal)
+            compared = ("alternate-exchange", "x-delayed-type")
+            check_same_arguments(what, compared, wanted.arguments, current.arguments)
+            return current
+        _check_name("exchange", name)
+        self._tell([(wanted, True)])
+        self._add_exchange(wanted)
+        return wanted
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Gone:
+        """Delete an exchange and all bindings from and to it. As in RabbitMQ, one that is not there is no error."""
+        _check_not_default(name)
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {named('exchange', name, self.name)} not allowed")
+        if name not in self.exchanges:
+            return Gone()
+        if if_unused and self._from.get(name):
+            raise PreconditionFailed(f"{named('exchange', name, self.name)} in use")
+        return self._delete(exchange=name)
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = False,
+        exclusive_owner: object | None = None,
+        auto_delete: bool = False,
+        arguments: Arguments | None = None,
+        passive: bool = False,
+        connection: object | None = None,
+    ) -> QueueDefinition:
+        """The queue, made if it is not there; 406 where it is there and differs. Without a name, it gets one.
+
+        `connection` is who asks, `exclusive_owner` the same where the queue shall be its own: 405 where it is there
+        and another connection's, or exclusive and not declared so. Passive: 404 if it is not there.
+        """
+        name = _stripped(name)
+        if passive:
+            return self.queue(name, exclusive_owner if connection is None else connection)
+        given = dict(arguments or {})
+        current = self.queues.get(name)
+        if current is not None:
+            if current.owner is not exclusive_owner:
+                raise _locked(current)
+            check_equivalent(str(current), "durable", durable, current.durable)
+            check_equivalent(str(current), "auto_delete", auto_delete, current.auto_delete)
+            queue_settings(given, name, self.name)
+            check_same_arguments(str(current), COMPARED, given, current.arguments)
+            return current
+        if name:
+            _check_name("queue", name)
+        else:
+            name = "amq.gen-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        settings = queue_settings(given, name, self.name)
+        wanted = QueueDefinition(self.name, name, durable, auto_delete, given, exclusive_owner, settings)
+        _check_quorum(wanted)
+        self._tell([(wanted, True)])
+        self._add_queue(wanted)
+        return wanted
+
+    def delete_queue(self, name: str, *, connection: object | None = None) -> Gone:
+        """Delete a queue with its bindings, and auto-delete exchanges whose last binding went.
+
+        405 where it is another connection's; as in RabbitMQ, one that is not there is no error.
+        """
+        if name not in self.queues:
+            return Gone()
+        self.queue(name, connection)
+        return self._delete(queue=name)
+
+    def owned_by(self, connection: object) -> list[QueueDefinition]:
+        """The exclusive queues of a connection, which go when it does."""
+        return [queue for queue in self.queues.values() if queue.owner is connection]
+
+    def bind(
+        self,
+        source: str,
+        kind: DestinationKind,
+        destination: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+        *,
+        connection: object | None = None,
+    ) -> Binding:
+        """Lead from an exchange to a queue or exchange; a binding that is there already is left as it is."""
+        binding = self._checked(source, kind, destination, routing_key, arguments)
+        exchange = self.exchange(source)
+        if kind == "queue":
+            self.queue(destination, connection)
+        else:
+            self.exchange(destination)
+        if exchange.routes_as == "headers":
+            check_x_match(binding.arguments)
+        if not self.is_bound(binding):
+            self._tell([(binding, True)])
+            self._add_binding(binding)
+        return binding
+
+    def unbind(
+        self,
+        source: str,
+        kind: DestinationKind,
+        destination: str,
+        routing_key: str = "",
+        arguments: Arguments | None = None,
+        *,
+        connection: object | None = None,
+    ) -> Gone:
+        """Take a binding away, and its source if that is auto-delete and has no other.
+
+        As in RabbitMQ, one that is not there is no error, nor is it that its ends are not there.
+        """
+        binding = self._checked(source, kind, destination, routing_key, arguments)
+        if kind == "queue" and destination in self.queues:
+            self.queue(destination, connection)
+        if not self.is_bound(binding):
+            return Gone()
+        return self._delete(binding=binding)
+
+    def is_kept(self, thing: ExchangeDefinition | QueueDefinition | Binding) -> bool:
+        """Whether it outlives the broker's process; a binding does if both its ends do."""
+        if not isinstance(thing, Binding):
+            return thing.kept
+        ends = (
+            self.exchanges[thing.source],
+            self.queues[thing.destination] if thing.kind == "queue" else self.exchanges[thing.destination],
+        )
+        return all(end.durable and (end.kept or isinstance(end, ExchangeDefinition)) for end in ends)
+
+    def restore(self, things: Iterable[ExchangeDefinition | QueueDefinition | Binding]) -> None:
+        """Put back what was kept: nothing is checked and nobody told. What is there already stays as it is.
+
+        Bindings come behind what they bind; one whose end is not there is left out.
+        """
+        for thing in things:
+            if isinstance(thing, ExchangeDefinition):
+                if thing.name not in self.exchanges:
+                    self._add_exchange(thing)
+            elif isinstance(thing, QueueDefinition):
+                if thing.name not in self.queues:
+                    self._add_queue(thing)
+            else:
+                ends: Iterable[str] = self.queues if thing.kind == "queue" else self.exchanges
+                if (
+                    thing.source in self.exchanges
+                    and thing.destination in ends
+                    and thing not in self._from[thing.source]
+                ):
+                    self._add_binding(thing)
+
+    def _checked(
+        self, source: str, kind: DestinationKind, destination: str, routing_key: str, arguments: Arguments | None
+    ) -> Binding:
+        _check_not_default(source)
+        if kind == "exchange":
+            _check_not_default(destination)
+        return Binding(self.name, source, kind, destination, routing_key, dict(arguments or {}))
+
+    def _delete(self, *, queue: str | None = None, exchange: str | None = None, binding: Binding | None = None) -> Gone:
+        """Find out all that goes, tell it, and only then take it away."""
+        bindings: dict[Binding, None] = {}
+        exchanges: dict[str, None] = {}
+        left: dict[str, int] = {}
+        waiting: list[Binding] = [] if binding is None else [binding]
+        if queue is not None:
+            waiting += self._to.get(("queue", queue), ())
+        doomed = [] if exchange is None else [exchange]
+        while waiting or doomed:
+            if doomed:
+                name = doomed.pop()
+                if name not in exchanges:
+                    exchanges[name] = None
+                    waiting += self._from.get(name, ())
+                    waiting += self._to.get(("exchange", name), ())
+                continue
+            going = waiting.pop()
+            if going in bindings:
+                continue
+            bindings[going] = None
+            left[going.source] = left.get(going.source, len(self._from[going.source])) - 1
+            if left[going.source] == 0 and self.exchanges[going.source].auto_delete:
+                doomed.append(going.source)
+        gone = Gone(
+            () if queue is None else (self.queues[queue],),
+            tuple(self.exchanges[name] for name in exchanges),
+            tuple(bindings),
+        )
+        changes: list[Change] = [(one, False) for one in gone.bindings]
+        changes += [(one, False) for one in gone.queues]
+        changes += [(one, False) for one in gone.exchanges]
+        self._tell(changes)
+        for going in gone.bindings:
+            self._remove_binding(going)
+        for name in exchanges:
+            del self.exchanges[name], self._from[name]
+            self.router.remove_exchange(name)
+        if queue is not None:
+            del self.queues[queue]
+            self.router.forget_routes()
+        return gone
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        if self._listener is not None and (durable := [one for one in changes if self.is_kept(one[0])]):
+            self._listener(durable)
+
+    def _add_exchange(self, exchange: ExchangeDefinition) -> None:
+        self.exchanges[exchange.name] = exchange
+        self._from[exchange.name] = {}
+        self.router.add_exchange(exchange.name, exchange.routes_as, exchange.alternate)
+
+    def _add_queue(self, queue: QueueDefinition) -> None:
+        self.queues[queue.name] = queue
+        self.router.forget_routes()
+
+    def _add_binding(self, binding: Binding) -> None:
+        self._from[binding.source][binding] = None
+        self._to.setdefault(binding.target, {})[binding] = None
+        self.router.bind(binding)
+
+    def _remove_binding(self, binding: Binding) -> None:
+        del self._from[binding.source][binding]
+        leading = self._to[binding.target]
+        del leading[binding]
+        if not leading:
+            del self._to[binding.target]
+        self.router.unbind(binding)
+
+
+def _stripped(name: str) -> str:
+    return name.replace("\r", "").replace("\n", "")
+
+
+def _check_not_default(name: str) -> None:
+    if name == "":
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Only for what is made: what is there may be declared again under any name."""
+    if name.startswith("amq."):
+        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+    if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+        raise PreconditionFailed(f"{kind} name '{name[:40]}...' is longer than {NAME_BYTES_MAX} bytes")
+
+
+def check_exchange(wanted: ExchangeDefinition) -> None:
+    """503 for a type that is not offered, 406 for wrong arguments."""
+    if wanted.type not in EXCHANGE_TYPES and wanted.type != DELAYED:
+        raise CommandInvalid(f"unknown exchange type '{wanted.type}'")
+    if wanted.type == DELAYED and wanted.arguments.get("x-delayed-type") not in EXCHANGE_TYPES:
+        raise PreconditionFailed(
+            f"invalid arg 'x-delayed-type' for {wanted}: it must be one of {', '.join(EXCHANGE_TYPES)}"
+        )
+    alternate = wanted.arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        raise PreconditionFailed(f"invalid type '{amqp_type(alternate)}' for arg 'alternate-exchange' in {wanted}")
+
+
+def _check_quorum(wanted: QueueDefinition) -> None:
+    if wanted.settings.queue_type == "quorum":
+        for refused, name in (
+            (not wanted.durable, "non-durable"),
+            (wanted.exclusive, "exclusive-owner"),
+            (wanted.auto_delete, "auto-delete"),
+        ):
+            if refused:
+                raise PreconditionFailed(f"invalid property '{name}' for {wanted}")
+
+
+def _locked(queue: QueueDefinition) -> ResourceLocked:
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked {queue}. It could be originally declared on another connection or "
+        "the exclusive property value does not match that of the original declaration."
+    )

@@ -1,0 +1,343 @@
+"""Who may come in, and what may they do? Users with hashed passwords, tags, and permissions by regular expression."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.broker.errors import AccessRefused, NotAllowed, named
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+__all__ = ["ARGON2", "SHA256", "Cost", "Permission", "User", "UserListener", "Users", "imported_hash"]
+
+logger = logging.getLogger("holdfast.broker")
+
+ARGON2 = "argon2id"
+"""How passwords are hashed here; the salt and the cost stand in the hash itself."""
+SHA256 = "rabbit_password_hashing_sha256"
+"""How RabbitMQ hashes them unless told otherwise."""
+_IMPORTED = {SHA256: "sha256", "rabbit_password_hashing_sha512": "sha512"}
+_SALT_BYTES = 4
+NAME_MAX = 255
+CHECKS_MAX = 100_000
+"""Permission checks remembered at most; beyond that all are forgotten."""
+
+Kind = Literal["configure", "write", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one check of a password costs. The default takes some 50 ms of one core, and 32 MiB while it lasts."""
+
+    memory_kib: int = 32 << 10
+    passes: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who may come in. An empty hash: not by password, only by certificate."""
+
+    name: str
+    password_hash: str = ""
+    algorithm: str = ARGON2
+    tags: tuple[str, ...] = ()
+    """`administrator`, `monitoring`, `management`, `policymaker` or any other word."""
+
+    def __repr__(self) -> str:
+        """Without the hash: it would end up in logs."""
+        return f"User({self.name!r}, tags={self.tags!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What a user may do in a virtual host: patterns that are searched for in the names of queues and exchanges."""
+
+    user: str
+    vhost: str
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+
+UserListener = Callable[[Sequence[tuple[User | Permission, bool]]], None]
+"""Told of changes before they are made: what, and whether it is there from now on."""
+
+
+class Users:
+    """All users and their permissions.
+
+    Plain passwords are never kept. Patterns come from administrators, and Python's `re` can take exponential time over
+    a bad one: names are bounded to 255 characters and answers remembered, but a pattern such as `(a+)+$` can still hold
+    up a check. Threads: changes are made one at a time; `authenticate` may run beside them, and beside itself.
+    """
+
+    def __init__(
+        self,
+        users: Iterable[User] = (),
+        permissions: Iterable[Permission] = (),
+        *,
+        listener: UserListener | None = None,
+        cost: Cost = Cost(),  # noqa: B008 - it never changes
+        loopback_only: Iterable[str] = ("guest",),
+    ) -> None:
+        self._users = {user.name: user for user in users}
+        self._permissions = {(one.user, one.vhost): one for one in permissions}
+        self._listener = listener
+        self._cost = cost
+        self._loopback_only = frozenset(loopback_only)
+        self._made_hasher: PasswordHasher | None = None
+        self._nobody: str | None = None
+        self._seen: dict[str, tuple[str, bytes]] = {}
+        """By user: the hash that a password was found right for, and a keyed digest of that password."""
+        self._seen_key = secrets.token_bytes(32)
+        self._patterns: dict[tuple[str, str], dict[str, re.Pattern[str]]] = {}
+        self._checks: dict[tuple[str, str, str, str], bool] = {}
+
+    @classmethod
+    def with_guest(cls, *, listener: UserListener | None = None, cost: Cost = Cost()) -> "Users":  # noqa: B008
+        """What a new broker begins with: guest, password guest, who may do everything in `/`, from this machine."""
+        users = cls(listener=listener, cost=cost)
+        users.add("guest", "guest", tags=("administrator",))
+        users.permit("guest", "/", ".*", ".*", ".*")
+        return users
+
+    def get(self, name: str) -> User:
+        """The user of this name, or `NotFound`."""
+        user = self._users.get(name)
+        if user is None:
+            raise NotFound(f"there is no user {name!r}; there are: {', '.join(sorted(self._users)) or 'none'}")
+        return user
+
+    def all(self) -> list[User]:
+        """Every user, by name."""
+        return [self._users[name] for name in sorted(self._users)]
+
+    def add(self, name: str, password: str | None, *, tags: Iterable[str] = ()) -> User:
+        """A new user; without a password, one who comes in by certificate only."""
+        if not name or len(name) > NAME_MAX:
+            raise InvalidArgument(f"a user's name must have 1 to {NAME_MAX} characters, not {len(name)}")
+        if name in self._users:
+            raise InvalidArgument(f"there is a user {name!r} already: change the password or delete the user first")
+        user = User(name, "" if password is None else self.hashed(password), ARGON2, tuple(tags))
+        self._put(user)
+        return user
+
+    def delete(self, name: str) -> None:
+        """Remove a user and all that the user was permitted."""
+        user = self.get(name)
+        permissions = self.permissions(name)
+        self._tell([*((one, False) for one in permissions), (user, False)])
+        for one in permissions:
+            del self._permissions[one.user, one.vhost]
+        del self._users[name]
+        self._seen.pop(name, None)
+        self._forget_checks()
+
+    def change_password(self, name: str, password: str | None) -> None:
+        """Give a user another password, or none."""
+        hashed = "" if password is None else self.hashed(password)
+        self._put(replace(self.get(name), password_hash=hashed, algorithm=ARGON2))
+
+    def set_tags(self, name: str, tags: Iterable[str]) -> None:
+        """Give a user other tags."""
+        self._put(replace(self.get(name), tags=tuple(tags)))
+
+    def authenticate(self, name: str, password: str, remote_is_loopback: bool) -> User:
+        """The user, if the password is right and the user may come from there; else 403.
+
+        Takes as long for a user that is not there as for one that is. The reason is logged and not told.
+        """
+        user = self._users.get(name)
+        if not self._is_right(user, password):
+            raise _refused(name, "wrong password, or no such user", "PLAIN")
+        assert user is not None
+        if name in self._loopback_only and not remote_is_loopback:
+            raise _refused(name, "this user may only come in from the broker's own machine", "PLAIN")
+        return user
+
+    def external(self, common_name: str, remote_is_loopback: bool = False) -> User:
+        """The user whom a certificate names, which the caller has verified; else 403."""
+        user = self._users.get(common_name)
+        if user is None:
+            raise _refused(common_name, "a certificate names a user that is not there", "EXTERNAL")
+        if common_name in self._loopback_only and not remote_is_loopback:
+            raise _refused(common_name, "this user may only come in from the broker's own machine", "EXTERNAL")
+        return user
+
+    def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> Permission:
+        """Say what a user may do in a virtual host; `""` permits nothing, `.*` everything."""
+        self.get(user)
+        permission = Permission(user, vhost, configure, write, read)
+        for pattern in (configure, write, read):
+            _compiled(pattern)
+        self._tell([(permission, True)])
+        self._permissions[user, vhost] = permission
+        self._forget_checks()
+        return permission
+
+    def forbid(self, user: str, vhost: str) -> None:
+        """Take back what a user may do in a virtual host; that there is nothing to take back is no error."""
+        permission = self._permissions.get((user, vhost))
+        if permission is not None:
+            self._tell([(permission, False)])
+            del self._permissions[user, vhost]
+            self._forget_checks()
+
+    def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
+        """What was permitted: all, or only of this user, or only in this virtual host."""
+        return [one for one in self._permissions.values() if user in (None, one.user) and vhost in (None, one.vhost)]
+
+    def check_vhost(self, user: str, vhost: str) -> None:
+        """530 unless the user has any permission in the virtual host."""
+        if (user, vhost) not in self._permissions:
+            raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
+
+    def check(self, user: str, vhost: str, kind: Kind, what: Literal["queue", "exchange"], name: str) -> None:
+        """403 unless the user may configure, write to or read from this queue or exchange."""
+        # Patterns cannot name the default exchange by its empty name, so RabbitMQ gives it another for this purpose.
+        if not self.allowed(user, vhost, kind, "amq.default" if what == "exchange" and not name else name):
+            raise AccessRefused(f"{kind} access to {named(what, name, vhost)} refused for user '{user}'")
+
+    def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
+        """Whether the user's pattern for this kind of access is found in the name."""
+        question = (user, vhost, kind, name)
+        answer = self._checks.get(question)
+        if answer is None:
+            if len(self._checks) >= CHECKS_MAX:
+                self._checks.clear()
+            answer = self._checks[question] = self._is_allowed(user, vhost, kind, name)
+        return answer
+
+    def hashed(self, password: str) -> str:
+        """The password as it is kept."""
+        if not password:
+            raise InvalidArgument("a password must not be empty: give None for a user who comes in by certificate")
+        return self._hasher().hash(password.encode("utf-8", "surrogatepass"))
+
+    def restore(self, things: Iterable[User | Permission]) -> None:
+        """Put back what was kept, or put in what was imported: nobody is told."""
+        for thing in things:
+            if isinstance(thing, User):
+                self._users[thing.name] = thing
+            else:
+                self._permissions[thing.user, thing.vhost] = thing
+        self._forget_checks()
+
+    def _is_allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
+        permission = self._permissions.get((user, vhost))
+        if permission is None or len(name) > NAME_MAX:
+            return False
+        patterns = self._patterns.get((user, vhost))
+        if patterns is None:
+            patterns = self._patterns[user, vhost] = {
+                "configure": _compiled(permission.configure),
+                "write": _compiled(permission.write),
+                "read": _compiled(permission.read),
+            }
+        return patterns[kind].search(name) is not None
+
+    def _is_right(self, user: User | None, password: str) -> bool:
+        digest = hashlib.blake2b(password.encode("utf-8", "surrogatepass"), key=self._seen_key).digest()
+        if user is not None:
+            seen = self._seen.get(user.name)
+            # The same hash: a changed password makes what was seen worthless.
+            if seen is not None and seen[0] == user.password_hash and hmac.compare_digest(seen[1], digest):
+                return True
+        # RabbitMQ lets nobody in with an empty password, whatever the hash says.
+        usable = user is not None and bool(user.password_hash) and bool(password)
+        if usable and user is not None and user.algorithm == ARGON2:
+            right = self._verified(user.password_hash, password)
+        else:
+            self._verified(self._nobodys_hash(), password)  # so that the time taken does not tell who is there
+            right = usable and user is not None and _matches_imported(user, password)
+        if right and user is not None:
+            self._seen[user.name] = (user.password_hash, digest)
+        return right
+
+    def _verified(self, password_hash: str, password: str) -> bool:
+        from argon2.exceptions import Argon2Error, InvalidHashError  # noqa: PLC0415 - only a server needs it
+
+        try:
+            return self._hasher().verify(password_hash, password.encode("utf-8", "surrogatepass"))
+        except (Argon2Error, InvalidHashError):
+            return False
+
+    def _nobodys_hash(self) -> str:
+        if self._nobody is None:
+            self._nobody = self._hasher().hash(secrets.token_bytes(16))
+        return self._nobody
+
+    def _hasher(self) -> "PasswordHasher":
+        if self._made_hasher is None:
+            from argon2 import PasswordHasher  # noqa: PLC0415 - only a server needs it
+
+            self._made_hasher = PasswordHasher(
+                time_cost=self._cost.passes, memory_cost=self._cost.memory_kib, parallelism=1
+            )
+        return self._made_hasher
+
+    def _put(self, user: User) -> None:
+        self._tell([(user, True)])
+        self._users[user.name] = user
+        self._seen.pop(user.name, None)
+
+    def _tell(self, changes: Sequence[tuple[User | Permission, bool]]) -> None:
+        if self._listener is not None:
+            self._listener(changes)
+
+    def _forget_checks(self) -> None:
+        self._checks.clear()
+        self._patterns.clear()
+
+
+def imported_hash(password_hash: str, algorithm: str) -> tuple[str, str]:
+    """A hash and its algorithm from RabbitMQ's definitions or ours, checked; `InvalidArgument` if it is of no use."""
+    if password_hash and algorithm in _IMPORTED:
+        _salt_and_digest(password_hash, _IMPORTED[algorithm])
+    elif password_hash and algorithm != ARGON2:
+        known = ", ".join((*_IMPORTED, ARGON2))
+        raise InvalidArgument(f"passwords hashed by {algorithm!r} cannot be checked here, only by {known}")
+    return password_hash, algorithm
+
+
+def _matches_imported(user: User, password: str) -> bool:
+    digest = _IMPORTED.get(user.algorithm)
+    if digest is None:
+        return False
+    salt, expected = _salt_and_digest(user.password_hash, digest)
+    return hmac.compare_digest(hashlib.new(digest, salt + password.encode("utf-8", "surrogatepass")).digest(), expected)
+
+
+def _salt_and_digest(password_hash: str, digest: str) -> tuple[bytes, bytes]:
+    """RabbitMQ writes four bytes of salt and the digest of salt and password, in base64."""
+    try:
+        raw = base64.b64decode(password_hash, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument("a password_hash is not base64: take it over unchanged from the export") from error
+    if len(raw) != _SALT_BYTES + hashlib.new(digest).digest_size:
+        raise InvalidArgument(f"a password_hash is not four bytes of salt and a {digest}: take it over unchanged")
+    return raw[:_SALT_BYTES], raw[_SALT_BYTES:]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The empty pattern is found only in the empty name; any other, anywhere in a name."""
+    try:
+        return re.compile(pattern or "^$")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"the pattern {pattern!r} is no regular expression: {error}") from error
+
+
+def _refused(name: str, reason: str, mechanism: str) -> AccessRefused:
+    logger.warning("refused the login of %r: %s", name[:NAME_MAX], reason, extra={"user": name[:NAME_MAX]})
+    return AccessRefused(
+        f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+    )

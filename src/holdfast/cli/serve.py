@@ -1,0 +1,81 @@
+"""How is the broker started? `holdfast serve` listens until it is told to stop, and then finishes what it promised."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.amqp.server import Server
+from holdfast.amqp.settings import Settings, load
+from holdfast.base.errors import InvalidArgument
+from holdfast.cli.opening import store_to_write
+from holdfast.cli.options import DataOption, JsonOption
+
+__all__ = ["serve"]
+
+
+def serve(
+    data: DataOption = Path("data"),
+    config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The address to listen on (127.0.0.1).")] = None,
+    amqp_port: Annotated[int | None, typer.Option("--amqp-port", help="The port for AMQP (5672); 0: any.")] = None,
+    amqps_port: Annotated[int | None, typer.Option("--amqps-port", help="The port for AMQP over TLS.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Any other setting, as NAME=VALUE; may be repeated.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say who comes and goes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve the store as an AMQP 0-9-1 broker, until Ctrl-C or SIGTERM."""
+    extra = dict(_pair(one) for one in setting or ())
+    settings = load(
+        config,
+        {**os.environ, **{f"HOLDFAST_{name.upper()}": value for name, value in extra.items()}},
+        {"host": host, "amqp_port": amqp_port, "amqps_port": amqps_port},
+    )
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with store_to_write(data) as store:
+        _runner(lambda: _serve(store, settings, as_json))
+
+
+async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stopped.set)
+    server = Server(store, settings)
+    try:
+        await server.start()
+        for address, port, secure in server.addresses:
+            if as_json:
+                print(
+                    json.dumps({"protocol": "amqps" if secure else "amqp", "host": address, "port": port}), flush=True
+                )
+            else:
+                print(f"{'AMQP over TLS' if secure else 'AMQP'} on {address}:{port}", flush=True)
+        await stopped.wait()
+    finally:
+        await server.stop()
+
+
+def _runner(main: Any) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - only where it is installed
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or name not in Settings.__dataclass_fields__:
+        raise InvalidArgument(f"--set takes NAME=VALUE with a setting of the table in docs/amqp.md, not {text!r}")
+    return name, value

@@ -1,0 +1,272 @@
+"""What becomes of messages that were handed out? They are done, come back or are refused, by delivery or by id."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from holdfast.base.clock import NS, Duration, duration_ns
+from holdfast.base.errors import InvalidArgument, LeaseLost
+from holdfast.log.draft import Draft
+from holdfast.queue.core import EVENTS_MAX, SAMPLE
+from holdfast.queue.delivery import Delivery, by_lease, listed
+from holdfast.queue.events import (
+    Acked,
+    Event,
+    Extended,
+    Moving,
+    Settled,
+    encode,
+    encode_ack_of_one,
+)
+from holdfast.queue.journal import PENDING_MAX
+from holdfast.queue.lease import Lease
+from holdfast.queue.putting import Putting
+from holdfast.queue.ranges import spans_of
+
+__all__ = ["Parts", "Settling"]
+
+REASON_MAX = 4096
+"""Characters of a reason that are kept."""
+Parts = Mapping[int, Collection[int]]
+"""Messages that are held: by the id of their lease, their own ids."""
+
+
+class Settling(Putting):
+    """The part of a queue that ends leases.
+
+    Each way is there for deliveries and for ids: who hands messages on to others need not keep their bodies.
+    """
+
+    # By id.
+
+    def ack_ids(self, parts: Parts) -> list[int]:
+        """They are done, and never come back; the ids of those whose lease is no longer ours."""
+        lost: list[int] = []
+        done: list[tuple[int, list[tuple[int, int]]]] = []
+        now = self._now()
+        with self._lock, self._whole:
+            self._check_writable()
+            draft = self._look(now)
+            for lease_id, _, held in self._held(parts, lost):
+                done.append((lease_id, spans_of(sorted(held))))
+            if done:
+                draft = self._decide([Acked(now, done)])
+                self._measures.holds.observe(max(0, now - done[0][0]) / NS)
+        self._commit(draft)
+        return lost
+
+    def return_ids(self, parts: Parts, reason: str = "", delay: Duration | None = 0) -> list[int]:
+        """They failed, which counts as an attempt: they come back after `delay`, each to its place in the order, or
+        become dead letters; the ids of those whose lease is no longer ours.
+        """
+        reason = _checked(reason)
+        return self._give_back("nacked", parts, reason, None if delay is None else duration_ns(delay, "delay"))
+
+    def release_ids(self, parts: Parts) -> list[int]:
+        """Give them back untried: they are ready at once; the ids of those whose lease is no longer ours."""
+        return self._give_back("released", parts, "", 0)
+
+    def reject_ids(self, parts: Parts, reason: str = "") -> list[int]:
+        """They leave at once for the dead letters, however often they were tried, or without such a queue for good.
+
+        Gives the ids of those whose lease is no longer ours.
+        """
+        reason = _checked(reason)
+        lost: list[int] = []
+        target = self.settings.dead_letter
+        with self._lock, self._whole:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            found = [(lease_id, lease, held) for lease_id, lease, held in self._held(parts, lost)]
+            if found and target is not None:
+                draft = self._decide(
+                    [
+                        Moving(now, "rejected", reason, target, lease_id, lease.spans(held))
+                        for lease_id, lease, held in found
+                    ]
+                )
+            elif found:
+                draft = self._drop_held(found, now)
+        self._commit(draft)
+        if self.standing.moving:
+            self._send_off()
+        return lost
+
+    def void_leases(self, reason: str = "the lease was void") -> int:
+        """Every message that is leased comes back now, as if its lease had run out; how many.
+
+        For who holds all leases, and begins anew: those of its last life are nobody's.
+        """
+        reason = _checked(reason)
+        with self._lock, self._whole:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            count = self.standing.leases.count
+            events: list[Event] = []
+            for lease_id, lease in list(self.standing.leases.by_id.items()):
+                events += self._returns(now, "expired", reason, lease_id, lease.spans(lease.left), 0)
+                if len(events) >= EVENTS_MAX:
+                    draft, events = self._decide(events), []
+            if events:
+                draft = self._decide(events)
+        self._commit(draft)
+        if self.standing.moving:
+            self._send_off()
+        if count:
+            self._waiters.wake()
+        return count
+
+    def _held(self, parts: Parts, lost: list[int]) -> list[tuple[int, Lease, set[int]]]:
+        """Of each lease the messages that it holds; the others go to `lost`."""
+        found: list[tuple[int, Lease, set[int]]] = []
+        for lease_id, ids in parts.items():
+            wanted = ids if isinstance(ids, set) else set(ids)
+            lease = self.standing.leases.by_id.get(lease_id)
+            if lease is None:
+                lost += sorted(wanted)
+            elif wanted <= lease.left:
+                if wanted:
+                    found.append((lease_id, lease, wanted))
+            else:
+                lost += sorted(wanted - lease.left)
+                if held := wanted & lease.left:
+                    found.append((lease_id, lease, held))
+        return found
+
+    def _drop_held(self, found: list[tuple[int, Lease, set[int]]], now: int) -> Draft | None:
+        """Held messages are refused for good. As `Standing.settle` does, which has to look for their lease."""
+        standing = self.standing
+        everything = sorted(id for _, _, held in found for id in held)
+        spans = spans_of(everything)
+        draft = self._record(encode(Settled(now, "rejected", spans)))
+        for lease_id, _, held in found:
+            standing.leases.discard(lease_id, held)
+        for start, stop in spans:
+            standing.failures.forget(start, stop)
+        standing.totals.dropped += len(everything)
+        return draft
+
+    def _give_back(self, cause: str, parts: Parts, reason: str, delay_ns: int | None) -> list[int]:
+        lost: list[int] = []
+        events: list[Event] = []
+        with self._lock, self._whole:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            for lease_id, lease, held in self._held(parts, lost):
+                events += self._returns(now, cause, reason, lease_id, lease.spans(held), delay_ns)
+            if events:
+                draft = self._decide(events)
+                if self._waiters.listeners:
+                    self._mind_due()
+        self._commit(draft)
+        if self.standing.moving:
+            self._send_off()
+        if self._waiters.line or self._waiters.listeners:
+            self._waiters.wake()
+        return lost
+
+    # By delivery.
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """They are done, and never come back: one journal record for all.
+
+        Raises `LeaseLost` for those whose lease is no longer ours; the others are acked.
+        """
+        self._raise_lost(self.ack_ids(by_lease(listed(deliveries))))
+
+    def ack_one(self, delivery: Delivery) -> bool:
+        """Ack one delivery; False when its lease is no longer ours. The short way for `Delivery.ack`."""
+        sequence, lease_id = delivery[0], delivery[7]
+        now = self._now()
+        with self._lock:
+            try:
+                if now >= self.standing.leases.next_check or not self._quick:
+                    self._check_writable()
+                    self._commit_later(self._look(now))
+                standing = self.standing
+                leases = standing.leases
+                lease = leases.by_id.get(lease_id)
+                if lease is None or sequence not in lease.left:
+                    return False
+                event = encode_ack_of_one(now, lease_id, sequence)
+                draft = None
+                if self._quick and len(self._pending) < PENDING_MAX and not self._asleep:
+                    self._pending.append(event)
+                else:
+                    draft = self._record(event)
+                left = lease.left
+                if len(left) == 1:
+                    del leases.by_id[lease_id]
+                left.remove(sequence)
+                leases.count -= 1
+                if not standing.plain:
+                    standing.failures.forget(sequence, sequence + 1)
+                standing.totals.acked += 1
+            except BaseException:
+                self._spoil()
+                raise
+        if not sequence & SAMPLE:
+            self._measures.holds.observe(max(0, now - lease_id) / NS)
+        if draft is not None:
+            self._journal.commit(draft)
+        return True
+
+    def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
+        """They failed: they come back after `delay` (the queue's backoff if None), or become dead letters.
+
+        Raises `LeaseLost` for those whose lease is no longer ours; the others are given back.
+        """
+        self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
+
+    def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
+        """Hold them, and all that was leased with them, for so long from now on; may shorten."""
+        self._raise_lost(self.try_extend(listed(deliveries), duration))
+
+    def release(self, deliveries: Iterable[Delivery]) -> None:
+        """Give them back untried: they are ready at once, and the delivery does not count."""
+        self._raise_lost(self.try_release(listed(deliveries)))
+
+    def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
+        """As `nack`; the ids of those that were lost."""
+        return self.return_ids(by_lease(deliveries), reason, delay)
+
+    def try_release(self, deliveries: list[Delivery]) -> list[int]:
+        """As `release`; the ids of those that were lost."""
+        return self.release_ids(by_lease(deliveries))
+
+    def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
+        """As `extend`; the ids of those that were lost."""
+        lease_ns = self._lease_ns if duration is None else duration_ns(duration, "duration")
+        lost: list[int] = []
+        with self._lock, self._whole:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            events: list[Event] = []
+            for lease_id, _, _ in self._held(by_lease(deliveries), lost):
+                events.append(Extended(now, lease_id, now + lease_ns))
+            if events:
+                draft = self._decide(events)
+                if now + lease_ns < self._tick_at:
+                    self._tick_at = now + lease_ns
+                    self._wake_ticker()
+        self._commit(draft)
+        if self._waiters.line:
+            self._waiters.wake()
+        return lost
+
+    def _raise_lost(self, lost: list[int]) -> None:
+        if lost:
+            raise LeaseLost(
+                f"the lease of {len(lost)} messages of {self.name!r} (the first is {lost[0]}) is no longer ours, and "
+                "other consumers may have them: lease for longer, or extend in time",
+                lost,
+            )
+
+
+def _checked(reason: str) -> str:
+    if not isinstance(reason, str):
+        raise InvalidArgument(f"a reason must be a str, not {type(reason).__name__}")
+    # What UTF-8 cannot hold (half of a cut emoji in an error's text) must not keep a message from being given back.
+    return reason[:REASON_MAX].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,140 @@
+"""How many bytes wait? Payloads are weighed as they come in, and each set of messages counts what it holds."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from holdfast.queue.delayed import Delayed, Entry
+from holdfast.queue.ranges import Ranges
+from holdfast.state import State
+
+__all__ = ["WeighedDelayed", "WeighedRanges", "Weights"]
+
+
+class Weights:
+    """The payload bytes of each message that may come to wait: 8 bytes a message, and only where bytes are limited.
+
+    Sums from `base` on, so that any range of messages is weighed in one step. What is not known weighs nothing.
+    """
+
+    def __init__(self) -> None:
+        self.base = 0
+        self._sums = array("Q", [0])
+        """At `i` the bytes of all messages up to, not including, `base + i`, from some beginning on."""
+
+    def begin(self, sequence: int) -> None:
+        """Forget all; the next message is this one."""
+        self.base = sequence
+        self._sums = array("Q", [0])
+
+    def take(self, first: int, sizes: Sequence[int]) -> None:
+        """Messages came in. What was known from `first` on is replaced; what is missing before it weighs nothing."""
+        if first < self.base or len(self._sums) == 1:
+            self.begin(first)
+        self.cut(first)
+        sums = self._sums
+        if (missing := first - self.base - len(sums) + 1) > 0:
+            sums.extend([sums[-1]] * missing)
+        sums.extend(list(accumulate(sizes, initial=sums[-1]))[1:])
+
+    def cut(self, end: int) -> None:
+        """Forget the messages from here on."""
+        del self._sums[max(1, end - self.base + 1) :]
+
+    def forget_before(self, sequence: int) -> None:
+        """Nothing below this will be asked for."""
+        gone = min(sequence - self.base, len(self._sums) - 1)
+        if gone > 0:
+            del self._sums[:gone]  # only differences count
+            self.base += gone
+
+    def between(self, start: int, stop: int) -> int:
+        """The bytes of these messages."""
+        sums, base = self._sums, self.base
+        last = len(sums) - 1
+        return sums[min(max(stop - base, 0), last)] - sums[min(max(start - base, 0), last)]
+
+    def reach(self, start: int, stop: int, wanted: int) -> int:
+        """The first sequence up to which, from `start` on, there are so many bytes; `stop` where there are not."""
+        sums, base = self._sums, self.base
+        low = min(max(start - base, 0), len(sums) - 1)
+        return min(stop, base + bisect_left(sums, sums[low] + wanted, low))
+
+
+class WeighedRanges(Ranges):
+    """An ordered set of sequences that knows its bytes."""
+
+    __slots__ = ("bytes", "weights")
+
+    def __init__(self, load: Callable[[int], bytes] | None, weights: Weights) -> None:
+        super().__init__(load)
+        self.weights = weights
+        self.bytes = 0
+
+    def add(self, start: int, stop: int) -> None:
+        """As `Ranges.add`; what was in already is taken out by it first, by way of `remove`."""
+        if start < stop:
+            self.bytes += self.weights.between(start, stop)
+            super().add(start, stop)
+
+    def extend(self, starts: list[int], stops: list[int]) -> None:
+        """As `Ranges.extend`."""
+        if not self.count or starts[0] > self.last + 1:  # else it adds one by one
+            self.bytes += sum(map(self.weights.between, starts, stops))
+        super().extend(starts, stops)
+
+    def remove(self, start: int, stop: int) -> int:
+        """As `Ranges.remove`."""
+        self.bytes -= sum(self.weights.between(*span) for span in self.within(start, stop))
+        return super().remove(start, stop)
+
+    def take_front(self, start: int, stop: int) -> None:
+        """As `Ranges.take_front`."""
+        self.remove(start, stop)
+
+    def clear(self) -> None:
+        """As `Ranges.clear`."""
+        self.bytes = 0
+        super().clear()
+
+    def weigh(self) -> None:
+        """Count anew: what was restored came before its weights."""
+        self.bytes = sum(self.weights.between(*span) for span in self)
+
+
+class WeighedDelayed(Delayed):
+    """Messages that are kept back, with their bytes."""
+
+    def __init__(
+        self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]], weights: Weights
+    ) -> None:
+        super().__init__(state, prefix, elsewhere)
+        self.weights = weights
+        self.bytes = 0
+
+    def add(self, due: int, sequence: int, priority: int) -> None:
+        """As `Delayed.add`."""
+        self.bytes += self.weights.between(sequence, sequence + 1)
+        super().add(due, sequence, priority)
+
+    def clear(self) -> None:
+        """As `Delayed.clear`."""
+        self.bytes = 0
+        super().clear()
+
+    def weigh(self) -> None:
+        """Count anew: what was restored came before its weights. Reads everything."""
+        self.bytes = self._weight(list(self))
+
+    def _fetch(self) -> None:
+        super()._fetch()
+        if self.at_hand:  # what was counted may have been wrong, as in `Delayed`
+            self.bytes = self._weight(self._near)
+
+    def _leave(self, sequence: int) -> None:
+        super()._leave(sequence)
+        self.bytes -= self.weights.between(sequence, sequence + 1)
+
+    def _weight(self, entries: list[Entry]) -> int:
+        return sum(self.weights.between(sequence, sequence + 1) for _, sequence, _ in entries)

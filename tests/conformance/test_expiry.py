@@ -1,0 +1,148 @@
+"""Do messages and queues expire when their arguments say so?"""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.exceptions import UnroutableError
+
+from tests.conformance.client import Inbox, bodies, channel_closed, count, eventually, get, publish, round_trip
+from tests.conformance.test_queues import exists
+
+Namer = Callable[..., str]
+LONG = "60000"
+
+
+@pytest.fixture
+def channel(confirming: BlockingChannel) -> BlockingChannel:
+    """What was published is in its queue, so that a count of zero means that it has gone again."""
+    return confirming
+
+
+def await_the_end_of(connection: BlockingConnection, queue: str) -> None:
+    """Publish until nothing takes it: unlike a declare, that does not count as use of the queue."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+
+    def is_gone() -> bool:
+        try:
+            publish(channel, queue, "probe", mandatory=True)
+        except UnroutableError:
+            return True
+        return False
+
+    eventually(is_gone)
+
+
+def test_messages_expire_after_the_ttl_of_their_queue(channel: BlockingChannel, name: Namer) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-message-ttl": 500})
+    publish(channel, queue, "a", "b")
+    eventually(lambda: count(channel, queue) == 2)
+    eventually(lambda: count(channel, queue) == 0)
+    assert bodies(channel, queue) == []
+
+
+def test_a_message_expires_after_its_own_expiration(channel: BlockingChannel, queue: str) -> None:
+    publish(channel, queue, "short", expiration="500")
+    eventually(lambda: count(channel, queue) == 1)
+    eventually(lambda: count(channel, queue) == 0)
+
+
+@pytest.mark.parametrize(("ttl", "expiration"), [(200, LONG), (60_000, "200")])
+def test_the_smaller_of_both_times_counts(channel: BlockingChannel, name: Namer, ttl: int, expiration: str) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-message-ttl": ttl})
+    publish(channel, queue, "a", expiration=expiration)
+    eventually(lambda: count(channel, queue) == 0)
+
+
+def test_a_message_that_has_not_expired_keeps_its_expiration_property(channel: BlockingChannel, queue: str) -> None:
+    publish(channel, queue, "a", expiration=LONG)
+    message = get(channel, queue)
+    assert message is not None
+    assert message.properties.expiration == LONG
+
+
+@pytest.mark.parametrize("where", ["queue", "message"])
+def test_a_ttl_of_zero_expires_what_no_consumer_takes_at_once(
+    channel: BlockingChannel, name: Namer, where: str
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-message-ttl": 0} if where == "queue" else None)
+    expiration = "0" if where == "message" else None
+    publish(channel, queue, "lost", expiration=expiration)
+    eventually(lambda: count(channel, queue) == 0)
+    assert bodies(channel, queue) == []
+    inbox = Inbox(channel, queue)
+    publish(channel, queue, "taken", expiration=expiration)
+    assert inbox.take_bodies(1) == ["taken"]
+
+
+@pytest.mark.parametrize("expiration", ["soon", "-1", "1.5", "", " 5"])
+def test_an_expiration_that_is_no_number_is_a_failed_precondition(
+    channel: BlockingChannel, queue: str, expiration: str
+) -> None:
+    with channel_closed(406, "PRECONDITION_FAILED - invalid expiration"):
+        publish(channel, queue, "a", expiration=expiration)
+        round_trip(channel)
+
+
+def test_a_message_that_was_delivered_does_not_expire_until_it_is_requeued(
+    channel: BlockingChannel, name: Namer
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-message-ttl": 600})
+    publish(channel, queue, "a")
+    message = get(channel, queue, auto_ack=False)
+    assert message is not None
+    publish(channel, queue, "b")
+    eventually(lambda: count(channel, queue) == 0)
+    channel.basic_nack(message.tag)
+    eventually(lambda: count(channel, queue) == 0)
+    assert bodies(channel, queue) == []
+
+
+def test_a_message_that_expires_later_is_not_lost_with_the_one_before_it(channel: BlockingChannel, queue: str) -> None:
+    publish(channel, queue, "short", expiration="100")
+    publish(channel, queue, "long", expiration=LONG)
+    eventually(lambda: count(channel, queue) == 1)
+    assert bodies(channel, queue) == ["long"]
+
+
+def test_an_expired_message_behind_one_that_lives_is_never_delivered(channel: BlockingChannel, queue: str) -> None:
+    publish(channel, queue, "long", expiration=LONG)
+    publish(channel, queue, "short", expiration="100")
+    time.sleep(0.3)
+    assert bodies(channel, queue) == ["long"]
+
+
+def test_an_unused_queue_is_deleted_after_x_expires(connection: BlockingConnection, name: Namer) -> None:
+    queue = name()
+    channel = connection.channel()
+    channel.queue_declare(queue, arguments={"x-expires": 300})
+    publish(channel, queue, "a")
+    await_the_end_of(connection, queue)
+
+
+def test_a_queue_with_a_consumer_does_not_expire(connection: BlockingConnection, name: Namer) -> None:
+    queue = name()
+    channel = connection.channel()
+    channel.queue_declare(queue, arguments={"x-expires": 300})
+    inbox = Inbox(channel, queue)
+    assert inbox.is_quiet(0.8)
+    publish(channel, queue, "a")
+    assert inbox.take_bodies(1) == ["a"]
+    channel.basic_cancel(inbox.tag)
+    await_the_end_of(connection, queue)
+
+
+def test_basic_get_keeps_a_queue_from_expiring(connection: BlockingConnection, name: Namer) -> None:
+    queue = name()
+    channel = connection.channel()
+    channel.queue_declare(queue, arguments={"x-expires": 1000})
+    for _ in range(5):
+        time.sleep(0.3)
+        assert get(channel, queue) is None
+    assert exists(connection, queue)
