@@ -141,6 +141,17 @@ def test_a_reader_does_not_see_a_queue_that_is_only_marked(store: Store, files: 
         reader.queue("work")
 
 
+def test_dead_letters_that_are_leaving_are_not_deleted_with_their_queue(store: Store) -> None:
+    queue = store.queue("work", dead_letter="elsewhere")
+    queue.carries_later = True
+    queue.put(b"bad")
+    message = got(queue)
+    queue.reject_ids({message.lease: [message.id]})
+    assert queue.stats().moving == 1
+    store.delete_queue("work")
+    assert [message.payload for message in store.queue("elsewhere").lease(9)] == [b"bad"]
+
+
 def test_a_full_disk_is_no_reason_to_keep_a_queue(store: Store, files: SimFiles) -> None:
     queue = store.queue("work", flush=Flush.async_(), dead_letter=None)
     store.queue("other").put(b"stays")

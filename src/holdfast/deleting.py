@@ -86,10 +86,10 @@ class Deleting:
         if prefix is not None:
             self._forget_rows(prefix)
         if content["with_log"]:
-            _remove_tree(self._files, log)
+            _remove(self._files, log)
         else:
             Positions(self._files, log, bytes(16)).remove(place_of(queue))
-        _remove_tree(self._files, self._folders.journal(queue))
+        _remove(self._files, self._folders.journal(queue))
         self._files.remove(mark)
         self._files.sync_dir(mark.parent)
         logger.info("the queue %s is deleted", queue, extra={"queue": queue})
@@ -101,19 +101,20 @@ class Deleting:
         batch.commit()
 
 
+def _remove(files: Files, folder: Path) -> None:
+    """Remove a folder and all in it, durably; also what is left of one, or of its going."""
+    if files.exists(folder):
+        _remove_tree(files, folder)
+    if files.exists(folder.parent):
+        files.sync_dir(folder.parent)
+
+
 def _remove_tree(files: Files, folder: Path) -> None:
-    """Remove a folder and all in it, durably; also what is left of one."""
-    if not files.exists(folder):
-        if files.exists(folder.parent):
-            files.sync_dir(folder.parent)  # it may have gone in a moment that a crash could still undo
-        return
     for name in files.list(folder):
         try:
             files.remove(folder / name)
         except OSError:  # which error a folder causes depends on the system
-            if not files.exists(folder / name):
-                continue
-            _remove_tree(files, folder / name)
+            if files.exists(folder / name):
+                _remove_tree(files, folder / name)
     files.sync_dir(folder)  # before the folder: one of the same name must not find them again
     files.remove_dir(folder)
-    files.sync_dir(folder.parent)

@@ -267,6 +267,11 @@ class Store:
         it, or waits for some, gets `Closed`.
         """
         check_name(name, "queue name")
+        queue = self._open_queues.get(name)
+        if queue is not None and queue.standing.moving and not (queue.closed or self.read_only):
+            # Dead letters that have left it are no longer its own. Without the guard: a forwarder may need the store;
+            # without waiting: one that runs just now may wait for us.
+            queue.carry(wait=False)
         with self._guard:
             self._check_open()
             if self.read_only:

@@ -63,7 +63,7 @@ class Served:
         line = self._process.stdout.readline()
         if not line.startswith("AMQP on "):
             self.stop()
-            raise AssertionError(f"the broker did not start: {line!r} {self.said()[-2000:]}")
+            raise AssertionError(f"the broker did not start ({self._process.returncode}): {line!r} {self.said()[-2000:]}")
         self.port = int(line.rsplit(":", 1)[1])
         self.pid = self._process.pid
 

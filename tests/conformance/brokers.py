@@ -71,6 +71,7 @@ def broker_at(url: str, other_vhost: str | None = None, limited: str | None = No
 @contextmanager
 def served_holdfast(data: Path) -> Iterator[Broker]:
     """`holdfast serve` in a process of its own, until the end of the block."""
+    _prepare(data)
     command = [
         sys.executable,
         "-m",
@@ -98,7 +99,10 @@ def served_holdfast(data: Path) -> Iterator[Broker]:
             if port is None:
                 process.wait(timeout=10)
                 errors.join(timeout=10)
-                raise ServeMissing(f"holdfast serve ended with {process.returncode}: {''.join(said).strip()[-300:]}")
+                words = "".join(said).strip()[-2000:]
+                if "No such command" in words:
+                    raise ServeMissing("this Holdfast has no command `serve`")
+                raise RuntimeError(f"holdfast serve ended with {process.returncode}: {words}")
             threading.Thread(target=lambda: list(process.stdout or ()), daemon=True).start()
             yield Broker("127.0.0.1", port, is_holdfast=True, other_vhost="conformance", limited=("limited", "limited"))
         finally:

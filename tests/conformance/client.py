@@ -141,6 +141,11 @@ class Inbox:
         """The bodies of the next messages, waited for."""
         return [message.body.decode() for message in self.take(number)]
 
+    @property
+    def waiting(self) -> int:
+        """How many messages arrived and were not taken."""
+        return len(self._arrived)
+
     def is_quiet(self, seconds: float = 0.3) -> bool:
         """Whether nothing more arrives within so long."""
         deadline = time.monotonic() + seconds

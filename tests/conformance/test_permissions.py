@@ -57,7 +57,7 @@ def test_each_operation_needs_its_own_permission(
         attempt(theirs, thing, own)
         round_trip(theirs)
     else:
-        with channel_closed(403, "ACCESS_REFUSED - access to", f"'{thing}' in vhost '/' refused for user"):
+        with channel_closed(403, "ACCESS_REFUSED", "access to", f"'{thing}' in vhost '/' refused for user"):
             attempt(theirs, thing, own)
             round_trip(theirs)
 

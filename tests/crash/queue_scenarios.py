@@ -183,6 +183,22 @@ def dead_letters(work: QueueWork) -> None:
     work.ack([message for message in work.lease(5) if message.payload == b"poison"])
 
 
+def refused(work: QueueWork) -> None:
+    """Some are rejected, the leases of the others are void."""
+    work.put(b"a", b"bad", b"c")
+    held = work.lease(3)
+    dropped = {b"bad"} if work.queue.settings.dead_letter is None else set()
+    work.leaving |= dropped
+    work.queue.reject_ids({held[1].lease: [held[1].id]}, "never")
+    work.gone |= dropped
+    work.queue.checkpoint()
+    work.put(b"d")
+    work.queue.void_leases("anew")
+    work.ack(work.lease(1))
+    work.lease(2)
+    work.queue.void_leases("again")
+
+
 def history(work: QueueWork) -> None:
     """The journal is shortened, after a snapshot."""
     for day in range(5):
@@ -224,6 +240,8 @@ SCENARIOS: dict[str, Callable[[], QueueWork]] = {
     "plain": lambda: QueueWork(plain, max_attempts=None, backoff=Backoff(base=1, cap=5)),
     "checkpoints": lambda: QueueWork(checkpoints, max_attempts=None),
     "dead letters": lambda: QueueWork(dead_letters, max_attempts=1),
+    "refused": lambda: QueueWork(refused, max_attempts=None),
+    "refused and dropped": lambda: QueueWork(refused, max_attempts=None, dead_letter=None),
     "history": lambda: QueueWork(history, max_attempts=None, history=86_400 * 2),
     "purge": lambda: QueueWork(purge, max_attempts=None),
     "seek": lambda: QueueWork(seek, max_attempts=None),

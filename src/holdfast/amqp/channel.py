@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any
 from holdfast.amqp import methods as m
 from holdfast.amqp.frames import content_frames
 from holdfast.amqp.publishing import Publishing
+from holdfast.amqp.replies import REPLY_TO
 from holdfast.amqp.subscription import Subscription
 from holdfast.amqp.transaction import Transaction
 from holdfast.amqp.unacked import Taken, Unacked
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.errors import AccessRefused, NoSuch, NotAllowed, NotOffered, PreconditionFailed, named
+from holdfast.broker.errors import (
+    AccessRefused,
+    CommandInvalid,
+    NoSuch,
+    NotAllowed,
+    NotOffered,
+    PreconditionFailed,
+    named,
+)
 from holdfast.broker.host import MESSAGE_MAX
 from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.message import content_of
+from holdfast.broker.message import content_of, counted
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -99,7 +108,7 @@ class Channel:
         method = m.decode_method(payload)
         perform = _PERFORM.get(type(method))
         if perform is None:
-            raise NotAllowed(f"{type(method).__name__} is not for a client to send, or not on a channel")
+            raise CommandInvalid("unimplemented method")
         self.connection.performing = method
         perform(self, method)
 
@@ -111,6 +120,7 @@ class Channel:
             self.transaction.rollback()
         for subscription in list(self.subscriptions.values()):
             self._remove(subscription)
+        self.connection.replies.leave(self)
         self.requeue(self.unacked.take_all())
 
     def _send(self, method: m.Method) -> None:
@@ -178,6 +188,11 @@ class Channel:
     # Queues.
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
+        if self.connection.replies.knows(method.queue):
+            self._last_queue = method.queue
+            if not method.nowait:
+                self._send(m.QueueDeclareOk(method.queue, 0, 1))
+            return
         if not method.passive:
             self._check("configure", "queue", method.queue or "amq.gen-")
             dead = method.arguments.get("x-dead-letter-exchange")
@@ -243,6 +258,7 @@ class Channel:
             self.prefetch = method.prefetch_count
         else:
             self._consumer_prefetch = method.prefetch_count
+            self.prefetch = 0
         self._send(m.BasicQosOk())
         for subscription in self.subscriptions.values():
             self.connection.broker.schedule(subscription.mailbox)
@@ -250,9 +266,15 @@ class Channel:
     def _consume(self, method: m.BasicConsume) -> None:
         name = self._queue_name(method.queue)
         self._check("read", "queue", name)
+        replies = self.connection.replies
         tag = method.consumer_tag or "amq.ctag-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22]
-        if tag in self.subscriptions:
+        if tag in self.subscriptions or replies.uses_tag(self, tag):
             raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        if name == REPLY_TO:
+            replies.listen(self, tag, no_ack=method.no_ack)
+            if not method.nowait:
+                self._send(m.BasicConsumeOk(tag))
+            return
         mailbox = self._mailbox(name)
         priority = method.arguments.get("x-priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -277,6 +299,8 @@ class Channel:
         subscription = self.subscriptions.get(method.consumer_tag)
         if subscription is not None:
             self._remove(subscription)
+        else:
+            self.connection.replies.leave(self, method.consumer_tag)
         if not method.nowait:
             self._send(m.BasicCancelOk(method.consumer_tag))
 
@@ -289,8 +313,6 @@ class Channel:
         name = self._queue_name(method.queue)
         self._check("read", "queue", name)
         mailbox = self._mailbox(name)
-        if mailbox.exclusive is not None:
-            raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
         delivery = mailbox.get()
         if delivery is None:
             self._send(m.BasicGetEmpty())
@@ -301,6 +323,8 @@ class Channel:
         else:
             self.unacked.add(tag, [delivery.id], delivery.lease, mailbox, None, self.now())
         content = content_of(delivery.key, delivery.headers, name)
+        if mailbox.counts_deliveries:
+            content = counted(content, delivery.attempt - 1)
         answer = m.BasicGetOk(tag, delivery.attempt > 1, content.exchange, content.routing_key, mailbox.ready())
         frames = content_frames(self.number, 60, content.raw, delivery.payload, self.frame_max)
         self.write(b"".join([m.method_frame(self.number, answer), *frames]))

@@ -15,6 +15,7 @@ from holdfast.amqp.frames import (
     HEARTBEAT,
     HEARTBEAT_FRAME,
     METHOD,
+    OVERHEAD,
     PROTOCOL_HEADER,
     FrameError,
     read_frame,
@@ -36,6 +37,7 @@ logger = logging.getLogger("holdfast.amqp")
 _CHANNEL_OPEN = b"\x00\x14\x00\x0a"
 _CHANNEL_CLOSE = b"\x00\x14\x00\x28"
 _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x29"
+_CONNECTION = 10
 _CLOSE_PATIENCE_S = 10.0
 _WRITE_HIGH = 1 << 20
 
@@ -50,6 +52,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.broker = server.broker
+        self.replies = server.replies
         self.channels: dict[int, Channel] = {}
         self.host: Host | None = None
         self.user = ""
@@ -89,6 +92,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         self._heard = self.now()
+        if self._state == "closed":
+            return
         if self._rest:
             data = self._rest + data
         if self._waits:
@@ -113,7 +118,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone: what it held comes back, what was its own goes."""
-        if self._state == "open":
+        if self._state not in ("closed", "closing"):
             logger.warning("client %s is gone without a goodbye", self.peer, extra={"user": self.user})
         self._state = "closed"
         self.writable = False
@@ -147,6 +152,8 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         """Go on with what was kept back."""
         self._waits = False
+        if self._state == "closed":
+            return
         if self._transport is not None:
             self._transport.resume_reading()
         if self._rest:
@@ -188,8 +195,11 @@ class Connection(asyncio.Protocol):
     def _cut(self, data: bytes, offset: int) -> int:
         """Work through the whole frames in `data`; where the first one begins that is not there as a whole."""
         channels = self.channels
+        frame_max = self.frame_max + OVERHEAD if self.frame_max else 0
         while not self._waits:
-            found = read_frame(data, offset, self.frame_max)
+            self.performing = None
+            # As RabbitMQ does it, the payload may be as large as the frame, which has 8 bytes more.
+            found = read_frame(data, offset, frame_max)
             if found is None or self._state == "closed":
                 break
             kind, number, start, stop, following = found
@@ -203,7 +213,7 @@ class Connection(asyncio.Protocol):
                         if self._server.blocks(self):
                             break
                     self.performing = _PUBLISHING
-                    end = channel.publishing.take_run(data, offset, start, stop, following, self.frame_max)
+                    end = channel.publishing.take_run(data, offset, start, stop, following, frame_max)
                     if end:
                         offset = end
                         continue
@@ -213,7 +223,7 @@ class Connection(asyncio.Protocol):
             except BrokerError as error:
                 self._refuse(error, channel)
             except MalformedField as error:
-                raise FrameError(502, f"SYNTAX_ERROR - {error}") from None
+                raise FrameError(501, str(error)) from None
             except FrameError:
                 raise
             except HoldfastError as error:
@@ -230,7 +240,7 @@ class Connection(asyncio.Protocol):
         elif kind == BODY:
             publishing.body(payload)
         elif kind == HEARTBEAT:
-            raise FrameError(503, "COMMAND_INVALID - a heartbeat on a channel")
+            raise FrameError(505, "a heartbeat on a channel")
         elif payload[:4] == _CHANNEL_CLOSE:
             m.decode_method(payload)
             self._end_channel(channel)
@@ -245,7 +255,9 @@ class Connection(asyncio.Protocol):
             channel.method(payload)
 
     def _without_channel(self, kind: int, number: int, payload: bytes, closing: Channel | None) -> None:
-        if kind == HEARTBEAT and number == 0:
+        if kind == HEARTBEAT:
+            if number:
+                raise FrameError(505, "a heartbeat on a channel")
             return
         if closing is not None:  # whatever comes before the client knows that its channel is closed
             if kind == METHOD and payload[:4] in (_CHANNEL_CLOSE_OK, _CHANNEL_CLOSE):
@@ -255,7 +267,7 @@ class Connection(asyncio.Protocol):
             return
         if number == 0:
             if kind != METHOD:
-                raise FrameError(503, "COMMAND_INVALID - only methods and heartbeats go to channel 0")
+                raise FrameError(505, "content on channel 0")
             self._control(m.decode_method(payload))
             return
         if self._state == "closing":
@@ -272,8 +284,6 @@ class Connection(asyncio.Protocol):
                 )
             self.channels[number] = Channel(self, number)
             self.write(m.method_frame(number, m.ChannelOpenOk()))
-        elif kind == METHOD and payload[:4] == _CHANNEL_CLOSE_OK:
-            return
         else:
             raise FrameError(504, "CHANNEL_ERROR - expected 'channel.open'")
 
@@ -297,20 +307,26 @@ class Connection(asyncio.Protocol):
             self._open(method.virtual_host)
         elif self._state == "open" and isinstance(method, m.ConnectionUpdateSecret):
             self._send(m.ConnectionUpdateSecretOk())
+        elif m.ids_of(method)[0] != _CONNECTION:
+            raise FrameError(504, "unexpected method in connection state running")
         else:
-            raise FrameError(503, f"COMMAND_INVALID - unexpected {type(method).__name__} on channel 0")
+            raise FrameError(503, "unimplemented method")
 
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         try:
-            self.user = await self._login.check(method, self._transport)
+            user = await self._login.check(method, self._transport)
         except BrokerError as error:
             await asyncio.sleep(self._server.settings.login_delay)  # so that guessing passwords takes time
+            self._rest = b""  # what a stranger sent before it was let in is not looked at
             if self.understands("authentication_failure_close"):
                 self.fail(error)
             else:
                 self._hang_up()
             self.resume()
             return
+        if self._state != "login":  # it is gone, or was sent away, meanwhile
+            return
+        self.user = user
         self._state = "tuning"
         settings = self._server.settings
         self._send(m.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
@@ -387,20 +403,20 @@ class Connection(asyncio.Protocol):
         if self.host is not None:
             self.host.drop_owned_by(self)
         self._send(m.ConnectionCloseOk())
-        self._state = "closing"
         self._hang_up()
 
     def _end_channels(self) -> None:
-        channels, self.channels = self.channels, {}
-        for channel in channels.values():
+        for channel in list(self.channels.values()):
             if not channel.closing:
                 channel.end()
+        self.channels.clear()
 
     def _end_channel(self, channel: Channel) -> None:
         del self.channels[channel.number]
         channel.end()
 
     def _hang_up(self) -> None:
+        self._state = "closed"
         if self._transport is not None:
             self._transport.close()
 

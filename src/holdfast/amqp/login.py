@@ -23,6 +23,7 @@ _CAPABILITIES = (
     "consumer_priorities",
     "authentication_failure_close",
     "per_consumer_qos",
+    "direct_reply_to",
 )
 
 

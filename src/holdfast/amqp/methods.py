@@ -185,13 +185,13 @@ REPLY_CODES = {
 }
 """What a reply code is called, as RabbitMQ begins its reply texts: `NOT_FOUND - no queue ...`."""
 
-_TOO_SHORT, _MALFORMED, _UNKNOWN = 501, 502, 540
+_TOO_SHORT, _MALFORMED, _UNKNOWN = 501, 501, 540
 _ACK = struct.Struct(">4xQB")
 _DELIVERY = struct.Struct(">QB")
 
 
 class MethodError(FrameError):
-    """A method frame that cannot be understood: 540 if its method is unknown, 502 if its arguments are malformed."""
+    """A method frame that cannot be understood: 540 if its method is unknown, 501 if its arguments are malformed."""
 
     def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(code, text)

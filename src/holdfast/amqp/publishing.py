@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.amqp.frames import BODY, HEADER, FrameError, content_frames, decode_content_header, read_frame
 from holdfast.amqp.methods import BasicPublish, BasicReturn, decode_method, method_frame
+from holdfast.amqp.replies import REPLY_TO
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.errors import PreconditionFailed
+from holdfast.broker.errors import NotOffered, PreconditionFailed
 from holdfast.broker.fields import MalformedField
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, instructions_in
@@ -20,6 +21,7 @@ __all__ = ["PUBLISH", "Publishing"]
 
 PUBLISH = b"\x00\x3c\x00\x28"
 """What the payload of a publish begins with."""
+_REPLY = REPLY_TO + "."
 _CONFIRM = struct.Struct(">BHIHHQBB")
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
@@ -86,15 +88,13 @@ class Publishing:
 
     def header(self, payload: bytes) -> None:
         """The header of its content."""
-        if self._way is None or self._raw is not None:
-            raise FrameError(
-                505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
-            )
+        if self._way is None:
+            raise FrameError(505, "expected method frame, got non method frame instead")
+        if self._raw is not None:
+            raise FrameError(505, "expected content body, got non content body frame instead")
         class_id, size, raw = decode_content_header(payload)
         if class_id != 60:
-            raise FrameError(
-                505, f"UNEXPECTED_FRAME - expected content header for class 60, got one for class {class_id} instead"
-            )
+            raise FrameError(505, f"expected content header for class 60, got one for class {class_id} instead")
         self._channel.check_size(size)
         self._raw, self._size = raw, size
         if not size:
@@ -102,11 +102,13 @@ class Publishing:
 
     def body(self, part: bytes) -> None:
         """A part of its body."""
-        if self._way is None or self._raw is None:
-            raise FrameError(505, "UNEXPECTED_FRAME - expected content body, got non content body frame instead")
+        if self._way is None:
+            raise FrameError(505, "expected method frame, got non method frame instead")
+        if self._raw is None:
+            raise FrameError(505, "expected content header for class 60, got non content header frame instead")
         self._received += len(part)
         if self._received > self._size:
-            raise FrameError(501, f"FRAME_ERROR - the body is longer than the {self._size} bytes of its header")
+            raise FrameError(505, f"the body is longer than the {self._size} bytes of its header")
         self._parts.append(part)
         if self._received == self._size:
             self._finish()
@@ -149,7 +151,7 @@ class Publishing:
             method = decode_method(payload)
             assert isinstance(method, BasicPublish)
             if method.immediate:
-                raise NotImplementedError("immediate=true")
+                raise NotOffered("immediate=true")
             way = _Way(method)
             if len(self._ways) >= _CACHED_MAX:
                 self._ways.clear()
@@ -168,6 +170,9 @@ class Publishing:
         wishes = self._known.get(raw)
         if wishes is None:
             wishes = self._read(raw)
+        if wishes.properties.reply_to == REPLY_TO:
+            raw = channel.connection.replies.question(channel, wishes.properties)
+            wishes = self._read(raw)
         if channel.transaction is not None:
             channel.transaction.publish(way.method, raw, bodies)
             return
@@ -177,7 +182,7 @@ class Publishing:
         try:
             wishes = instructions_in(raw)
         except MalformedField as error:
-            raise FrameError(502, f"SYNTAX_ERROR - {error}") from None
+            raise FrameError(501, str(error)) from None
         user = wishes.properties.user_id
         if user is not None and user != self._channel.user:
             raise PreconditionFailed(
@@ -199,6 +204,10 @@ class Publishing:
     ) -> dict[Log, None]:
         """Route messages and hand them to their queues; the logs that must be on disk before they are safe."""
         channel = self._channel
+        if method.routing_key.startswith(_REPLY) and not method.exchange:
+            answered = channel.connection.replies.answer(method.routing_key, wishes.raw, bodies)
+        else:
+            answered = False
         if targets is None or wishes.copies:
             keys = (method.routing_key, *wishes.copies)
             targets = channel.host.route(method.exchange, keys, wishes.headers)
@@ -212,7 +221,7 @@ class Publishing:
                 channel.host.refuse(mailbox, content, bodies[taken:])
             if wishes.persistent and mailbox.definition.durable:
                 logs[mailbox.queue.log] = None
-        if not targets and method.mandatory:
+        if not (targets or answered) and method.mandatory:
             returned = method_frame(channel.number, BasicReturn(312, "NO_ROUTE", method.exchange, method.routing_key))
             for body in bodies:
                 channel.write(b"".join([returned, *content_frames(channel.number, 60, raw, body, channel.frame_max)]))
@@ -236,7 +245,7 @@ class Publishing:
     def end_turn(self) -> None:
         """All that arrived with the last read was published: what is safe is confirmed, the rest is made safe."""
         batch, self._open = self._open, None
-        if batch is None:
+        if batch is None or self._channel.closing:
             return
         if batch.logs:
             self._channel.sync(batch.logs, lambda error: self._settle(batch, error))

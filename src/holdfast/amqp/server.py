@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import logging
+import shutil
 import ssl
 from collections.abc import Coroutine
 from typing import Any
 
 from holdfast.amqp.connection import Connection
+from holdfast.amqp.replies import Replies
 from holdfast.amqp.settings import Settings
 from holdfast.base.errors import HoldfastError, InvalidArgument, StorageError
+from holdfast.base.files import UnsyncedFiles
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.memory import Limits
@@ -19,6 +22,8 @@ __all__ = ["Server", "tls_context"]
 
 logger = logging.getLogger("holdfast.amqp")
 
+TRANSIENT = "transient"
+"""The folder, in that of the store, of queues that do not outlive the broker."""
 _TICK_S = 0.1
 _LOOK_S = 1.0
 _GOODBYE_S = 5.0
@@ -38,6 +43,7 @@ class Server:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.settings = settings
         self.connections: set[Connection] = set()
+        self.replies = Replies()
         self._loop = asyncio.get_running_loop()
         limits = Limits(
             bodies=settings.memory_bodies,
@@ -45,8 +51,12 @@ class Server:
             resident=settings.memory_limit,
             disk_free=settings.disk_free_limit,
         )
+        folder = store.path / TRANSIENT
+        shutil.rmtree(folder, ignore_errors=True)  # of the last process
+        self._transient = Store(folder, read_only=False, files=UnsyncedFiles(), clock=None, background=True)
         self.broker = Broker(
             store,
+            self._transient,
             post=self._post,
             soon=self._loop.call_soon,
             limits=limits,
@@ -97,6 +107,8 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._clock
         await self._loop.run_in_executor(None, self.broker.close)
+        await self._loop.run_in_executor(None, self._transient.close)
+        shutil.rmtree(self._transient.path, ignore_errors=True)
 
     # For connections.
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.frames import content_frames
+from holdfast.amqp.methods import BasicDeliver, method_frame
 from holdfast.broker.fields import encode_short
 from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.message import content_of
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.message import EXCHANGE, PROPERTIES, Content, content_of, counted
 from holdfast.log.record import Headers
 from holdfast.queue import Delivery
 
@@ -39,11 +39,7 @@ class Subscription:
         """How many unsettled deliveries it may hold; 0: any number."""
         self.unacked = 0
         self._method = b"\x00\x3c\x00\x3c" + encode_short(tag)
-        tail = encode_short("") + encode_short(mailbox.name)
-        size = len(self._method) + 9 + len(tail)
-        self._plain_start = _START.pack(1, channel.number, size) + self._method
-        self._plain_end = tail + b"\xce"
-        self._shapes: dict[tuple[int, bool], bytes] = {}
+        self._shapes: dict[tuple[object, ...], tuple[bytes, bytes | None]] = {}
 
     def room(self) -> int:
         """How many messages it takes now."""
@@ -57,6 +53,15 @@ class Subscription:
             if channel.prefetch:
                 room = min(room, channel.prefetch - channel.unacked.count)
         return room
+
+    @property
+    def pool(self) -> object | None:
+        """Who it shares its room with: all consumers of a channel that limits them together."""
+        return self.channel if self.channel.prefetch and not self.no_ack else None
+
+    def pool_room(self) -> int:
+        """How many messages the channel takes now."""
+        return self.channel.prefetch - self.channel.unacked.count
 
     def send(self, mailbox: Mailbox, deliveries: Sequence[Delivery]) -> None:
         """Send these to the client, and note them as unsettled unless it wants no acks."""
@@ -74,28 +79,51 @@ class Subscription:
 
     def _encode(self, mailbox: Mailbox, deliveries: Sequence[Delivery], tag: int) -> bytes:
         out: list[bytes] = []
-        start, pack, shapes = self._plain_start, _TAG.pack, self._shapes
-        largest = self.channel.body_max
+        pack, shapes = _TAG.pack, self._shapes
+        counts = mailbox.counts_deliveries
         for _, payload, key, headers, attempt, _, _, _, _ in deliveries:
-            size = len(payload)
-            if key is None and not headers and 0 < size <= largest:
-                # What most messages are: all that lies between tag and body depends on the size alone.
-                middle = shapes.get((size, attempt > 1)) or self._shape(size, attempt > 1)
+            # All that lies around the tag and the body is the same for messages that are alike but for these two.
+            exchange, raw = (headers.get(EXCHANGE), headers.get(PROPERTIES)) if headers else (None, None)
+            shape = shapes.get((len(payload), key, exchange, raw, attempt if counts else attempt > 1, not headers))
+            if shape is None:
+                shape = self._shape(mailbox, payload, key, headers, attempt)
+            start, middle = shape
+            if middle is not None:
                 out += (start, pack(tag), middle, payload, b"\xce")
             else:
-                self._encode_one(out, mailbox, payload, key, headers, attempt, tag)
+                self._encode_in_parts(out, mailbox, payload, key, headers, attempt, tag)
             tag += 1
         return b"".join(out)
 
-    def _shape(self, size: int, redelivered: bool) -> bytes:
-        number = self.channel.number
-        header = _HEADER.pack(2, number, 12 + len(PERSISTENT_ONLY), 60, 0, size) + PERSISTENT_ONLY + b"\xce"
-        found = (b"\x01" if redelivered else b"\x00") + self._plain_end + header + _START.pack(3, number, size)
-        if len(self._shapes) < _SHAPES_MAX:
-            self._shapes[size, redelivered] = found
-        return found
+    def _shape(
+        self, mailbox: Mailbox, payload: bytes, key: bytes | None, headers: Headers, attempt: int
+    ) -> tuple[bytes, bytes | None]:
+        """What comes before the tag, and what between tag and body; no middle where the body is empty or in parts."""
+        size, number = len(payload), self.channel.number
+        if not 0 < size <= self.channel.body_max:
+            return b"", None
+        content = self._content(mailbox, key, headers, attempt)
+        tail = b"%b%b%b" % (
+            b"\x01" if attempt > 1 else b"\x00",
+            encode_short(content.exchange),
+            encode_short(content.routing_key),
+        )
+        start = _START.pack(1, number, len(self._method) + 8 + len(tail)) + self._method
+        header = _HEADER.pack(2, number, 12 + len(content.raw), 60, 0, size)
+        middle = b"%b\xce%b%b\xce%b" % (tail, header, content.raw, _START.pack(3, number, size))
+        if not headers or PROPERTIES in headers or headers.keys() == {EXCHANGE}:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            turn = attempt if mailbox.counts_deliveries else attempt > 1
+            known = (headers.get(EXCHANGE), headers.get(PROPERTIES))
+            self._shapes[size, key, *known, turn, not headers] = (start, middle)
+        return start, middle
 
-    def _encode_one(
+    def _content(self, mailbox: Mailbox, key: bytes | None, headers: Headers, attempt: int) -> Content:
+        content = content_of(key, headers, mailbox.name)
+        return counted(content, attempt - 1) if mailbox.counts_deliveries and attempt > 1 else content
+
+    def _encode_in_parts(
         self,
         out: list[bytes],
         mailbox: Mailbox,
@@ -105,14 +133,11 @@ class Subscription:
         attempt: int,
         tag: int,
     ) -> None:
-        content = content_of(key, headers, mailbox.name)
-        method = b"%b%b%b%b%b" % (
-            self._method,
-            _TAG.pack(tag),
-            b"\x01" if attempt > 1 else b"\x00",
-            encode_short(content.exchange),
-            encode_short(content.routing_key),
-        )
+        content = self._content(mailbox, key, headers, attempt)
         channel = self.channel
-        out.append(_START.pack(1, channel.number, len(method)) + method + b"\xce")
+        out.append(
+            method_frame(
+                channel.number, BasicDeliver(self.tag, tag, attempt > 1, content.exchange, content.routing_key)
+            )
+        )
         out += content_frames(channel.number, 60, content.raw, payload, channel.frame_max)

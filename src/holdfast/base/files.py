@@ -20,6 +20,7 @@ __all__ = [
     "Files",
     "Lock",
     "SystemFiles",
+    "UnsyncedFiles",
     "errors_as_ours",
     "forget",
     "read_file",
@@ -353,3 +354,21 @@ class SystemFiles:
 
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)
+
+
+class _UnsyncedFile(SystemFile):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        return
+
+
+class UnsyncedFiles(SystemFiles):
+    """Files that nobody waits for: for what need not outlive the process, and must not cost a visit to the disk."""
+
+    def open(self, path: Path, mode: Mode) -> File:
+        """As `Files.open`."""
+        return _UnsyncedFile(os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))
+
+    def sync_dir(self, path: Path) -> None:
+        """As `Files.sync_dir`, and nothing of it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from holdfast.broker.deadletters import DeadLetters
 from holdfast.broker.definitions import Definitions, HostDefinition, open_definitions
 from holdfast.broker.errors import no_such_vhost
-from holdfast.broker.host import DEAD_LETTERS, Host, is_transient
+from holdfast.broker.host import DEAD_LETTERS, Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.memory import Limits, MemoryWatch
 from holdfast.broker.syncer import Done, Syncer
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 
 class Broker:
-    """Exchanges, queues and users over a store that is open for writing.
+    """Exchanges, queues and users over a store that is open for writing, and one for what is transient.
 
     Threads: one thread owns the broker and calls its methods; `post` brings a call to that thread from any other, and
     `soon` makes one after the present turn. Locks: `guard` is held while the topology changes, and by the thread that
@@ -30,6 +30,7 @@ class Broker:
     def __init__(
         self,
         store: Store,
+        transient: Store,
         *,
         post: Callable[[Callable[[], None]], None],
         soon: Callable[[Callable[[], None]], object],
@@ -39,6 +40,8 @@ class Broker:
         cost: Cost | None = None,
     ) -> None:
         self.store = store
+        self.transient = transient
+        """For queues that do not outlive the broker: empty at the start, and never synced."""
         self.guard = threading.RLock()
         self.history_s = history_s
         self.by_store_name: dict[str, tuple[Host, Mailbox]] = {}
@@ -54,10 +57,8 @@ class Broker:
         if self.definitions.is_new:
             self.definitions.begin(cost or Cost())
         self.users = self.definitions.users(cost or Cost())
-        store.forward(DEAD_LETTERS, self.dead_letters.forward)
-        for name in store.queues():
-            if is_transient(name):
-                store.delete_queue(name)
+        for one in (store, transient):
+            one.forward(DEAD_LETTERS, self.dead_letters.forward)
         self.hosts: dict[str, Host] = {}
         for topology in self.definitions.vhosts().values():
             self.hosts[topology.name] = Host(self, topology)

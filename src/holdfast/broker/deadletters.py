@@ -62,6 +62,8 @@ class DeadLetters:
         key = settings.dead_letter_routing_key
         now = datetime.now(UTC).replace(microsecond=0)
         dead = die(properties, mailbox.name, reason, content.exchange, (content.routing_key, *copies), now)
+        if key is not None and copies:
+            dead = replace(dead, headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
         raw = encode_properties(dead)
         keys = (content.routing_key, *copies) if key is None else (key,)
         try:
@@ -105,9 +107,9 @@ def die(
             known["original-expiration"] = properties.expiration
     headers["x-death"] = [known, *deaths]
     if before is None:
-        headers["x-first-death-reason"] = reason
-        headers["x-first-death-queue"] = queue
         headers["x-first-death-exchange"] = exchange
+        headers["x-first-death-queue"] = queue
+        headers["x-first-death-reason"] = reason
     return replace(properties, headers=headers, expiration=None)
 
 

@@ -17,29 +17,21 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.definitions import Definition
 
-__all__ = ["DEAD_LETTERS", "Host", "is_transient", "name_in_store"]
+__all__ = ["DEAD_LETTERS", "Host", "name_in_store"]
 
 DEAD_LETTERS = "amqp-dlx:"
 """What the dead letter target of a queue begins with, where an exchange decides."""
 MESSAGE_MAX = 128 << 20
 _PART = "\x1f"
-_TRANSIENT = _PART + "transient"
-_FLUSH = Flush("async", 4 << 20, 20_000_000)
+_FLUSH = Flush("async", 16 << 20, 20_000_000)
 """Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own."""
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 
 
 def name_in_store(definition: QueueDefinition) -> str:
-    """What a queue is called in the store: as in AMQP, where it is durable and of the virtual host `/`."""
+    """What a queue is called in its store: as in AMQP, where it is of the virtual host `/`."""
     name = definition.name if definition.vhost == "/" else definition.vhost + _PART + definition.name
-    if not definition.kept:
-        return shortened(name, 240) + _TRANSIENT
     return shortened(name, 255)
-
-
-def is_transient(name: str) -> bool:
-    """Whether a queue of the store was made for a queue that does not outlive the broker."""
-    return name.endswith(_TRANSIENT)
 
 
 class Host:
@@ -217,13 +209,18 @@ class Host:
     def refuse(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
         """A full queue did not take these: some queues send them to their dead letters."""
         if mailbox.definition.settings.overflow == "reject-publish-dlx":
-            self.broker.dead_letters.refused(self, mailbox, content, bodies)
+            self.dropped(mailbox, content, bodies)
+
+    def dropped(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
+        """Messages that a queue has no room for go to its dead letters, if it has any."""
+        self.broker.dead_letters.refused(self, mailbox, content, bodies)
 
     def _open(self, definition: QueueDefinition) -> Mailbox:
         options = _options(definition, self.broker.history_s)
-        queue = self.broker.store.queue(name_in_store(definition), **options)
+        store = self.broker.store if definition.kept else self.broker.transient
+        queue = store.queue(name_in_store(definition), **options)
         queue.carries_later = True
-        mailbox = Mailbox(definition, definition.settings, queue, self.broker.schedule)
+        mailbox = Mailbox(definition, definition.settings, queue, self.broker.schedule, self.dropped)
         self.mailboxes[definition.name] = mailbox
         self.broker.by_store_name[queue.name] = (self, mailbox)
         self.broker.memory.add(queue)
@@ -232,6 +229,8 @@ class Host:
         return mailbox
 
     def _delete(self, mailbox: Mailbox) -> None:
+        if mailbox.queue.standing.moving:
+            mailbox.queue.carry()  # what died before the queue did goes where it was meant to go
         with self.broker.guard:
             gone = self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner)
             del self.mailboxes[mailbox.name]
@@ -240,7 +239,8 @@ class Host:
             self.broker.by_store_name.pop(mailbox.queue.name, None)
         mailbox.close()
         self.broker.memory.remove(mailbox.queue)
-        self.broker.store.delete_queue(mailbox.queue.name)
+        store = self.broker.store if mailbox.definition.kept else self.broker.transient
+        store.delete_queue(mailbox.queue.name)
 
     def _went(self, gone: Gone) -> None:
         self.version += 1

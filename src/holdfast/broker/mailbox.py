@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.base.errors import Closed, QueueFull
 from holdfast.broker.arguments import QueueArguments
 from holdfast.broker.message import Content, Instructions, as_message, is_plain
 from holdfast.broker.topology import QueueDefinition
+from holdfast.log.record import Message
 from holdfast.queue import Delivery, Queue
 
 __all__ = ["Consumer", "Mailbox"]
@@ -32,8 +33,17 @@ class Consumer(Protocol):
     no_ack: bool
     priority: int
 
+    @property
+    def pool(self) -> object | None:
+        """Consumers with the same pool have no more room together than it has; None: each is by itself."""
+        ...
+
     def room(self) -> int:
         """How many messages it takes now."""
+        ...
+
+    def pool_room(self) -> int:
+        """How many messages its pool takes now."""
         ...
 
     def send(self, mailbox: "Mailbox", deliveries: Sequence[Delivery]) -> None:
@@ -57,6 +67,7 @@ class Mailbox:
         arguments: QueueArguments,
         queue: Queue,
         schedule: Callable[["Mailbox"], None],
+        dropped: Callable[["Mailbox", Content, list[bytes]], None],
     ) -> None:
         self.definition = definition
         self.arguments = arguments
@@ -68,6 +79,8 @@ class Mailbox:
         """The consumer that wants to be alone."""
         self.deleted = False
         self.unacked = 0
+        self.counts_deliveries = arguments.queue_type == "quorum"
+        self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
         self.had_consumers = False
         self._given: dict[Consumer, int] = {}
         """How many each consumer has got since `_since`: who comes within a second of another comes together with it,
@@ -76,6 +89,8 @@ class Mailbox:
         self._body_bytes = 1024
         """A running mean of the size of a body."""
         self._schedule = schedule
+        self.dropped = dropped
+        """Told of messages that a queue which holds nothing cannot hand on at once."""
         self.unlisten = queue.listen(self._listener)
 
     def _listener(self) -> None:
@@ -91,17 +106,20 @@ class Mailbox:
         """
         queue = self.queue
         arguments = self.arguments
-        messages: list[Any]
-        if wishes.ordinary and is_plain(content, self.name):
-            messages = list(bodies)
-        else:
-            messages = [as_message(content, body, wishes, arguments, self.name) for body in bodies]
+        if self._holds_nothing and not self._takers():
+            if arguments.overflow == "drop-head":
+                self.dropped(self, content, bodies)
+                return len(bodies)
+            return 0
+        like = None
+        if not (wishes.ordinary and is_plain(content, self.name)):
+            like = as_message(content, b"", wishes, arguments, self.name)
         if arguments.overflow == "drop-head":
-            queue.put_many(messages)
+            _put(queue, bodies, like)
             return len(bodies)
-        for count, message in enumerate(messages):
+        for count, body in enumerate(bodies):
             try:
-                queue.put_many([message])
+                _put(queue, [body], like)
             except QueueFull:
                 return count
         return len(bodies)
@@ -137,7 +155,8 @@ class Mailbox:
         takers = self._takers()
         if not takers:
             return False
-        room = sum(one for _, one in takers)
+        pools = {consumer.pool: consumer.pool_room() for consumer, _ in takers if consumer.pool is not None}
+        room = sum(one for consumer, one in takers if consumer.pool is None) + sum(pools.values())
         most = max(1, min(_CHUNK_MAX, _CHUNK_BYTES // max(1, self._body_bytes)))
         try:
             deliveries = self.queue.lease(min(room, most), lease=LEASE_S)
@@ -150,7 +169,7 @@ class Mailbox:
         if len(takers) == 1:
             self._hand(takers[0][0], deliveries)
             return True
-        self._deal(takers, deliveries)
+        self._deal(takers, pools, deliveries)
         return True
 
     def get(self) -> Delivery | None:
@@ -173,21 +192,27 @@ class Mailbox:
                 found.append((consumer, room))
         return found
 
-    def _deal(self, takers: list[tuple[Consumer, int]], deliveries: list[Delivery]) -> None:
+    def _deal(self, takers: list[tuple[Consumer, int]], pools: dict[object, int], deliveries: list[Delivery]) -> None:
         """In turns: the next ones always go to who has got the fewest.
 
         Who had no room for a while catches up, so that consumers who work alike get alike.
         """
-        unit = 1 if len(deliveries) <= _ONE_BY_ONE else _UNIT
+        unit = 1 if len(deliveries) <= _ONE_BY_ONE or pools else _UNIT
         line = [(self._given[consumer], place, room) for place, (consumer, room) in enumerate(takers)]
         heapify(line)
         hands: list[list[Delivery]] = [[] for _ in takers]
         at = 0
-        while at < len(deliveries):
+        while at < len(deliveries) and line:
             given, place, room = line[0]
+            pool = takers[place][0].pool
+            if pool is not None and not pools[pool]:
+                heappop(line)
+                continue
             count = min(unit, room, len(deliveries) - at)
             hands[place] += deliveries[at : at + count]
             at += count
+            if pool is not None:
+                pools[pool] -= count
             if room > count:
                 heapreplace(line, (given + count, place, room - count))
             else:
@@ -196,6 +221,9 @@ class Mailbox:
             if hand:
                 self._given[consumer] += len(hand)
                 self._hand(consumer, hand)
+        if at < len(deliveries):  # the room of pools is no sum of rooms: some were leased in vain
+            left = deliveries[at:]
+            self.queue.release_ids({left[0].lease: [delivery.id for delivery in left]})
 
     def _hand(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         if consumer.no_ack:
@@ -241,3 +269,10 @@ class Mailbox:
         for consumer in list(self.consumers):
             consumer.cancelled(self)
         self.consumers.clear()
+
+
+def _put(queue: Queue, bodies: list[bytes], like: Message | None) -> None:
+    if like is None:
+        queue.put_many(bodies)
+    else:
+        queue.put_alike(bodies, like)

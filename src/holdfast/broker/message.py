@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from holdfast.broker.arguments import QueueArguments
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.fields import FieldValue, MalformedField
+from holdfast.broker.fields import FieldValue, Long, MalformedField
 from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
 from holdfast.log.record import Headers, HeaderValue, Message
 
@@ -23,6 +23,7 @@ __all__ = [
     "as_message",
     "content_of",
     "copies_in",
+    "counted",
     "instructions_in",
     "is_plain",
 ]
@@ -137,6 +138,13 @@ def as_message(content: Content, body: bytes, wishes: Instructions, arguments: Q
         None if ttl is None else max(ttl, 1) / _MS,
         wishes.dedup if arguments.deduplicates else None,
     )
+
+
+def counted(content: Content, returns: int) -> Content:
+    """The content with a header that says how often the message came back."""
+    properties = decode_properties(content.raw)
+    headers = {**(properties.headers or {}), "x-delivery-count": Long(returns)}
+    return content._replace(raw=encode_properties(replace(properties, headers=headers)))
 
 
 def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:

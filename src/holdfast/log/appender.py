@@ -17,7 +17,7 @@ from holdfast.base.errors import (
     WriterStopped,
     storage_error,
 )
-from holdfast.log.batch import Extra, check_batch
+from holdfast.log.batch import ALL, Extra, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.layout import BLOCK_MAX
 from holdfast.log.record import Headers, Message
@@ -139,7 +139,7 @@ class Appender:
         if limited and total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
             raise self._too_large(largest)
         for extra in extras:
-            total += extra.size
+            total += extra.size * (count if extra.position == ALL else 1)
         # What a block may hold is known before anything is gathered.
         if total + _COLUMNS_MAX * count > BLOCK_MAX // 2:
             raise MessageTooLarge(
@@ -154,7 +154,11 @@ class Appender:
                 if draft.room >= total and first + count <= draft.stop:
                     try:
                         for position, column, value, _ in extras:
-                            draft.extras.setdefault(column, {})[before + position] = value
+                            values = draft.extras.setdefault(column, {})
+                            if position == ALL:
+                                values.update(dict.fromkeys(range(before, before + count), value))
+                            else:
+                                values[before + position] = value
                         draft.times += [self._now()] * count
                         draft.payloads += payloads
                         draft.room -= total

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple, cast
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.record import Message, as_bytes, check_headers, headers_size
 
-__all__ = ["Extra", "check_batch"]
+__all__ = ["ALL", "Extra", "check_batch"]
+
+ALL = -1
+"""The position of a value that all messages of a batch share."""
 
 
 class Extra(NamedTuple):

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, repeat
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -173,8 +173,20 @@ def _add_bytes(sections: Sections, count: int, values: dict[int, bytes]) -> None
 def _add_headers(sections: Sections, count: int, values: dict[int, dict[str, HeaderValue]]) -> None:
     # Arrow's list<struct<name, value>>, and one byte a value that says whether it was text.
     rows = [values.get(position, {}) for position in range(count)]
+    if count > 1 and rows.count(rows[0]) == count:  # put alike: encoded once
+        _add_alike(sections, count, rows[0])
+        return
     flat = [item for row in rows for item in row.items()]
     _add(sections, _offsets(map(len, rows), count))
     _add_strings(sections, (name.encode() for name, _ in flat))
     _add_strings(sections, (value.encode() if isinstance(value, str) else value for _, value in flat))
     _add(sections, bytes(isinstance(value, bytes) for _, value in flat))
+
+
+def _add_alike(sections: Sections, count: int, row: dict[str, HeaderValue]) -> None:
+    names = [name.encode() for name in row]
+    values = [value.encode() if isinstance(value, str) else value for value in row.values()]
+    _add(sections, _offsets(repeat(len(row), count), count))
+    _add_strings(sections, names * count)
+    _add_strings(sections, values * count)
+    _add(sections, bytes(isinstance(value, bytes) for value in row.values()) * count)

@@ -50,30 +50,40 @@ class Moves(Core):
             self._ticker_knows = True
             self._wake_ticker()
 
-    def carry(self) -> None:
-        """Bring the messages that are leaving to where they go. What cannot be done now is tried again later."""
-        with self._mover:
-            self._ticker_knows = False
-            with self._lock, self._whole:
-                moving = dict(self.standing.moving)
-            problem: HoldfastError | None = None
+    def carry(self, *, wait: bool = True) -> None:
+        """Bring the messages that are leaving to where they go. What cannot be done now is tried again later.
+
+        Unless it may `wait`, what another thread is carrying just now is left to that one.
+        """
+        if wait:
+            with self._mover:  # in one step, which a signal does not divide
+                self._carry()
+        elif self._mover.acquire(blocking=False):
             try:
-                # That they leave must be known for sure before they are anywhere else: else a crash could double them.
-                self._settle_journal()
-                for target in sorted({move.target for move in moving.values()}):
-                    leaving = {at: move for at, move in moving.items() if move.target == target}
-                    try:
-                        (self._forward_to if is_forwarded(target) else self._carry_to)(target, leaving)
-                    except HoldfastError as error:  # what goes elsewhere goes on
-                        problem = error
-            except HoldfastError as error:
-                problem = error
-            self._doubtful_moves = problem is not None
-            if problem is not None:
-                self._ticker_knows = True  # it comes again by itself
-                logger.warning(
-                    "%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields
-                )
+                self._carry()
+            finally:
+                self._mover.release()
+
+    def _carry(self) -> None:
+        self._ticker_knows = False
+        with self._lock, self._whole:
+            moving = dict(self.standing.moving)
+        problem: HoldfastError | None = None
+        try:
+            # That they leave must be known for sure before they are anywhere else: else a crash could double them.
+            self._settle_journal()
+            for target in sorted({move.target for move in moving.values()}):
+                leaving = {at: move for at, move in moving.items() if move.target == target}
+                try:
+                    (self._forward_to if is_forwarded(target) else self._carry_to)(target, leaving)
+                except HoldfastError as error:  # what goes elsewhere goes on
+                    problem = error
+        except HoldfastError as error:
+            problem = error
+        self._doubtful_moves = problem is not None
+        if problem is not None:
+            self._ticker_knows = True  # it comes again by itself
+            logger.warning("%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields)
 
     def tick(self) -> float | None:
         """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""

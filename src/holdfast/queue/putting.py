@@ -2,11 +2,12 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
-from holdfast.log.batch import check_batch
+from holdfast.log.batch import ALL, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.delayed import Entry
@@ -71,6 +72,22 @@ class Putting(Moves):
         if self._drops_excess:
             self._shorten()
         return ids
+
+    def put_alike(self, payloads: list[bytes], like: Message) -> Sequence[int]:
+        """Add messages that are all like one, but for their payloads: checked once, so that a run of them is cheap."""
+        if not self._unbounded or like.dedup is not None or not set(map(type, payloads)) <= {bytes}:
+            return self.put_many([replace(like, payload=payload) for payload in payloads])
+        now = self._now()
+        (own,), extras, size = check_batch([like], lambda one: _columns(one, now))
+        largest = size - len(own) + max(map(len, payloads), default=0)
+        shared = [extra._replace(position=ALL) for extra in extras]
+        draft, first, count = self.log.gather(payloads, shared, largest)
+        if count:
+            self.log.commit(draft)
+        if self._waiters.line or self._waiters.listeners or self.log.is_shared:
+            self.log.announce()
+            self._mind_delays([like], now)
+        return range(first, first + count)
 
     def _put_carefully(self, messages: list[bytes | Message], now: int) -> list[int]:
         """With a look at what is there: for dedup ids and a limited length."""
