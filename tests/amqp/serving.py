@@ -16,10 +16,29 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 from holdfast.amqp import methods as m
-from holdfast.amqp.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, content_frames, decode_content_header, read_frame
+from holdfast.amqp.frames import (
+    BODY,
+    HEADER,
+    METHOD,
+    PROTOCOL_HEADER,
+    content_frames,
+    decode_content_header,
+    read_frame,
+)
 from holdfast.broker.properties import PERSISTENT_ONLY
 
-__all__ = ["Arrived", "Client", "Closed", "Confirms", "Served", "Watcher", "eventually", "frames_of", "publish_frames", "served"]
+__all__ = [
+    "Arrived",
+    "Client",
+    "Closed",
+    "Confirms",
+    "Served",
+    "Watcher",
+    "eventually",
+    "frames_of",
+    "publish_frames",
+    "served",
+]
 
 PATIENCE_S = 30.0
 CAPABILITIES = {
@@ -63,7 +82,9 @@ class Served:
         line = self._process.stdout.readline()
         if not line.startswith("AMQP on "):
             self.stop()
-            raise AssertionError(f"the broker did not start ({self._process.returncode}): {line!r} {self.said()[-2000:]}")
+            raise AssertionError(
+                f"the broker did not start ({self._process.returncode}): {line!r} {self.said()[-2000:]}"
+            )
         self.port = int(line.rsplit(":", 1)[1])
         self.pid = self._process.pid
 
@@ -263,12 +284,13 @@ class Client:
             part = bodies[start : start + batch]
             self.publish(queue, part)
             while first + start + len(part) - self.confirms.up_to > window:
-                self._take_confirms(PATIENCE_S)
-            self._take_confirms(0)
+                self.take_confirms()
+            self.take_confirms(0)
         while self.confirms.up_to < first + len(bodies):
-            self._take_confirms(PATIENCE_S)
+            self.take_confirms()
 
-    def _take_confirms(self, seconds: float) -> None:
+    def take_confirms(self, seconds: float = PATIENCE_S) -> None:
+        """Note the confirms that are there, or with `seconds` that come within them."""
         if not select.select([self.socket], [], [], seconds)[0]:
             assert not seconds, "no confirm came"
             return
@@ -301,6 +323,11 @@ class Client:
             return None
         kind, channel, start, stop, self._at = found
         return kind, channel, self._data[start:stop]
+
+    def rest(self) -> bytes:
+        """What has arrived and was not looked at; it is the caller's from now on."""
+        data, self._data, self._at = self._data[self._at :], b"", 0
+        return data
 
     def receive(self) -> tuple[int, int, bytes]:
         """The next frame: its type, its channel and its payload."""

@@ -44,18 +44,18 @@ def publish_until_killed(broker: Served, client: Client, queues: list[str], seed
             for queue in queues:
                 client.publish(queue, numbered(sent, sent + size))
             sent += size
-            client._take_confirms(0)
+            client.take_confirms(0)
             if client.confirms.up_to >= fatal * len(queues):
                 threading.Timer(rng.random() * 0.02, broker.kill).start()
                 fatal = total  # the rest is sent to a broker that dies meanwhile
             while sent * len(queues) - client.confirms.up_to > 4000:
-                client._take_confirms(20)
+                client.take_confirms(20)
     except (Closed, AssertionError):
         pass
     eventually(lambda: not broker.runs())
     try:
         while True:  # what was confirmed before the end and lies in the socket
-            client._take_confirms(5)
+            client.take_confirms(5)
     except (Closed, AssertionError):
         pass
     assert not client.confirms.refused
@@ -91,7 +91,7 @@ def test_confirms_over_many_queues_hold_for_each_of_them(tmp_path: Path) -> None
                 client.publish(queue, numbered(number, number + 1))
                 order.append((queue, number))
                 while len(order) - client.confirms.up_to > 500:
-                    client._take_confirms(20)
+                    client.take_confirms(20)
         except (Closed, AssertionError):
             pass
         eventually(lambda: not broker.runs())
@@ -118,7 +118,7 @@ def test_a_fanout_is_confirmed_when_all_its_queues_have_the_message(tmp_path: Pa
             for number in range(0, 1_000_000, 10):
                 client.publish("", numbered(number, number + 10), exchange="all")
                 while number - client.confirms.up_to > 500:
-                    client._take_confirms(20)
+                    client.take_confirms(20)
         except (Closed, AssertionError):
             pass
         eventually(lambda: not broker.runs())
@@ -234,10 +234,9 @@ def test_a_long_backlog_can_be_read_after_a_kill(tmp_path: Path) -> None:
             client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
             client.publish_confirmed("work", numbered(0, 200_000))
         broker.kill()
-    with Served(tmp_path / "data", memory_bodies="8MiB", memory_queue_bodies="8MiB") as broker:
-        with broker.client() as client:
-            assert client.count("work") == 200_000
-            assert all_of(client, "work") == list(range(200_000))
+    with Served(tmp_path / "data", memory_bodies="8MiB") as broker, broker.client() as client:
+        assert client.count("work") == 200_000
+        assert all_of(client, "work") == list(range(200_000))
 
 
 def test_what_is_durable_survives_and_what_is_not_does_not(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What does the Celery worker of the tests run? Run as a module it is that worker; its settings are in the environment."""
+"""What does the Celery worker of the tests run? As a module this is that worker, with settings in the environment."""
 
 import json
 import os

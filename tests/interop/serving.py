@@ -127,6 +127,15 @@ class Served:
         assert "Traceback" not in log, log
         assert " ERROR " not in log, log
 
+    def crash(self) -> None:
+        """End it in the middle of whatever it does."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.kill()
+        process.wait()
+        for reader in self._readers:
+            reader.join()
+
     def restart(self) -> None:
         """Stop it and start it again."""
         self.stop()

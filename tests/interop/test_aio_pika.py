@@ -64,7 +64,14 @@ def test_many_publishers_wait_for_their_confirms_at_once(door: Door, name: Calla
 
 def test_properties_arrive_as_they_were_sent(door: Door, name: Callable[..., str]) -> None:
     sent: dict[str, Any] = {
-        "headers": {"text": "fünf", "number": 5, "list": [1, "two"], "table": {"a": True}, "bytes": bytearray(b"\xff"), "none": None},
+        "headers": {
+            "text": "fünf",
+            "number": 5,
+            "list": [1, "two"],
+            "table": {"a": True},
+            "bytes": bytearray(b"\xff"),
+            "none": None,
+        },
         "content_type": "text/plain",
         "content_encoding": "utf-8",
         "delivery_mode": DeliveryMode.PERSISTENT,

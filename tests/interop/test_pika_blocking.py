@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pika
 import pytest
@@ -272,6 +273,19 @@ def test_many_channels_of_one_connection_work_side_by_side(connection: BlockingC
         channel.queue_declare(queue, passive=True)  # an answer: the message before it is in
     got = [channel.basic_get(queue, auto_ack=True)[2] for channel in reversed(channels)]
     assert got == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize("options", [{"heartbeat": 1}, {"frame_max": 4096}, {"channel_max": 1}])
+def test_what_a_client_asks_for_is_negotiated(door: Door, name: Callable[..., str], options: dict[str, Any]) -> None:
+    queue = name()
+    body = os.urandom(50_000)
+    with pika.BlockingConnection(door.parameters(**options)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, exclusive=True)
+        connection.sleep(2.5 if "heartbeat" in options else 0)  # more than two heartbeats: it is still there
+        channel.basic_publish("", queue, body)
+        connection.process_data_events()
+        assert channel.basic_get(queue, auto_ack=True)[2] == body
 
 
 @pytest.mark.parametrize("credentials", [("guest", "wrong"), ("nobody", "guest")])

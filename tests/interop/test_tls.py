@@ -96,16 +96,13 @@ def test_a_client_certificate_of_an_unknown_authority_is_refused(
 def test_a_client_that_does_not_trust_the_server_hangs_up_and_nobody_else_notices(
     served: Served, stranger: Authority, bystander: Callable[[], None]
 ) -> None:
-    with pytest.raises(AMQPConnectionError) as refused:
+    with pytest.raises(ssl.SSLCertVerificationError):
         pika.BlockingConnection(Door(served.tls.port, stranger).parameters())
-    assert "CERTIFICATE_VERIFY_FAILED" in repr(refused.value)
     bystander()
 
 
 @pytest.mark.parametrize("said", [HEADER, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\x00" * 100, b"\x00"])
-def test_plain_bytes_on_the_tls_port_are_refused(
-    served: Served, bystander: Callable[[], None], said: bytes
-) -> None:
+def test_plain_bytes_on_the_tls_port_are_refused(served: Served, bystander: Callable[[], None], said: bytes) -> None:
     with connect(served.tls) as opened:
         opened.sendall(said)
         with suppress(OSError):  # it may be gone already
@@ -123,7 +120,7 @@ def test_plain_amqp_on_the_tls_port_fails_at_once(served: Served, bystander: Cal
 
 
 def test_tls_on_the_plain_port_is_told_what_is_spoken_there(served: Served, bystander: Callable[[], None]) -> None:
-    with pytest.raises(AMQPConnectionError):
+    with pytest.raises(ssl.SSLError):
         pika.BlockingConnection(Door(served.plain.port, served.authority).parameters())
     hello, out = ssl.MemoryBIO(), ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):

@@ -75,14 +75,14 @@ class Channel:
         self._last_tag += count
         return first
 
-    def sync(self, logs: dict[Log, None], done: Callable[[HoldfastError | None], None]) -> None:
+    def sync(self, logs: dict[Log, None], done: Callable[[HoldfastError | None], None], *, small: bool = False) -> None:
         """Call `done` when these logs are on disk, if this channel is still there."""
 
         def then(error: HoldfastError | None) -> None:
             if not self.closing and self.connection.channels.get(self.number) is self:
                 done(error)
 
-        self.connection.broker.sync(logs, then)
+        self.connection.broker.sync(logs, then, small=small)
 
     def check_publish(self, exchange: str) -> None:
         """403 or 404 where this user cannot publish there."""
@@ -331,13 +331,8 @@ class Channel:
 
     # Settling.
 
-    def _take(self, tag: int, *, multiple: bool) -> list[Taken]:
-        if self.transaction is not None:
-            self.transaction.begin_settling()
-        return self.unacked.take(tag, multiple=multiple)
-
     def _ack(self, method: m.BasicAck) -> None:
-        taken = self._take(method.delivery_tag, multiple=method.multiple)
+        taken = self.unacked.take(method.delivery_tag, multiple=method.multiple)
         if self.transaction is not None:
             self.transaction.settle("ack", taken)
             return
@@ -347,7 +342,7 @@ class Channel:
         """These are done: gathered until all that was read is worked through, for one journal record."""
         if not self._acks:
             self.ends_turn(self._flush_acks)
-        for mailbox, subscription, lease, ids in taken:
+        for mailbox, subscription, lease, ids, _ in taken:
             if subscription is not None:
                 subscription.unacked -= len(ids)
             self._acks.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
@@ -359,10 +354,10 @@ class Channel:
             self.connection.broker.schedule(mailbox)
 
     def _nack(self, method: m.BasicNack) -> None:
-        self._refuse(self._take(method.delivery_tag, multiple=method.multiple), requeue=method.requeue)
+        self._refuse(self.unacked.take(method.delivery_tag, multiple=method.multiple), requeue=method.requeue)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self._refuse(self._take(method.delivery_tag, multiple=False), requeue=method.requeue)
+        self._refuse(self.unacked.take(method.delivery_tag, multiple=False), requeue=method.requeue)
 
     def _refuse(self, taken: list[Taken], *, requeue: bool) -> None:
         if self.transaction is not None:
@@ -430,7 +425,7 @@ class Channel:
 
 def _grouped(taken: list[Taken]) -> dict[Mailbox, dict[int, list[int]]]:
     found: dict[Mailbox, dict[int, list[int]]] = {}
-    for mailbox, subscription, lease, ids in taken:
+    for mailbox, subscription, lease, ids, _ in taken:
         if subscription is not None:
             subscription.unacked -= len(ids)
         found.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)

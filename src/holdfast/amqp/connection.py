@@ -18,6 +18,7 @@ from holdfast.amqp.frames import (
     OVERHEAD,
     PROTOCOL_HEADER,
     FrameError,
+    missing_in,
     read_frame,
 )
 from holdfast.amqp.login import Login
@@ -70,8 +71,8 @@ class Connection(asyncio.Protocol):
         self._state = "header"
         self._login = Login(self)
         self._rest = b""
-        self._waits = False
-        """Whether what comes is kept until something else is done: a password is checked, publishers are blocked."""
+        self._waits: set[str] = set()
+        """Why what comes is kept for now: a password is checked, publishers are blocked, the client does not read."""
         self._turn_ends: list[Callable[[], None]] = []
         self._transport: asyncio.Transport | None = None
         self._heard = self._said = self.now()
@@ -94,20 +95,27 @@ class Connection(asyncio.Protocol):
         self._heard = self.now()
         if self._state == "closed":
             return
-        if self._rest:
-            data = self._rest + data
         if self._waits:
-            self._rest = data
+            self._rest += data
             return
-        self._work(data)
+        lacking = missing_in(self._rest)
+        if 0 < lacking < len(data):
+            # Only the frame that was cut in two is put together, and not all that came with its end.
+            self._work(self._rest + data[:lacking], ends_turn=False)
+            data, lacking = self._rest + data[lacking:] if self._rest else data, 0 if self._rest else lacking
+        else:
+            data, lacking = self._rest + data, 0
+        self._work(data, lacking)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: no more deliveries for now."""
+        """The client reads too slowly: no more deliveries for now, and nothing that would be answered."""
         self.writable = False
+        self._hold("writing")
 
     def resume_writing(self) -> None:
         """It reads again."""
         self.writable = True
+        self._release("writing")
         for channel in self.channels.values():
             for subscription in channel.subscriptions.values():
                 self.broker.schedule(subscription.mailbox)
@@ -149,10 +157,16 @@ class Connection(asyncio.Protocol):
         """Call this when all that was read is worked through."""
         self._turn_ends.append(callback)
 
-    def resume(self) -> None:
-        """Go on with what was kept back."""
-        self._waits = False
-        if self._state == "closed":
+    def _hold(self, reason: str) -> None:
+        """Take no more bytes for now, for this reason and perhaps others."""
+        self._waits.add(reason)
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _release(self, reason: str) -> None:
+        """The reason is gone; where it was the last, go on with what was kept back."""
+        self._waits.discard(reason)
+        if self._state == "closed" or self._waits:
             return
         if self._transport is not None:
             self._transport.resume_reading()
@@ -160,23 +174,18 @@ class Connection(asyncio.Protocol):
             data, self._rest = self._rest, b""
             self._work(data)
 
-    def hold(self) -> None:
-        """Take no more bytes for now."""
-        self._waits = True
-        if self._transport is not None:
-            self._transport.pause_reading()
-
-    def _work(self, data: bytes) -> None:
-        offset = 0
+    def _work(self, data: bytes, offset: int = 0, *, ends_turn: bool = True) -> None:
         try:
             if self._state == "header":
-                offset = self._greet(data)
-            if self._state != "header":
+                offset = self._greet(data[offset:])
+            if self._state != "header" and not self._waits:
                 offset = self._cut(data, offset)
         except FrameError as error:
             self.fail(error)
             offset = len(data)
         self._rest = data[offset:] if offset < len(data) else b""
+        if not ends_turn:
+            return
         ends, self._turn_ends = self._turn_ends, []
         for callback in ends:
             callback()
@@ -210,7 +219,8 @@ class Connection(asyncio.Protocol):
                 elif kind == METHOD and data.startswith(PUBLISH, start) and not channel.publishing.expects_content:
                     if not self.publishes:
                         self.publishes = True
-                        if self._server.blocks(self):
+                        if self.broker.memory.blocked is not None:
+                            self.tell_blocked(self.broker.memory.blocked)
                             break
                     self.performing = _PUBLISHING
                     end = channel.publishing.take_run(data, offset, start, stop, following, frame_max)
@@ -299,7 +309,7 @@ class Connection(asyncio.Protocol):
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
             self.client = dict(method.client_properties)
-            self.hold()
+            self._hold("login")
             self._server.run(self._log_in(method))
         elif self._state == "tuning" and isinstance(method, m.ConnectionTuneOk):
             self._tune(method)
@@ -322,7 +332,7 @@ class Connection(asyncio.Protocol):
                 self.fail(error)
             else:
                 self._hang_up()
-            self.resume()
+            self._release("login")
             return
         if self._state != "login":  # it is gone, or was sent away, meanwhile
             return
@@ -330,7 +340,7 @@ class Connection(asyncio.Protocol):
         self._state = "tuning"
         settings = self._server.settings
         self._send(m.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
-        self.resume()
+        self._release("login")
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
         settings = self._server.settings
@@ -454,11 +464,15 @@ class Connection(asyncio.Protocol):
                 )
 
     def tell_blocked(self, reason: str | None) -> None:
-        """Publishers are, or are no longer, held back."""
-        if self._state == "open" and self.understands("connection.blocked"):
+        """Publishers are, or are no longer, held back; who never published need not know."""
+        if not self.publishes or self._state != "open":
+            return
+        if self.understands("connection.blocked"):
             self._send(m.ConnectionBlocked(f"low on {reason}") if reason else m.ConnectionUnblocked())
-        if self.publishes and self._state == "open":
-            self.hold() if reason else self.resume()
+        if reason:
+            self._hold("alarm")
+        else:
+            self._release("alarm")
 
 
 _PUBLISHING = m.BasicPublish()

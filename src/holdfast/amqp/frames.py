@@ -22,6 +22,7 @@ __all__ = [
     "content_frames",
     "decode_content_header",
     "frame",
+    "missing_in",
     "read_frame",
 ]
 
@@ -85,6 +86,13 @@ def read_frame(
     if buffer[stop] != _END:
         raise FrameError(501, f"a frame of type {kind} ends with octet {buffer[stop]} and not with {_END}")
     return kind, channel, start, stop, stop + 1
+
+
+def missing_in(buffer: bytes) -> int:
+    """How many bytes a frame that has begun here lacks; 0 where its size is not known yet, or nothing is missing."""
+    if len(buffer) < 7:
+        return 0
+    return max(0, int.from_bytes(buffer[3:7], "big") + OVERHEAD - len(buffer))
 
 
 def content_frames(

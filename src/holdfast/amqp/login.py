@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Login", "is_loopback"]
 
+LIKE_RABBITMQ = "3.13.7"
+"""The version of RabbitMQ whose behaviour clients may expect."""
 _CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -40,10 +42,12 @@ class Login:
         properties: dict[str, Any] = {
             "capabilities": dict.fromkeys(_CAPABILITIES, True),
             "cluster_name": "holdfast",
-            "product": "Holdfast",
-            "version": __version__,
-            "platform": f"Python {platform.python_version()}",
-            "information": "AMQP 0-9-1 with RabbitMQ's extensions",
+            # Clients look here for what a broker does beyond the standard: kombu thinks that it can change the
+            # prefetch of a running consumer unless it reads this very name.
+            "product": "RabbitMQ",
+            "version": LIKE_RABBITMQ,
+            "platform": f"Holdfast {__version__}, Python {platform.python_version()}",
+            "information": "Holdfast speaks AMQP 0-9-1 with RabbitMQ's extensions",
         }
         return m.ConnectionStart(0, 9, properties, b"PLAIN AMQPLAIN EXTERNAL", b"en_US")
 

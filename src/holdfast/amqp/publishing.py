@@ -26,6 +26,8 @@ _CONFIRM = struct.Struct(">BHIHHQBB")
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
 _RUN_MAX = 4000
+_FEW = 4
+"""So many messages at once are few: nobody else minds the wait for them."""
 
 
 class _Batch:
@@ -174,7 +176,7 @@ class Publishing:
             raw = channel.connection.replies.question(channel, wishes.properties)
             wishes = self._read(raw)
         if channel.transaction is not None:
-            channel.transaction.publish(way.method, raw, bodies)
+            channel.transaction.publish(way.method, raw, wishes, bodies)
             return
         self.publish(way.method, raw, wishes, bodies, way.targets)
 
@@ -248,7 +250,8 @@ class Publishing:
         if batch is None or self._channel.closing:
             return
         if batch.logs:
-            self._channel.sync(batch.logs, lambda error: self._settle(batch, error))
+            small = batch.last - batch.first < _FEW
+            self._channel.sync(batch.logs, lambda error: self._settle(batch, error), small=small)
         else:
             self._settle(batch, None)
 
@@ -256,24 +259,21 @@ class Publishing:
         batch.settled = True
         if error is not None:
             batch.refused = [*range(batch.first, batch.last + 1)]
-        last = 0
+        first = last = 0
         while self._waiting and self._waiting[0].settled:
             done = self._waiting.popleft()
-            if done.refused:
-                if last:
-                    self._send(last, first=last - 1)
-                    last = 0
-                self._send_apart(done)
-            else:
-                last = done.last
-                first = done.first if last == done.last else 0
-        if last:
-            self._send(last, first=first)
+            if not done.refused:
+                first, last = first or done.first, done.last
+                continue
+            self._send(first, last)
+            first = last = 0
+            self._send_apart(done)
+        self._send(first, last)
 
-    def _send(self, last: int, *, first: int) -> None:
-        """An ack of all up to `last`."""
-        multiple = last != first
-        self._channel.write(_CONFIRM.pack(1, self._channel.number, 13, 60, 80, last, multiple, 0xCE))
+    def _send(self, first: int, last: int) -> None:
+        """An ack of these, where there are any."""
+        if last:
+            self._channel.write(_CONFIRM.pack(1, self._channel.number, 13, 60, 80, last, last != first, 0xCE))
 
     def _send_apart(self, batch: _Batch) -> None:
         """Some of these were refused: each is told by itself, in order."""

@@ -26,7 +26,7 @@ TRANSIENT = "transient"
 """The folder, in that of the store, of queues that do not outlive the broker."""
 _TICK_S = 0.1
 _LOOK_S = 1.0
-_GOODBYE_S = 5.0
+_GOODBYE_S = 1.5
 _BACKLOG = 1024
 
 
@@ -129,13 +129,6 @@ class Server:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def blocks(self, connection: Connection) -> bool:
-        """Whether a connection that begins to publish is held back at once."""
-        if self.broker.memory.blocked is None:
-            return False
-        connection.hold()
-        return True
-
     def _post(self, call: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(call)
@@ -150,6 +143,7 @@ class Server:
             await asyncio.sleep(_TICK_S)
             try:
                 self.broker.tick()
+                self.broker.memory.page_out()
                 now = self._loop.time()
                 if now - looked >= _LOOK_S:
                     looked = now

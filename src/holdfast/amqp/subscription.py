@@ -67,7 +67,7 @@ class Subscription:
         """Send these to the client, and note them as unsettled unless it wants no acks."""
         channel = self.channel
         first = channel.next_tags(len(deliveries))
-        channel.write(self._encode(mailbox, deliveries, first))
+        channel.write(b"".join(self._encode(mailbox, deliveries, first)))
         if not self.no_ack:
             self.unacked += len(deliveries)
             ids = [delivery[0] for delivery in deliveries]
@@ -77,7 +77,7 @@ class Subscription:
         """The queue is gone: the client is told."""
         self.channel.consumer_cancelled(self)
 
-    def _encode(self, mailbox: Mailbox, deliveries: Sequence[Delivery], tag: int) -> bytes:
+    def _encode(self, mailbox: Mailbox, deliveries: Sequence[Delivery], tag: int) -> list[bytes]:
         out: list[bytes] = []
         pack, shapes = _TAG.pack, self._shapes
         counts = mailbox.counts_deliveries
@@ -93,7 +93,7 @@ class Subscription:
             else:
                 self._encode_in_parts(out, mailbox, payload, key, headers, attempt, tag)
             tag += 1
-        return b"".join(out)
+        return out
 
     def _shape(
         self, mailbox: Mailbox, payload: bytes, key: bytes | None, headers: Headers, attempt: int

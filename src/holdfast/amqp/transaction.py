@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.amqp.methods import BasicPublish
-from holdfast.amqp.unacked import Taken, Unacked
+from holdfast.amqp.unacked import Taken
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import InternalError
-from holdfast.broker.message import instructions_in
+from holdfast.broker.message import Instructions
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -26,19 +26,12 @@ class Transaction:
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
-        self._publishes: list[tuple[BasicPublish, bytes, list[bytes]]] = []
+        self._publishes: list[tuple[BasicPublish, bytes, Instructions, list[bytes]]] = []
         self._settled: list[tuple[Settlement, list[Taken]]] = []
-        self._before: Unacked | None = None
-        """What was unsettled when the transaction settled something first."""
 
-    def publish(self, method: BasicPublish, raw: bytes, bodies: list[bytes]) -> None:
+    def publish(self, method: BasicPublish, raw: bytes, wishes: Instructions, bodies: list[bytes]) -> None:
         """Messages to be published."""
-        self._publishes.append((method, raw, bodies))
-
-    def begin_settling(self) -> None:
-        """Deliveries are about to be taken from those that the channel holds."""
-        if self._before is None:
-            self._before = self._channel.unacked.copy()
+        self._publishes.append((method, raw, wishes, bodies))
 
     def settle(self, how: Settlement, taken: list[Taken]) -> None:
         """Deliveries to be settled."""
@@ -47,12 +40,13 @@ class Transaction:
     def commit(self, done: Callable[[], None]) -> None:
         """Do it all, and call `done` when what is persistent is on disk."""
         channel = self._channel
-        publishes, self._publishes = self._publishes, []
-        settled, self._settled, self._before = self._settled, [], None
-        logs: dict[Log, None] = {}
-        for method, raw, bodies in publishes:
+        for method, _, _, _ in self._publishes:  # before anything is done: an exchange may have gone meanwhile
             channel.check_publish(method.exchange)
-            logs.update(channel.publishing.publish(method, raw, instructions_in(raw), bodies))
+        publishes, self._publishes = self._publishes, []
+        settled, self._settled = self._settled, []
+        logs: dict[Log, None] = {}
+        for method, raw, wishes, bodies in publishes:
+            logs.update(channel.publishing.publish(method, raw, wishes, bodies))
         for how, taken in settled:
             getattr(channel, how)(taken)
 
@@ -69,7 +63,6 @@ class Transaction:
 
     def rollback(self) -> None:
         """Forget the publishes; the deliveries are held unsettled again."""
-        self._publishes, self._settled = [], []
-        if self._before is not None:
-            self._channel.unacked.return_to(self._before)
-            self._before = None
+        settled, self._publishes, self._settled = self._settled, [], []
+        for _, taken in settled:
+            self._channel.unacked.put_back(taken)

@@ -18,6 +18,8 @@ class Taken(NamedTuple):
     """None: they were got, not consumed."""
     lease: int
     ids: list[int]
+    tags: "list[int] | range"
+    """Their delivery tags, in the same order."""
 
 
 class _Run:
@@ -35,8 +37,14 @@ class _Run:
         self.subscription = sub
         self.since = 0.0
 
-    def taken(self, ids: list[int]) -> Taken:
-        return Taken(self.mailbox, self.subscription, self.lease, ids)
+    def taken(self, start: int, stop: int) -> Taken:
+        """Those between two positions that are still held."""
+        ids, first = self.ids[start:stop], self.first
+        held = [id for id in ids if id is not None]
+        if len(held) == len(ids):
+            return Taken(self.mailbox, self.subscription, self.lease, held, range(first + start, first + stop))
+        tags = [first + start + place for place, id in enumerate(ids) if id is not None]
+        return Taken(self.mailbox, self.subscription, self.lease, held, tags)
 
 
 class Unacked:
@@ -69,20 +77,20 @@ class Unacked:
             raise _unknown(tag)
         run = self._runs[place]
         at = tag - run.first
-        if at >= len(run.ids) or (id := run.ids[at]) is None:
+        if at >= len(run.ids) or run.ids[at] is None:
             raise _unknown(tag)
         if not multiple:
+            taken = run.taken(at, at + 1)
             run.ids[at] = None
             run.left -= 1
             self.count -= 1
             if not run.left:
                 del self._runs[place], self._firsts[place]
-            return [run.taken([id])]
-        found = [other.taken(_held(other.ids)) for other in self._runs[:place]]
-        part = _held(run.ids[: at + 1])
-        found.append(run.taken(part))
+            return [taken]
+        found = [other.taken(0, len(other.ids)) for other in self._runs[:place]]
+        found.append(run.taken(0, at + 1))
         self.count -= sum(len(one.ids) for one in found)
-        run.left -= len(part)
+        run.left -= len(found[-1].ids)
         if run.left:
             run.ids = run.ids[at + 1 :]
             run.first = self._firsts[place] = tag + 1
@@ -93,7 +101,7 @@ class Unacked:
 
     def take_all(self) -> list[Taken]:
         """Settle everything."""
-        found = [run.taken(_held(run.ids)) for run in self._runs]
+        found = [run.taken(0, len(run.ids)) for run in self._runs]
         self._runs, self._firsts, self.count = [], [], 0
         return found
 
@@ -104,30 +112,23 @@ class Unacked:
         self._runs = [run for run in self._runs if run.mailbox is not mailbox]
         self._firsts = [run.first for run in self._runs]
 
-    def copy(self) -> "Unacked":
-        """As it is now."""
-        other = Unacked()
-        for run in self._runs:
-            other.add(run.first, [], run.lease, run.mailbox, run.subscription, run.since)
-            other._runs[-1].ids, other._runs[-1].left = list(run.ids), run.left
-        other.count = self.count
-        return other
-
-    def return_to(self, before: "Unacked") -> None:
-        """Hold again all that was held then, beside what came after."""
-        last = before._runs[-1].first + len(before._runs[-1].ids) if before._runs else 0
-        newer = [run for run in self._runs if run.first >= last]
-        self._runs = before._runs + newer
-        self._firsts = [run.first for run in self._runs]
-        self.count = before.count + sum(run.left for run in newer)
+    def put_back(self, taken: list[Taken]) -> None:
+        """Hold deliveries again that were taken and not settled, under their old tags."""
+        for mailbox, subscription, lease, ids, tags in taken:
+            for tag, id in zip(tags, ids, strict=True):
+                place = bisect_right(self._firsts, tag)
+                run = self._runs[place - 1] if place else None
+                if run is not None and tag < run.first + len(run.ids):  # its place is still there
+                    run.ids[tag - run.first] = id
+                    run.left += 1
+                else:
+                    self._runs.insert(place, _Run(tag, [id], lease, mailbox, subscription))
+                    self._firsts.insert(place, tag)
+                self.count += 1
 
     def oldest(self) -> float | None:
         """Since when the longest held delivery is held."""
         return self._runs[0].since if self._runs else None
-
-
-def _held(ids: list[int | None]) -> list[int]:
-    return [id for id in ids if id is not None]
 
 
 def _unknown(tag: int) -> PreconditionFailed:

@@ -51,7 +51,7 @@ class Broker:
         self._due: dict[Mailbox, None] = {}
         self._turn_is_set = False
         self.memory = MemoryWatch(limits or Limits(), str(store.path), alarm)
-        self.syncer = Syncer(post)
+        self.syncer = Syncer(post, soon)
         self.dead_letters = DeadLetters(self)
         self.definitions: Definitions = open_definitions(store)
         if self.definitions.is_new:
@@ -111,9 +111,9 @@ class Broker:
             if mailbox.deliver():
                 self.schedule(mailbox)
 
-    def sync(self, logs: dict[Log, None], done: Done) -> None:
-        """Call `done` when these logs are on disk."""
-        self.syncer.request(logs, done)
+    def sync(self, logs: dict[Log, None], done: Done, *, small: bool) -> None:
+        """Call `done` when these logs are on disk; `small`: it is not much that they have got."""
+        self.syncer.request(logs, done, small=small)
 
     def tick(self) -> None:
         """What is due by the clock: called every fraction of a second."""

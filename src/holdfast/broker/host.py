@@ -122,6 +122,7 @@ class Host:
         owner: object,
     ) -> Mailbox:
         """The queue, made if it is not there."""
+        check_reserved(name)
         with self.broker.guard:
             definition = self.topology.declare_queue(
                 name,
@@ -274,9 +275,9 @@ def _options(definition: QueueDefinition, history_s: float) -> QueueOptions:
 
 
 def check_reserved(name: str) -> None:
-    """403 for names that would not be told apart in the store."""
-    if _PART in name:
-        raise AccessRefused(f"the name {name!r} holds a control character that is kept for the broker")
+    """403 for names that would not be told apart in the store, or are those of the store's own logs."""
+    if _PART in name or name.startswith("holdfast."):
+        raise AccessRefused(f"queue name {name!r} is reserved: 'holdfast.' and the character 0x1f are the broker's own")
 
 
 def no_queue_yet() -> NoSuch:

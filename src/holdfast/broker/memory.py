@@ -47,7 +47,7 @@ class MemoryWatch:
 
     def add(self, queue: Queue) -> None:
         """Watch a queue."""
-        queue.cache_limit = self.limits.queue_bodies
+        queue.cache_limit = min(self.limits.queue_bodies, self.limits.bodies)
         self._queues[queue.name] = queue
 
     def remove(self, queue: Queue) -> None:
@@ -60,8 +60,7 @@ class MemoryWatch:
         return self._states.get(queue.name, NORMAL)
 
     def look(self) -> None:
-        """Page out where there is too much, and raise or lift the alarms."""
-        self._page_out()
+        """Raise or lift the alarms."""
         reason = None
         if resident_bytes() > self._resident_max:
             for queue in self._queues.values():
@@ -82,7 +81,8 @@ class MemoryWatch:
         """Bytes of bodies in memory."""
         return sum(queue.cached_bytes for queue in self._queues.values())
 
-    def _page_out(self) -> None:
+    def page_out(self) -> None:
+        """Let bodies go where there are too many, of the queues with the most first. Called often."""
         total = self.cached()
         limits = self.limits
         if total <= limits.bodies * limits.page_out_at:

@@ -462,7 +462,7 @@ def check_exchange(wanted: ExchangeDefinition) -> None:
     """503 for a type that is not offered, 406 for wrong arguments."""
     if wanted.type not in EXCHANGE_TYPES and wanted.type != DELAYED:
         raise CommandInvalid(f"unknown exchange type '{wanted.type}'")
-    if wanted.type == DELAYED and wanted.arguments.get("x-delayed-type") not in EXCHANGE_TYPES:
+    if wanted.type == DELAYED and wanted.arguments.get("x-delayed-type") not in list(EXCHANGE_TYPES):
         raise PreconditionFailed(
             f"invalid arg 'x-delayed-type' for {wanted}: it must be one of {', '.join(EXCHANGE_TYPES)}"
         )

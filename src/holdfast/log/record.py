@@ -66,7 +66,7 @@ class Message:
     delay: Duration | None = None
     """For queues: not delivered before so much time has passed."""
     priority: int = 0
-    """For queues: 0 to 9, the highest is delivered first."""
+    """For queues: 0 to 255, the highest is delivered first; up to 9 they cost least."""
     ttl: Duration | None = None
     """For queues: not delivered after so much time has passed."""
     dedup: str | bytes | None = None

@@ -14,7 +14,6 @@ from holdfast.queue.events import LeasedSpan
 from holdfast.queue.failures import Failure
 from holdfast.queue.keys import after, number, number_of
 from holdfast.queue.lease import Lease
-from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.standing import Move, Standing, Totals, available_key
 from holdfast.state import FAMILIES, State, Transaction
 
@@ -198,8 +197,8 @@ class Checkpoint:
         standing.ready.has_priorities = True  # until it looks
         for key, value in self._state.scan("available", self._prefix, after(self._prefix)):
             priority, low = key[-9], number_of(key)
-            level = standing.ready.levels[min(priority, PRIORITIES - 1)]
-            if priority < PRIORITIES and level.fits(low, value):
+            level = standing.ready.level(priority)
+            if level.fits(low, value):
                 level.restore(low, value)
             else:
                 self._orphan("available", key, f"a chunk of priority {priority} from {low} on that overlaps others")

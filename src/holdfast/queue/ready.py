@@ -7,7 +7,9 @@ from holdfast.queue.weights import WeighedRanges, Weights
 
 __all__ = ["PRIORITIES", "Ready"]
 
-PRIORITIES = 10
+PRIORITIES = 256
+_COMMON = 10
+"""Priorities that are always at hand; more are made when the first message has one."""
 Pick = tuple[int, int, int]
 """Priority, first sequence, the one after the last."""
 
@@ -19,10 +21,11 @@ class Ready:
         def loader(priority: int) -> Callable[[int], bytes] | None:
             return None if load is None else lambda low: load(priority, low)
 
-        self.levels = [
-            Ranges(loader(priority)) if weights is None else WeighedRanges(loader(priority), weights)
-            for priority in range(PRIORITIES)
-        ]
+        def level(priority: int) -> Ranges:
+            return Ranges(loader(priority)) if weights is None else WeighedRanges(loader(priority), weights)
+
+        self._make = level
+        self.levels = [level(priority) for priority in range(_COMMON)]
         self.plain = self.levels[0]
         self.has_priorities = False
         """Whether any priority but 0 may have messages: False spares the common case a look at each."""
@@ -35,11 +38,17 @@ class Ready:
     def __bool__(self) -> bool:
         return any(level.count for level in self.levels)
 
+    def level(self, priority: int) -> Ranges:
+        """The messages of one priority."""
+        while priority >= len(self.levels):
+            self.levels.append(self._make(len(self.levels)))
+        return self.levels[priority]
+
     def add(self, priority: int, start: int, stop: int) -> None:
         """These may be delivered."""
         if priority:
             self.has_priorities = True
-        self.levels[priority].add(start, stop)
+        self.level(priority).add(start, stop)
 
     def add_runs(self, first: int, priorities: list[int]) -> None:
         """Messages from `first` on, each with its priority, may be delivered: many at once."""
@@ -56,11 +65,11 @@ class Ready:
             stops.append(sequence + 1)
         for level, (starts, ends) in runs.items():
             self.has_priorities = self.has_priorities or level > 0
-            self.levels[level].extend(starts, ends)
+            self.level(level).extend(starts, ends)
 
     def remove(self, priority: int, start: int, stop: int) -> int:
         """These are no longer ready; how many were."""
-        return self.levels[priority].remove(start, stop)
+        return self.level(priority).remove(start, stop)
 
     def remove_anywhere(self, start: int, stop: int) -> int:
         """The same, where the priority is not known."""
@@ -74,7 +83,7 @@ class Ready:
         """
         if not self.has_priorities:
             return [(0, start, stop) for start, stop in self.plain.front(limit)]
-        used = [priority for priority in range(PRIORITIES - 1, -1, -1) if self.levels[priority].count]
+        used = [priority for priority in range(len(self.levels) - 1, -1, -1) if self.levels[priority].count]
         self.has_priorities = used not in ([], [0])
         if len(used) <= 1 or starved is None or not any(starved(self.levels[priority].first) for priority in used):
             picks: list[Pick] = []
