@@ -238,11 +238,11 @@ def chunks(frames: list[bytes], rng: random.Random) -> list[bytes]:
     data = b"".join(frames)
     if kind < 0.6:
         return [data]
-    if kind < 0.65 and len(data) < 600:
+    if kind < 0.61 and len(data) < 600:
         return [data[at : at + 1] for at in range(len(data))]
     found, at = [], 0
     while at < len(data):
-        size = rng.choice((1, 3, 20, 100, 1000))
+        size = rng.choice((1, 20, 100, 500, 2000))
         found.append(data[at : at + size])
         at += size
     return found

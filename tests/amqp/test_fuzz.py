@@ -5,11 +5,13 @@ the queues that others left, the first seed and the number of cases that it prin
 """
 
 import asyncio
+import logging
 import os
 import random
 import socket
+import tempfile
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +219,6 @@ def check_nothing_left(bench: Bench, connection: Connection) -> None:
             assert mailbox.exclusive is None
             assert mailbox.unacked == 0, f"{mailbox.name!r} counts {mailbox.unacked} unsettled"
             assert mailbox.queue.standing.leases.count == 0, f"{mailbox.name!r} has messages that nobody holds"
-            assert mailbox.ready() >= 0
 
 
 async def feed(bench: Bench, connection: Connection, line: Line, pieces: list[bytes]) -> None:
@@ -238,7 +239,7 @@ async def one_case(bench: Bench, seed: int) -> None:
     """One session of a broken client on an open connection, and all that must hold after it."""
     rng = random.Random(seed)
     connection, line = bench.open()
-    if rng.random() < 0.1:
+    if rng.random() < 0.01:
         await go_on(bench, connection, line, invented(rng))
     else:
         script = rng.choice(DEAR if rng.random() < 0.01 else CHEAP)
@@ -288,12 +289,23 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
+@pytest.fixture
+def ram(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: a hundred thousand cases make and delete some thousand queues."""
+    if not Path("/dev/shm").is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(WORKERS))
-def test_no_mutated_session_does_harm(part: int, tmp_path: Path) -> None:
+def test_no_mutated_session_does_harm(part: int, ram: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "holdfast")  # to keep a line for each refusal takes as long as to refuse
     share = CASES // WORKERS if CASES > REOPEN_EVERY else CASES
     if part * share < CASES:
-        run(run_cases(tmp_path / "data", FIRST_SEED + part * share, share))
+        run(run_cases(ram / "data", FIRST_SEED + part * share, share))
 
 
 def test_recorded_sessions_get_what_they_expect(tmp_path: Path) -> None:
@@ -460,7 +472,9 @@ def _over_a_socket(broker: Served, seed: int) -> bytes:
                 line.shutdown(socket.SHUT_WR)
                 while more := line.recv(1 << 16):
                     received.append(more)
-        except ConnectionError:
+        except TimeoutError:
+            raise
+        except OSError:
             pass  # the broker hung up first, which it may
     return b"".join(received)
 

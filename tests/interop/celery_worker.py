@@ -21,7 +21,7 @@ def make_app(settings: dict[str, Any]) -> Any:
     """An app with the tasks below; the tests and their workers make the same."""
     app = Celery("interop", set_as_current=False)
     app.conf.update(settings)
-    for task in (add, total, echo, told_to_fail, hold):
+    for task in (add, total, echo, told_to_fail):
         app.task(task, name=f"interop.{task.__name__}")
     app.task(fail_twice, name="interop.fail_twice", bind=True)
     app.task(flaky, name="interop.flaky", bind=True, autoretry_for=(OSError,), default_retry_delay=0.05)
@@ -68,11 +68,6 @@ def flaky(self: Any) -> int:
 def finished_at() -> float:
     """When it ran, by the clock of the machine."""
     return time.time()
-
-
-def hold(seconds: float) -> None:
-    """Keeps the worker busy."""
-    time.sleep(seconds)
 
 
 def wait_for(self: Any, started: str, gate: str) -> bool:

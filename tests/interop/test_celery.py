@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -228,30 +227,23 @@ def test_a_worker_is_told_to_consume_from_another_queue(worker: Worker, name: Ca
 
 
 def test_the_events_of_a_task_are_heard(worker: Worker) -> None:
-    heard: list[str] = []
-    wanted = threading.Event()
     task_id = f"watched-{worker.name}"
+    heard: list[str] = []
+
+    def hear(event: dict[str, Any]) -> None:
+        if event.get("uuid") == task_id:
+            heard.append(event["type"])
+            receiver.should_stop = event["type"] == "task-succeeded"
+
     with worker.app.connection_for_read() as connection:
-
-        def hear(event: dict[str, Any]) -> None:
-            if event.get("uuid") == task_id:
-                heard.append(event["type"])
-                if event["type"] == "task-succeeded":
-                    receiver.should_stop = True
-                    wanted.set()
-
         receiver = worker.app.events.Receiver(connection, handlers={"*": hear})
-        asked: list[Any] = []
-
-        def listen() -> None:
-            for number, _ in enumerate(receiver.itercapture(limit=None, timeout=DEADLINE_S, wakeup=False)):
-                if number == 0:  # it listens now
-                    asked.append(worker.task("add").apply_async((1, 1), task_id=task_id))
-
-        listen()
-    assert wanted.is_set()
-    assert result(asked[0]) == 2
+        listening = receiver.itercapture(limit=None, timeout=DEADLINE_S, wakeup=False)
+        next(listening)  # it listens now
+        asked = worker.task("add").apply_async((1, 1), task_id=task_id)
+        for _ in listening:
+            continue
     assert heard == ["task-received", "task-started", "task-succeeded"]
+    assert result(asked) == 2
 
 
 def test_a_task_with_a_far_eta_does_not_stand_in_the_way_of_others(worker: Worker) -> None:

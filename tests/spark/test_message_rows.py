@@ -73,7 +73,7 @@ def slow_states(queue: Queue) -> dict[int, tuple[str, int | None, str | None]]:
                             reasons[at] = reason or reasons.get(at, "") if cause != "attempts" else reason
                 case Settled(_, cause, gone):
                     for at in [at for span in gone for at in range(*span)] if cause != "moved" else ():
-                        states[at] = "dead" if cause == "attempts" else "dropped"
+                        states[at] = "dead" if cause in ("attempts", "rejected") else "dropped"
                         if cause == "attempts":
                             reasons[at] = ""  # the journal does not say why
                 case Purged(_, position):
@@ -256,6 +256,16 @@ def test_why_a_message_was_given_up_without_dead_letters_is_not_known(store: Sto
     view = reopen(read_only=True).queue("q")
     (row,) = assert_as_the_queue_says(view, overlay(view))
     assert (row["state"], row["attempts"], row["reason"]) == ("dead", 2, None)
+
+
+def test_a_message_that_was_refused_is_dead_with_the_delivery_that_it_had(store: Store, reopen: Reopen) -> None:
+    queue = store.queue("q", dead_letter=None)
+    queue.put(b"refused")
+    (delivery,) = queue.lease(1)
+    assert queue.reject_ids({delivery.lease: [delivery.id]}, "no such customer") == []
+    view = reopen(read_only=True).queue("q")
+    (row,) = assert_as_the_queue_says(view, overlay(view))
+    assert (row["state"], row["attempts"]) == ("dead", 1)
 
 
 def test_a_second_delivery_is_counted_while_it_is_held(store: Store, reopen: Reopen) -> None:

@@ -106,8 +106,7 @@ def decode_short(data: bytes | memoryview, offset: int, errors: str = "strict") 
 
 def cut_short(text: str) -> str:
     """The beginning of the text that fits into a short string: for reply texts, which quote what clients sent."""
-    data = text.encode("utf-8", "replace")
-    return text if len(data) <= 255 else data[:255].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
 
 
 def encode_long(data: bytes) -> bytes:

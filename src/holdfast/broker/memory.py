@@ -1,7 +1,9 @@
 """How much memory do message bodies take? Never more than was allowed: the largest queues give theirs back first."""
 
+import contextlib
 import logging
 import os
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,8 @@ __all__ = ["Limits", "MemoryWatch", "resident_bytes"]
 
 logger = logging.getLogger("holdfast.broker")
 
+_TRAIL_BYTES = 4 << 20
+_TRAIL_MARKS = 10_000
 _STATM = Path("/proc/self/statm")
 NORMAL, PAGING, PAGED = "normal", "paging", "paged"
 
@@ -40,6 +44,7 @@ class MemoryWatch:
         self._folder = folder
         self._alarm = alarm
         self._queues: dict[str, Queue] = {}
+        self._trails: dict[str, _Trail] = {}
         self._states: dict[str, str] = {}
         self.blocked: str | None = None
         """Why publishers are blocked: `memory`, `disk`, or None."""
@@ -49,11 +54,13 @@ class MemoryWatch:
         """Watch a queue."""
         queue.cache_limit = min(self.limits.queue_bodies, self.limits.bodies)
         self._queues[queue.name] = queue
+        self._trails[queue.name] = _Trail(queue)
 
     def remove(self, queue: Queue) -> None:
         """It is gone."""
         self._queues.pop(queue.name, None)
         self._states.pop(queue.name, None)
+        self._trails.pop(queue.name, None)
 
     def state(self, queue: Queue) -> str:
         """`normal`, `paging` (its bodies go now) or `paged` (they went, and come back from disk as they are needed)."""
@@ -83,6 +90,8 @@ class MemoryWatch:
 
     def page_out(self) -> None:
         """Let bodies go where there are too many, of the queues with the most first. Called often."""
+        for trail in self._trails.values():
+            trail.follow()
         total = self.cached()
         limits = self.limits
         if total <= limits.bodies * limits.page_out_at:
@@ -95,6 +104,45 @@ class MemoryWatch:
                 break
             self._states[queue.name] = PAGING
             total -= queue.page_out()
+
+
+class _Trail:
+    """What a queue has written and is done with: the system need not keep it in its cache.
+
+    Without this, each new message is written to memory that was never used before, while that of old ones lies idle;
+    on a virtual machine, whose memory is only lent when it is first touched, that made large messages half as fast.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._marks: deque[tuple[int, Path, int, int]] = deque()
+        self._at: tuple[Path | None, int] = (None, 0)
+
+    def follow(self) -> None:
+        """Note what was written since, and let go of what is done."""
+        place = self._queue.log.durable_place() if not self._queue.closed else None
+        if place is None:
+            return
+        path, offset, end = place
+        before, start = self._at
+        if path != before:
+            start = 0
+        if offset - start >= _TRAIL_BYTES:
+            self._marks.append((end, path, start, offset))
+            self._at = (path, offset)
+            if len(self._marks) > _TRAIL_MARKS:
+                self._marks.popleft()
+        if not self._marks:
+            return
+        floor = self._queue.standing.floor()
+        while self._marks and self._marks[0][0] <= floor:
+            _, path, start, stop = self._marks.popleft()
+            with contextlib.suppress(OSError):  # it was dropped meanwhile
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_DONTNEED)
+                finally:
+                    os.close(fd)
 
 
 def resident_bytes() -> int:

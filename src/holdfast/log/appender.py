@@ -301,6 +301,14 @@ class Appender:
                 self._recent_bytes -= self._recent.popleft().weight
             return before - self._recent_bytes
 
+    def durable_place(self) -> tuple[Path, int, int] | None:
+        """Up to where all is on disk: the segment being written, the bytes of it, and the sequence after the last."""
+        writer = self._writer
+        active = writer.active if writer is not None else None
+        if writer is None or active is None:
+            return None
+        return active.path, writer.durable_offset, writer.durable_end
+
     @property
     def closed(self) -> bool:
         """Whether the log was closed."""

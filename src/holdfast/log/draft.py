@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable
+from functools import reduce
 from itertools import accumulate, repeat
 from struct import pack
 from typing import Any, NamedTuple
@@ -70,6 +71,11 @@ class Draft:
                 del column[position]
 
 
+_LARGE = 16 << 10
+_PARTS_MAX = 1000
+"""Buffers that one write may have on Linux, and some in reserve: 1024."""
+
+
 class Sealed(NamedTuple):
     """A block's content, ready for whichever place in a segment it gets."""
 
@@ -82,11 +88,13 @@ class Sealed(NamedTuple):
     payload: bytes | memoryview
     columns_crc: int
     payload_crc: int
+    more: tuple[bytes, ...] = ()
+    """What follows `payload` and belongs to it: large bodies are not copied together only to be written."""
 
     @property
     def length(self) -> int:
         """Bytes in the file, without the padding behind."""
-        return HEADER_SIZE + len(self.columns) + len(self.payload)
+        return HEADER_SIZE + len(self.columns) + len(self.payload) + sum(map(len, self.more))
 
 
 def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
@@ -120,6 +128,20 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
             _add(sections, pack(f"<{count}{column.kind}", *[get(position, 0) for position in range(count)]))
         flags |= column.flag
     columns = b"".join(sections)
+    if codec is None and 1 < count <= _PARTS_MAX and len(payloads[0]) >= _LARGE and len(payloads[-1]) >= _LARGE:
+        crc = reduce(lambda before, body: crc32c(body, before), payloads, 0)
+        return Sealed(
+            draft.first,
+            count,
+            times[0],
+            times[-1],
+            flags,
+            columns,
+            payloads[0],
+            crc32c(columns),
+            crc,
+            tuple(payloads[1:]),
+        )
     payload = b"".join(payloads)
     if codec is not None and (packed := compress(codec, payload)) is not None:
         payload = packed
@@ -127,7 +149,7 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
     return Sealed(draft.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload))
 
 
-def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[bytes, bytes, bytes | memoryview, bytes]:
+def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[bytes | memoryview, ...]:
     """The parts of the block as they follow each other at this offset: header, columns, payloads, padding."""
     length = sealed.length
     header = BlockHeader(
@@ -143,7 +165,7 @@ def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[b
         sealed.columns_crc,
         sealed.payload_crc,
     )
-    return pack_block_header(header), sealed.columns, sealed.payload, _PAD[aligned(length) - length]
+    return pack_block_header(header), sealed.columns, sealed.payload, *sealed.more, _PAD[aligned(length) - length]
 
 
 def _add(sections: Sections, section: bytes) -> None:

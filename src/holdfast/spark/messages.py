@@ -71,7 +71,7 @@ def _fates() -> Numbers:
 
 
 _FATES = _fates()
-_FAILED_TOO_OFTEN = CAUSES.index("attempts")
+_GIVEN_UP = (CAUSES.index("attempts"), CAUSES.index("rejected"))
 _FAILURES = np.isin(EVENTS, ("nacked", "expired"))
 """Which events are failures, with a reason or without one."""
 
@@ -301,7 +301,7 @@ class _Past:
         # Where a message is named twice the later event wins: numpy assigns in order.
         arrived = events == _MOVED
         fates = _FATES[events]
-        fates[(events == _DROP) & (spans.cause[which] == _FAILED_TOO_OFTEN)] = _DEAD
+        fates[(events == _DROP) & np.isin(spans.cause[which], _GIVEN_UP)] = _DEAD
         self.fates[at[~arrived]] = fates[~arrived]
         if arrived.any():
             # That it left was said before, and what for; unless that is lost.
@@ -311,7 +311,7 @@ class _Past:
         counted = spans.attempt[which] != NONE
         self.attempts[at[counted]] = (spans.attempt[which] - released)[counted]
         # Why a message was given up without dead letters is not in the journal; an earlier reason is not the last one.
-        failed = _FAILURES[events] | (spans.reason[which] != NONE) | (spans.cause[which] == _FAILED_TOO_OFTEN)
+        failed = _FAILURES[events] | (spans.reason[which] != NONE) | np.isin(spans.cause[which], _GIVEN_UP)
         if failed.any():
             self.reasons[at[failed]] = reasons[spans.reason[which][failed] + 1]
 

@@ -411,7 +411,7 @@ def _changes() -> Column:
 
 def _ends_an_attempt() -> Column:
     by_lease = (F.col("event") == "dead-lettered") & (F.coalesce("lease", F.lit(0)) != 0)
-    by_attempts = (F.col("event") == "dropped") & (F.col("cause") == "attempts")
+    by_attempts = (F.col("event") == "dropped") & F.col("cause").isin("attempts", "rejected")
     return F.col("event").isin("acked", "released", *_FAILED) | by_lease | by_attempts
 
 

@@ -1,0 +1,277 @@
+"""How does Holdfast speak to another AMQP broker? A small client that waits for each answer, and gets in batches."""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from holdfast.amqp import methods as m
+from holdfast.amqp.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, FrameError, decode_content_header, read_frame
+from holdfast.base.errors import HoldfastError, InvalidArgument
+
+__all__ = ["Address", "ChannelClosed", "Client", "ConnectionEnded", "Got"]
+
+FRAME_MAX = 131_072
+_PORT, _TLS_PORT = 5672, 5671
+_READ_BYTES = 1 << 18
+_CAPABILITIES = {"authentication_failure_close": True, "basic.nack": True, "consumer_cancel_notify": True}
+M = TypeVar("M", bound=tuple[object, ...])
+
+
+class ConnectionEnded(HoldfastError):
+    """The other broker ended the connection, or cannot be reached."""
+
+
+class ChannelClosed(HoldfastError):
+    """The other broker refused something; the connection still stands."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens, and as whom to log in."""
+
+    host: str
+    port: int
+    user: str = "guest"
+    password: str | None = field(default="guest", repr=False)
+    """None where the address names a user and no password."""
+    vhost: str | None = None
+    """None where the address says nothing of it."""
+    secure: bool = False
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """From `amqp://user:password@host:port/vhost`, or amqps; `InvalidArgument` for anything else."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidArgument(f"this is no address of a broker: {error}") from error
+        if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+            # Without the address itself: there may be a password in it.
+            raise InvalidArgument("the address of a broker is amqp://user@host:port/vhost, or amqps:// for TLS")
+        secure = parts.scheme == "amqps"
+        user = unquote(parts.username) if parts.username else "guest"
+        password = "guest" if parts.username is None else None
+        return cls(
+            parts.hostname,
+            port or (_TLS_PORT if secure else _PORT),
+            user,
+            unquote(parts.password) if parts.password is not None else password,
+            unquote(parts.path[1:]) or None,
+            secure,
+        )
+
+    def __str__(self) -> str:
+        """Without user and password: it is shown."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'amqps' if self.secure else 'amqp'}://{host}:{self.port}"
+
+
+class Got(NamedTuple):
+    """A message that was got and not acknowledged yet."""
+
+    tag: int
+    exchange: str
+    routing_key: str
+    raw: bytes
+    """The property list as on the wire."""
+    body: bytes
+
+
+class Client:
+    """A connection to one virtual host, with at most one channel open. Used by one thread."""
+
+    def __init__(
+        self, address: Address, vhost: str = "/", *, tls: ssl.SSLContext | None = None, patience_s: float = 60.0
+    ) -> None:
+        self.address = address
+        self._data = b""
+        self._at = 0
+        self._channel = 0
+        """The number of the open channel; 0: none is open. Numbers are not used again."""
+        self._numbers = 0
+        self._frame_max = 0
+        try:
+            self._socket: socket.socket = socket.create_connection((address.host, address.port), timeout=patience_s)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConnectionEnded(f"no broker answers at {address}: {reason}. Check the host and the port") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.secure:
+                context = tls or ssl.create_default_context()
+                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+            self._log_in(vhost)
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, ssl.SSLError):
+                raise ConnectionEnded(
+                    f"no TLS with {address}: {error.reason or error}. Name who signed its certificate with --ca"
+                ) from error
+            if isinstance(error, OSError):
+                raise ConnectionEnded(f"{address} does not answer: {error.strerror or error}") from error
+            raise
+
+    def _log_in(self, vhost: str) -> None:
+        self._send(PROTOCOL_HEADER)
+        start = self._expect(m.ConnectionStart)
+        mechanisms = bytes(start.mechanisms).split()
+        if self.address.password is None and b"EXTERNAL" in mechanisms:
+            mechanism, response = "EXTERNAL", b""
+        else:
+            mechanism, response = "PLAIN", f"\0{self.address.user}\0{self.address.password or ''}".encode()
+        properties = {"product": "Holdfast", "capabilities": dict(_CAPABILITIES)}
+        self._call(m.ConnectionStartOk(properties, mechanism, response, "en_US"))
+        try:
+            tune = self._expect(m.ConnectionTune)
+        except ConnectionEnded as error:
+            raise ConnectionEnded(f"{self.address} does not let {self.address.user!r} in: {error}") from error
+        self._frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
+        # No heartbeat: a question that is not answered within our patience ends the connection as well.
+        self._call(m.ConnectionTuneOk(tune.channel_max, self._frame_max, 0))
+        self._call(m.ConnectionOpen(vhost))
+        self._expect(m.ConnectionOpenOk)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the connection; what was not acknowledged goes back to its queue."""
+        self.close()
+
+    def close(self) -> None:
+        """Say goodbye, and wait for the answer: all that was sent before has then been seen."""
+        with contextlib.suppress(ConnectionEnded, ChannelClosed, FrameError, OSError):
+            self._call(m.ConnectionClose(200, "done", 0, 0))
+            while not isinstance(self._next_method(), m.ConnectionCloseOk):
+                pass
+        self._socket.close()
+
+    # Channels.
+
+    def open_channel(self) -> None:
+        """Open a channel in place of the one that was used."""
+        if self._channel:
+            self.close_channel()
+        self._numbers += 1
+        self._call(m.ChannelOpen(), self._numbers)
+        self._expect(m.ChannelOpenOk)
+        self._channel = self._numbers
+
+    def close_channel(self) -> None:
+        """Close the channel: all that was sent on it has been seen when this returns."""
+        if self._channel:
+            self._call(m.ChannelClose(200, "done", 0, 0), self._channel)
+            self._channel = 0
+            while not isinstance(self._next_method(), m.ChannelCloseOk):
+                pass
+
+    # Queues.
+
+    def look(self, queue: str) -> tuple[int, int]:
+        """How many messages a queue has ready, and how many consumers; `ChannelClosed` where it is not there."""
+        self._call(m.QueueDeclare(queue=queue, passive=True), self._channel)
+        found = self._expect(m.QueueDeclareOk)
+        return found.message_count, found.consumer_count
+
+    def ask(self, queue: str, count: int) -> None:
+        """Ask for so many messages; `answers` has them."""
+        self._send(m.method_frame(self._channel, m.BasicGet(queue=queue)) * count)
+
+    def answers(self, count: int) -> Iterator[Got | None]:
+        """What came for so many that were asked for: None where the queue was empty."""
+        for _ in range(count):
+            method = self._next_method()
+            if isinstance(method, m.BasicGetOk):
+                raw, body = self._content()
+                yield Got(method.delivery_tag, method.exchange, method.routing_key, raw, body)
+            elif isinstance(method, m.BasicGetEmpty):
+                yield None
+            else:
+                raise ConnectionEnded(f"{self.address} answered a get with {type(method).__name__}")
+
+    def ack(self, tag: int) -> None:
+        """All messages up to this one are done."""
+        self._call(m.BasicAck(tag, True), self._channel)
+
+    def give_back(self, tag: int) -> None:
+        """All messages up to this one go back to their places."""
+        self._call(m.BasicNack(tag, True, True), self._channel)
+
+    # Frames.
+
+    def _call(self, method: m.Method, channel: int = 0) -> None:
+        self._send(m.method_frame(channel, method))
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _expect(self, kind: type[M]) -> M:
+        method = self._next_method()
+        if not isinstance(method, kind):
+            raise ConnectionEnded(f"{self.address} sent {type(method).__name__} where {kind.__name__} is due")
+        return method
+
+    def _next_method(self) -> m.Method:
+        """The next method that is no notice; a close becomes an error."""
+        while True:
+            kind, payload = self._next_frame()
+            if kind != METHOD:
+                continue
+            method = m.decode_method(payload)
+            if isinstance(method, m.ConnectionClose):
+                with contextlib.suppress(ConnectionEnded):
+                    self._call(m.ConnectionCloseOk())
+                raise ConnectionEnded(f"{self.address} ended the connection: {method.reply_text}")
+            if isinstance(method, m.ChannelClose):
+                self._call(m.ChannelCloseOk(), self._channel)
+                self._channel = 0
+                raise ChannelClosed(method.reply_code, method.reply_text)
+            if not isinstance(method, m.ConnectionBlocked | m.ConnectionUnblocked | m.BasicCancel):
+                return method
+
+    def _content(self) -> tuple[bytes, bytes]:
+        kind, payload = self._next_frame()
+        if kind != HEADER:
+            raise ConnectionEnded(f"{self.address} sent a message without a header")
+        _, size, raw = decode_content_header(payload)
+        parts = []
+        while size > 0:
+            kind, payload = self._next_frame()
+            if kind != BODY:
+                raise ConnectionEnded(f"{self.address} sent a message without its body")
+            parts.append(payload)
+            size -= len(payload)
+        return raw, parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _next_frame(self) -> tuple[int, bytes]:
+        while True:
+            found = read_frame(self._data, self._at, 0)
+            if found is not None:
+                kind, _, start, stop, self._at = found
+                return kind, self._data[start:stop]
+            try:
+                more = self._socket.recv(_READ_BYTES)
+            except OSError as error:
+                raise self._lost(error) from error
+            if not more:
+                raise ConnectionEnded(f"{self.address} hung up")
+            self._data = self._data[self._at :] + more
+            self._at = 0
+
+    def _lost(self, error: OSError) -> ConnectionEnded:
+        return ConnectionEnded(f"the connection to {self.address} is lost: {error.strerror or error}")

@@ -1,0 +1,230 @@
+"""What does a RabbitMQ server define? Its definitions, from its management API or a file, and what of them fits here."""
+
+import base64
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from holdfast.amqp.client import Address
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.arguments import queue_settings
+from holdfast.broker.topology import ExchangeDefinition, check_exchange
+from holdfast.broker.users import imported_hash
+
+__all__ = ["Fitting", "Management", "Unreachable", "fitting", "guessed_management", "read_definitions"]
+
+SERVER_NAMED = "amq."
+"""What the names begin with that RabbitMQ gives to queues by itself."""
+_IN_HOST = ("queues", "exchanges", "bindings", "permissions")
+_NOT_KNOWN = {
+    "policies": "policies",
+    "topic_permissions": "topic permissions",
+    "parameters": "parameters (shovels, federation)",
+}
+_PATIENCE_S = 10.0
+
+
+class Unreachable(HoldfastError):
+    """The management API does not answer, or not to this user."""
+
+
+def guessed_management(address: Address) -> str:
+    """Where the management API of a broker most likely is: with TLS, where the broker speaks it."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"https://{host}:15671" if address.secure else f"http://{host}:15672"
+
+
+class Management:
+    """The management API of a RabbitMQ server, of which we only read."""
+
+    def __init__(self, url: str, user: str, password: str, tls: ssl.SSLContext | None = None) -> None:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidArgument(f"this is no address of a management API: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidArgument("the address of a management API is http://host:15672, or https://")
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname
+        self._port = port or (443 if self._secure else 80)
+        self._path = parts.path.rstrip("/")
+        self._tls = tls
+        if parts.username is not None:
+            user, password = unquote(parts.username), unquote(parts.password or "")
+        self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        """Without user and password: it is shown."""
+
+    def definitions(self) -> dict[str, Any]:
+        """All that is defined."""
+        found = self._get("/api/definitions")
+        if not isinstance(found, dict):
+            raise Unreachable(f"what answers at {self.url} is no management API of RabbitMQ")
+        return found
+
+    def queues(self) -> list[dict[str, Any]]:
+        """All queues that are there now, those too that no definition has."""
+        found = self._get("/api/queues")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    def _get(self, path: str) -> Any:
+        # Not urllib: it would hand the password to a proxy, or to where a redirection leads.
+        if self._secure:
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=_PATIENCE_S, context=self._tls or ssl.create_default_context()
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=_PATIENCE_S)
+        try:
+            connection.request("GET", self._path + path, headers={"Authorization": f"Basic {self._login}"})
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise Unreachable(f"no management API answers at {self.url}: {reason}") from error
+        finally:
+            connection.close()
+        if answer.status in (401, 403):
+            raise Unreachable(f"the management API at {self.url} wants a user with the tag administrator")
+        if answer.status != 200:
+            raise Unreachable(f"the management API at {self.url} answers {path} with {answer.status} {answer.reason}")
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise Unreachable(f"what answers at {self.url} is no management API: {error}") from error
+
+
+def read_definitions(file: Path) -> dict[str, Any]:
+    """A file of `rabbitmqctl export_definitions`, or of `holdfast definitions export`."""
+    try:
+        document = json.loads(file.read_bytes())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{str(file)!r} is no JSON, as export_definitions writes it: {error}") from error
+    if not isinstance(document, dict):
+        raise InvalidArgument(f"{str(file)!r} is no JSON object, as export_definitions writes it")
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The part of some definitions that can be taken over, and what became of the rest."""
+
+    document: dict[str, Any]
+    left_out: list[str] = field(default_factory=list)
+    """What is not taken over, and why, one a line."""
+
+
+def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
+    """What fits here; with a virtual host, of that one only.
+
+    A whole import must not fail for one exchange of a plug-in's type: what does not fit is left out and told, with all
+    bindings that speak of it. Queues that are not durable would be gone after the first start, so they stay behind.
+    """
+    left: list[str] = []
+    every = {kind: _listed(document, kind) for kind in ("vhosts", "users", *_IN_HOST)}
+    for kind in _IN_HOST:  # an export of one virtual host does not say which
+        every[kind] = [{"vhost": vhost or "/"} | one for one in every[kind]]
+    names = {one["vhost"] for kind in _IN_HOST for one in every[kind]}
+    hosts = {str(one.get("name")) for one in every["vhosts"]} or names
+    hosts = hosts if vhost is None else {vhost}
+
+    def kept(kind: str, what: str, check: Callable[[dict[str, Any]], str | None]) -> list[dict[str, Any]]:
+        good = []
+        for one in every[kind]:
+            if one.get("vhost", vhost) not in hosts and kind != "users":
+                continue
+            try:
+                reason = check(one)
+            except (HoldfastError, KeyError, TypeError, ValueError, AttributeError, re.error) as error:
+                reason = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
+            if reason is None:
+                good.append(one)
+            else:
+                left.append(f"{what} {one.get('name', one.get('user'))!r}: {reason}")
+        return good
+
+    queues = kept("queues", "queue", _why_not_queue)
+    exchanges = kept("exchanges", "exchange", _why_not_exchange)
+    users = kept("users", "user", _why_not_user)
+    known = {one["name"] for one in users} | {None}
+    permissions = [one for one in kept("permissions", "permission of", _why_not_permission) if one["user"] in known]
+    ends = {("queue", one["vhost"], one["name"]) for one in queues}
+    ends |= {("exchange", one["vhost"], one["name"]) for one in exchanges}
+
+    def is_end(kind: object, host: object, name: object) -> bool:
+        return (kind, host, name) in ends or (kind == "exchange" and str(name).startswith("amq."))
+
+    bindings = [
+        one
+        for one in kept("bindings", "binding", lambda one: None)
+        if one.get("source")  # that each queue is bound to the default exchange is understood
+        and is_end("exchange", one["vhost"], one.get("source"))
+        and is_end(one.get("destination_type"), one["vhost"], one.get("destination"))
+    ]
+    for kind, called in _NOT_KNOWN.items():
+        found = [one for one in _listed(document, kind) if one.get("vhost", vhost) in hosts]
+        if found:
+            told = ", ".join(sorted({str(one.get("name", one.get("user"))) for one in found}))
+            left.append(f"{called}: {told}; what they set has to be said by arguments of the queues")
+    if any(one.get("type") == "x-delayed-message" for one in exchanges):
+        left.append("messages that still wait in a delayed exchange: AMQP cannot read them before they are due")
+    return Fitting(
+        {
+            "vhosts": [{"name": name} for name in sorted(hosts)],
+            "users": users,
+            "permissions": permissions,
+            "queues": queues,
+            "exchanges": exchanges,
+            "bindings": bindings,
+        },
+        left,
+    )
+
+
+def _listed(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    found = document.get(kind) or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise InvalidArgument(f"{kind!r} in the definitions is no list of objects, as export_definitions writes it")
+    return found
+
+
+def _why_not_queue(one: dict[str, Any]) -> str | None:
+    if one["name"].startswith(SERVER_NAMED):
+        return "named by the server, which means that it belongs to one connection"
+    if one["name"].startswith("holdfast.") or "\x1f" in one["name"]:
+        return "its name is reserved here: rename it"
+    if one.get("exclusive"):
+        return "exclusive: it belongs to one connection"
+    if not one.get("durable", True):
+        return "not durable: it would be gone when Holdfast is started"
+    kind = (one.get("arguments") or {}).get("x-queue-type", one.get("type", "classic"))
+    if kind not in ("classic", "quorum"):
+        return f"a {kind} is no queue that can be emptied"
+    queue_settings(one.get("arguments") or {}, one["name"], one["vhost"])
+    return None
+
+
+def _why_not_exchange(one: dict[str, Any]) -> str | None:
+    if not one.get("durable", True):
+        return "not durable: it would be gone when Holdfast is started"
+    check_exchange(ExchangeDefinition(one["vhost"], one["name"], one["type"], arguments=one.get("arguments") or {}))
+    return None
+
+
+def _why_not_user(one: dict[str, Any]) -> str | None:
+    if one.get("password_hash"):
+        imported_hash(one["password_hash"], one.get("hashing_algorithm") or "rabbit_password_hashing_sha256")
+    return None if one["name"] else "it has no name"
+
+
+def _why_not_permission(one: dict[str, Any]) -> str | None:
+    for kind in ("configure", "write", "read"):
+        re.compile(one[kind])
+    return None
