@@ -29,6 +29,7 @@ bench: $(VENV)/dev.ready ## Measure beside peers; keep the figures in benchmarks
 	@$(BIN)/python -m benchmarks.log
 	@$(BIN)/python -m benchmarks.queue
 	@$(BIN)/python -m benchmarks.spark
+	@$(BIN)/python -m benchmarks.amqp
 	@$(MAKE) --no-print-directory charts
 
 charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figures
@@ -36,9 +37,9 @@ charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figur
 
 lock: $(VENV)/dev.ready ## Pin every dependency anew, with hashes
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra spark --group build -o requirements/run.lock
+	    pyproject.toml --extra server --extra spark --group build -o requirements/run.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra spark --group build --group test --group check --group bench -o requirements/dev.lock
+	    pyproject.toml --extra server --extra spark --group build --group test --group check --group bench -o requirements/dev.lock
 
 clean: ## Remove what was made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

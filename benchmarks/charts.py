@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from benchmarks.report import rate, times
 
-__all__ = ["main", "queue_rate_chart", "rate_chart", "ratio_chart", "spark_rate_chart"]
+__all__ = ["amqp_rate_chart", "main", "queue_rate_chart", "rate_chart", "ratio_chart", "spark_rate_chart"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 # A card of its own: GitHub's light and dark pages both show it, and no text depends on the page's colour.
@@ -33,8 +33,11 @@ def main() -> None:
     for path in options.results:
         results = json.loads(path.read_text())
         name = results["benchmark"]
-        rates = {"log": rate_chart, "queue": queue_rate_chart, "spark": spark_rate_chart}[name]
-        for kind, figure in (("rates", rates(results)), ("ratios", ratio_chart(results))):
+        rates = {"amqp": amqp_rate_chart, "log": rate_chart, "queue": queue_rate_chart, "spark": spark_rate_chart}[name]
+        figures = {"rates": rates(results)}
+        if _judged(results):  # none where there was nothing to compare with
+            figures["ratios"] = ratio_chart(results)
+        for kind, figure in figures.items():
             figure.savefig(options.out / f"{name}-{kind}.svg", transparent=True, metadata={"Date": None})
             if options.png:
                 figure.savefig(options.out / f"{name}-{kind}.png", transparent=True, dpi=130)
@@ -77,6 +80,28 @@ def queue_rate_chart(results: dict[str, Any]) -> Figure:
         peers = [(_marked(peer["name"]), peer[f"{way}_s"], False) for peer in results["peers"]]
         panels[title] = [("Holdfast", mine, True), *peers]
     return _rates(results, panels, "messages a second (logarithmic), best of all rounds", (100, 4e6))
+
+
+def amqp_rate_chart(results: dict[str, Any]) -> Figure:
+    """Messages a second through the broker, beside RabbitMQ where there was one, on a logarithmic scale."""
+    ways = {
+        "confirmed": "Persistent 100 B with confirms, 1 producer and 1 consumer",
+        "confirmed_10": "10 producers and 10 consumers",
+        "varied": "60 to 140 B, each with its own id and headers, acked one by one",
+        "large": "64 KiB",
+        "lone": "A lone publish at a time, each waits for its confirm",
+        "backlog": "All published, then all consumed",
+        "transient": "Transient 100 B without confirms, 1 producer and 1 consumer",
+    }
+    mine, *others = results["peers"]
+    if others:
+        panels = {
+            title: [(peer["name"], peer[f"{way}_s"], peer is mine) for peer in (mine, *others)]
+            for way, title in ways.items()
+        }
+    else:
+        panels = {mine["name"]: [(title, mine[f"{way}_s"], True) for way, title in ways.items()]}
+    return _rates(results, panels, "messages a second (logarithmic), best of all rounds", (30, 2e6))
 
 
 def _marked(peer: str) -> str:
@@ -147,13 +172,18 @@ def spark_rate_chart(results: dict[str, Any]) -> Figure:
 
 def ratio_chart(results: dict[str, Any]) -> Figure:
     """Each line with a target: where it is, and where it should be at most or at least."""
-    lines = [line for line in results["lines"] if line["target"] is not None and line["unit"] == "x"]
-    costs = [line for line in lines if line["sense"] == "at most"]
-    gains = [line for line in lines if line["sense"] == "at least"]
-    figure, axes = _card(2, (8.6, round(2.8 + 0.3 * len(lines), 1)), [len(costs), len(gains)])
+    lines = _judged(results)
     beside = {"log": "the floor, or the small log", "queue": "the short queue", "spark": "a copy of Parquet"}
-    titles = (f"Times {beside[results['benchmark']]}: less is better", "Times faster: more is better")
-    for axis, title, group in zip(axes, titles, (costs, gains), strict=True):
+    costs = f"Times {beside.get(results['benchmark'], 'the peer')}: less is better"
+    faster = " than RabbitMQ" if results["benchmark"] == "amqp" else ""
+    panels = {
+        costs: [line for line in lines if line["sense"] == "at most"],
+        f"Times faster{faster}: more is better": [line for line in lines if line["sense"] == "at least"],
+    }
+    panels = {title: group for title, group in panels.items() if group}
+    size = (8.6, round(1 + 0.9 * len(panels) + 0.3 * len(lines), 1))
+    figure, axes = _card(len(panels), size, [len(group) for group in panels.values()])
+    for axis, (title, group) in zip(axes, panels.items(), strict=True):
         group = group[::-1]
         values = [line["median"] for line in group]
         colors = [_MET if line["met"] else _MISSED for line in group]
@@ -172,6 +202,11 @@ def ratio_chart(results: dict[str, Any]) -> Figure:
     return _signed(figure, results)
 
 
+def _judged(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines that have a ratio and a target."""
+    return [line for line in results["lines"] if line["target"] is not None and line["unit"] == "x"]
+
+
 def _card(count: int, size: tuple[float, float], heights: list[int]) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=size, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.2, h_pad=0.16, rect=(0.01, 0.045, 0.98, 0.945))  # type: ignore[union-attr, call-arg]
@@ -187,7 +222,7 @@ def _card(count: int, size: tuple[float, float], heights: list[int]) -> tuple[Fi
         mutation_aspect=size[0] / size[1],
     )
     figure.add_artist(corner)
-    axes = list(figure.subplots(count, 1, height_ratios=heights))
+    axes = list(figure.subplots(count, 1, height_ratios=heights, squeeze=False)[:, 0])
     for axis in axes:
         axis.set_facecolor("none")
         axis.set_axisbelow(True)

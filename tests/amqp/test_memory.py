@@ -14,6 +14,7 @@ from tests.amqp.serving import Client, Served, eventually
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
+GIB = 1 << 30
 
 
 def test_a_long_queue_stays_within_its_memory(tmp_path: Path) -> None:
@@ -33,7 +34,8 @@ def test_many_queues_share_one_limit(tmp_path: Path) -> None:
         for number in range(10):
             with broker.client() as client:
                 drain(client, f"queue {number}", 20_000, 1024)
-    assert peak.most < bound(limit, 200_000), f"{peak.most // MIB} MiB"
+    a_queue = 4 * MIB  # what it may write and map between two looks; with a limit of its own each would have 16
+    assert peak.most < bound(limit, 200_000) + 10 * a_queue, f"{peak.most // MIB} MiB"
 
 
 def test_a_backlog_that_is_found_at_the_start_stays_within_its_memory(tmp_path: Path) -> None:
@@ -56,26 +58,27 @@ def test_publishers_are_blocked_above_the_limit_of_the_process_and_are_told(tmp_
     with Served(tmp_path / "data", memory_limit=empty // 2) as broker, broker.client() as other:
         other.declare("work")
         with broker.client() as early, broker.client() as late:
+            early.publish("nowhere", [b"whoever published is told when the alarm is raised"])
             early.expect(m.ConnectionBlocked)
             early.publish("work", [b"held back"])
             late.publish("work", [b"held back as well"])
             late.expect(m.ConnectionBlocked)
-            with broker.client() as later:
-                later.publish("work", [b"and this too"])
-                later.expect(m.ConnectionBlocked)
-                assert other.count("work") == 0
-                assert other.get("work") is None
+            assert other.count("work") == 0
+            assert other.get("work") is None
 
 
 def test_publishers_go_on_when_the_alarm_is_over(tmp_path: Path) -> None:
     """The disk is said to be full; when it is not, what was held back is taken, in order."""
     free = shutil.disk_usage(tmp_path).free
+    if free < 8 * GIB:
+        pytest.skip("needs 8 GiB of free disk: others who use it meanwhile must not decide this test")
     ballast = tmp_path / "ballast"
     with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, 512 * MIB)
-    with Served(tmp_path / "data", disk_free_limit=free - 256 * MIB) as broker, broker.client() as other:
+        os.posix_fallocate(file.fileno(), 0, 4 * GIB)
+    with Served(tmp_path / "data", disk_free_limit=free - 2 * GIB) as broker, broker.client() as other:
         other.declare("work")
         with broker.client() as client:
+            client.publish("nowhere", [b"whoever published is told when the alarm is raised"])
             client.expect(m.ConnectionBlocked)
             client.publish("work", [b"1", b"2", b"3"])
             assert other.count("work") == 0

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
+from tests.conformance.brokers import Broker
 from tests.conformance.client import Inbox, bodies, channel_closed, count, eventually, get_soon, publish
 
 Namer = Callable[..., str]
@@ -53,13 +54,14 @@ def test_a_requeued_message_goes_back_among_its_priority(confirming: BlockingCha
     assert bodies(confirming, queue) == ["a1", "b1", "b2"]
 
 
-def test_a_full_priority_queue_drops_its_head_which_has_the_highest_priority(
-    confirming: BlockingChannel, name: Namer
+def test_a_full_priority_queue_drops_the_least_urgent_message_where_rabbitmq_drops_the_most_urgent(
+    broker: Broker, confirming: BlockingChannel, name: Namer
 ) -> None:
+    """Here Holdfast answers otherwise on purpose: the head of the queue, which RabbitMQ drops, is what matters most."""
     queue = declared(confirming, name, max_priority=5, max_length=2)
     publish(confirming, queue, "high", priority=5)
     publish(confirming, queue, "low1", "low2", priority=1)
-    assert bodies(confirming, queue) == ["low1", "low2"]
+    assert bodies(confirming, queue) == (["high", "low2"] if broker.is_holdfast else ["low1", "low2"])
 
 
 def test_a_message_delivered_more_often_than_the_limit_is_dropped(confirming: BlockingChannel, name: Namer) -> None:

@@ -88,7 +88,7 @@ def test_the_limit_covers_what_was_just_put(disk_store: Store) -> None:
     for _ in range(20):
         queue.put_many([b"x" * 100_000] * 10)
     assert queue.cached_bytes > 4 << 20
-    queue.cache_limit = 16 << 20
+    queue.cache_limit = 2 << 20
     assert queue.cached_bytes <= 1 << 20
     queue.put_many([b"y" * 100_000] * 40)
     assert queue.cached_bytes <= 1 << 20

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.amqp import methods as m
@@ -18,6 +18,7 @@ __all__ = ["Address", "ChannelClosed", "Client", "ConnectionEnded", "Got"]
 FRAME_MAX = 131_072
 _PORT, _TLS_PORT = 5672, 5671
 _READ_BYTES = 1 << 18
+_TAG = "holdfast-import"
 _CAPABILITIES = {"authentication_failure_close": True, "basic.nack": True, "consumer_cancel_notify": True}
 M = TypeVar("M", bound=tuple[object, ...])
 
@@ -129,7 +130,7 @@ class Client:
             mechanism, response = "EXTERNAL", b""
         else:
             mechanism, response = "PLAIN", f"\0{self.address.user}\0{self.address.password or ''}".encode()
-        properties = {"product": "Holdfast", "capabilities": dict(_CAPABILITIES)}
+        properties: dict[str, Any] = {"product": "Holdfast", "capabilities": dict(_CAPABILITIES)}
         self._call(m.ConnectionStartOk(properties, mechanism, response, "en_US"))
         try:
             tune = self._expect(m.ConnectionTune)
@@ -194,12 +195,36 @@ class Client:
         for _ in range(count):
             method = self._next_method()
             if isinstance(method, m.BasicGetOk):
-                raw, body = self._content()
-                yield Got(method.delivery_tag, method.exchange, method.routing_key, raw, body)
+                yield self._got(method)
             elif isinstance(method, m.BasicGetEmpty):
                 yield None
             else:
                 raise ConnectionEnded(f"{self.address} answered a get with {type(method).__name__}")
+
+    def consume(self, queue: str, prefetch: int) -> None:
+        """Have messages delivered as they come, so many ahead of what is acknowledged; 0 sets no limit."""
+        self._call(m.BasicQos(0, prefetch, False), self._channel)
+        self._expect(m.BasicQosOk)
+        self._call(m.BasicConsume(queue=queue, consumer_tag=_TAG), self._channel)
+        self._expect(m.BasicConsumeOk)
+
+    def delivered(self, wait_s: float) -> Got | None:
+        """The next delivery, or None where none comes within so many seconds."""
+        if not self._has_frame(wait_s):
+            return None
+        method = self._next_method()
+        if not isinstance(method, m.BasicDeliver):
+            raise ConnectionEnded(f"{self.address} sent {type(method).__name__} where a delivery is due")
+        return self._got(method)
+
+    def cancel(self) -> list[Got]:
+        """Have no more delivered; what came in the meantime."""
+        self._call(m.BasicCancel(_TAG), self._channel)
+        late = []
+        while not isinstance(method := self._next_method(), m.BasicCancelOk):
+            if isinstance(method, m.BasicDeliver):
+                late.append(self._got(method))
+        return late
 
     def ack(self, tag: int) -> None:
         """All messages up to this one are done."""
@@ -244,6 +269,10 @@ class Client:
             if not isinstance(method, m.ConnectionBlocked | m.ConnectionUnblocked | m.BasicCancel):
                 return method
 
+    def _got(self, method: m.BasicGetOk | m.BasicDeliver) -> Got:
+        raw, body = self._content()
+        return Got(method.delivery_tag, method.exchange, method.routing_key, raw, body)
+
     def _content(self) -> tuple[bytes, bytes]:
         kind, payload = self._next_frame()
         if kind != HEADER:
@@ -265,13 +294,35 @@ class Client:
                 kind, _, start, stop, self._at = found
                 return kind, self._data[start:stop]
             try:
-                more = self._socket.recv(_READ_BYTES)
-            except OSError as error:
+                self._receive()
+            except TimeoutError as error:
                 raise self._lost(error) from error
-            if not more:
-                raise ConnectionEnded(f"{self.address} hung up")
-            self._data = self._data[self._at :] + more
-            self._at = 0
+
+    def _receive(self) -> None:
+        try:
+            more = self._socket.recv(_READ_BYTES)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
+        if not more:
+            raise ConnectionEnded(f"{self.address} hung up")
+        self._data = self._data[self._at :] + more
+        self._at = 0
+
+    def _has_frame(self, wait_s: float) -> bool:
+        """Whether a whole frame is there, or comes while bytes keep coming."""
+        before = self._socket.gettimeout()
+        self._socket.settimeout(wait_s)
+        try:
+            while read_frame(self._data, self._at, 0) is None:
+                try:
+                    self._receive()
+                except TimeoutError:
+                    return False
+            return True
+        finally:
+            self._socket.settimeout(before)
 
     def _lost(self, error: OSError) -> ConnectionEnded:
         return ConnectionEnded(f"the connection to {self.address} is lost: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""What does a RabbitMQ server define? Its definitions, from its management API or a file, and what of them fits here."""
+"""What does a RabbitMQ server define? Definitions from its management API or a file, and what of them fits here."""
 
 import base64
 import http.client
@@ -7,7 +7,6 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,10 +16,21 @@ from holdfast.broker.arguments import queue_settings
 from holdfast.broker.topology import ExchangeDefinition, check_exchange
 from holdfast.broker.users import imported_hash
 
-__all__ = ["Fitting", "Management", "Unreachable", "fitting", "guessed_management", "read_definitions"]
+__all__ = [
+    "UNKNOWN_TYPE",
+    "Fitting",
+    "Management",
+    "Unreachable",
+    "fitting",
+    "guessed_management",
+    "parse_definitions",
+    "queue_type",
+]
 
 SERVER_NAMED = "amq."
 """What the names begin with that RabbitMQ gives to queues by itself."""
+UNKNOWN_TYPE = "unknown"
+"""The type of a queue of which nothing but the name is known."""
 _IN_HOST = ("queues", "exchanges", "bindings", "permissions")
 _NOT_KNOWN = {
     "policies": "policies",
@@ -101,14 +111,14 @@ class Management:
             raise Unreachable(f"what answers at {self.url} is no management API: {error}") from error
 
 
-def read_definitions(file: Path) -> dict[str, Any]:
-    """A file of `rabbitmqctl export_definitions`, or of `holdfast definitions export`."""
+def parse_definitions(content: bytes, name: str) -> dict[str, Any]:
+    """What `rabbitmqctl export_definitions` or `holdfast definitions export` wrote; `name` is where to."""
     try:
-        document = json.loads(file.read_bytes())
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{str(file)!r} is no JSON, as export_definitions writes it: {error}") from error
+        document = json.loads(content)
+    except ValueError as error:
+        raise InvalidArgument(f"{name!r} is no JSON, as export_definitions writes it: {error}") from error
     if not isinstance(document, dict):
-        raise InvalidArgument(f"{str(file)!r} is no JSON object, as export_definitions writes it")
+        raise InvalidArgument(f"{name!r} is no JSON object, as export_definitions writes it")
     return document
 
 
@@ -188,6 +198,11 @@ def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
     )
 
 
+def queue_type(queue: Mapping[str, Any]) -> str:
+    """Of which type a queue of some definitions is."""
+    return str((queue.get("arguments") or {}).get("x-queue-type", queue.get("type", "classic")))
+
+
 def _listed(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     found = document.get(kind) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -204,8 +219,7 @@ def _why_not_queue(one: dict[str, Any]) -> str | None:
         return "exclusive: it belongs to one connection"
     if not one.get("durable", True):
         return "not durable: it would be gone when Holdfast is started"
-    kind = (one.get("arguments") or {}).get("x-queue-type", one.get("type", "classic"))
-    if kind not in ("classic", "quorum"):
+    if (kind := queue_type(one)) not in ("classic", "quorum", UNKNOWN_TYPE):
         return f"a {kind} is no queue that can be emptied"
     queue_settings(one.get("arguments") or {}, one["name"], one["vhost"])
     return None

@@ -23,7 +23,7 @@ DEAD_LETTERS = "amqp-dlx:"
 """What the dead letter target of a queue begins with, where an exchange decides."""
 MESSAGE_MAX = 128 << 20
 _PART = "\x1f"
-_FLUSH = Flush("async", 16 << 20, 20_000_000)
+_FLUSH = Flush("async", 64 << 20, 20_000_000)
 """Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own."""
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 

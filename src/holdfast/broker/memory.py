@@ -1,6 +1,7 @@
 """How much memory do message bodies take? Never more than was allowed: the largest queues give theirs back first."""
 
 import contextlib
+import ctypes
 import logging
 import os
 from collections import deque
@@ -14,6 +15,7 @@ __all__ = ["Limits", "MemoryWatch", "resident_bytes"]
 
 logger = logging.getLogger("holdfast.broker")
 
+_TRIM_BYTES = 32 << 20
 _TRAIL_BYTES = 4 << 20
 _TRAIL_MARKS = 10_000
 _STATM = Path("/proc/self/statm")
@@ -46,6 +48,8 @@ class MemoryWatch:
         self._queues: dict[str, Queue] = {}
         self._trails: dict[str, _Trail] = {}
         self._states: dict[str, str] = {}
+        self._freed = 0
+        """Bytes that were let go since the allocator was last told to give back what is free."""
         self.blocked: str | None = None
         """Why publishers are blocked: `memory`, `disk`, or None."""
         self._resident_max = limits.resident or _machine_bytes() * 6 // 10
@@ -92,6 +96,7 @@ class MemoryWatch:
         """Let bodies go where there are too many, of the queues with the most first. Called often."""
         for trail in self._trails.values():
             trail.follow()
+            trail.rest()
         total = self.cached()
         limits = self.limits
         if total <= limits.bodies * limits.page_out_at:
@@ -103,7 +108,12 @@ class MemoryWatch:
             if total <= goal:
                 break
             self._states[queue.name] = PAGING
-            total -= queue.page_out()
+            freed = queue.page_out()
+            total -= freed
+            self._freed += freed
+        if self._freed >= _TRIM_BYTES:
+            self._freed = 0
+            _trim()
 
 
 class _Trail:
@@ -117,6 +127,14 @@ class _Trail:
         self._queue = queue
         self._marks: deque[tuple[int, Path, int, int]] = deque()
         self._at: tuple[Path | None, int] = (None, 0)
+        self._rested = (0, 0)
+
+    def rest(self) -> None:
+        """Give back the mapped pages of what was read since: they count as ours, though the system has them anyway."""
+        log = self._queue.log
+        if not self._queue.closed and (now := (log.end, self._queue.standing.totals.leased)) != self._rested:
+            self._rested = now
+            log.release_mapped()
 
     def follow(self) -> None:
         """Note what was written since, and let go of what is done."""
@@ -143,6 +161,12 @@ class _Trail:
                     os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_DONTNEED)
                 finally:
                     os.close(fd)
+
+
+def _trim() -> None:
+    """Give free memory back: glibc keeps it where something small lies above, and bodies are freed in large numbers."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library manages by itself
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def resident_bytes() -> int:

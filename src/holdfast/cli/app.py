@@ -13,6 +13,7 @@ from typer.main import get_command
 
 import holdfast
 from holdfast.base.errors import HoldfastError
+from holdfast.cli.broker import definitions_commands, user_commands, vhost_commands
 from holdfast.cli.demo import demo
 from holdfast.cli.importing import import_commands
 from holdfast.cli.log import log_commands
@@ -43,6 +44,9 @@ add_queue_commands(app)
 app.command("tail", rich_help_panel="Logs")(tail)
 app.add_typer(log_commands, name="log", rich_help_panel="Logs")
 app.command("serve", rich_help_panel="Broker")(serve)
+app.add_typer(user_commands, name="user", rich_help_panel="Broker")
+app.add_typer(vhost_commands, name="vhost", rich_help_panel="Broker")
+app.add_typer(definitions_commands, name="definitions", rich_help_panel="Broker")
 app.add_typer(pipeline_commands, name="pipeline", rich_help_panel="Spark")
 app.add_typer(import_commands, name="import", rich_help_panel="More")
 app.command("demo", rich_help_panel="More")(demo)

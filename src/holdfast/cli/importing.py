@@ -1,17 +1,49 @@
-"""How does one move in from elsewhere? `holdfast import`, which only reads there and can be run again."""
+"""How does one move in from elsewhere? `holdfast import`, which loses nothing on the way and can be run again."""
 
-from dataclasses import asdict
+import ssl
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.errors import InvalidArgument
+from holdfast.amqp.client import Address, ChannelClosed, ConnectionEnded
+from holdfast.amqp.importing import (
+    Copied,
+    Found,
+    RabbitImport,
+    RabbitSource,
+    broker_over,
+    define,
+    is_fresh,
+    queues_in,
+)
+from holdfast.amqp.rabbitmq import (
+    UNKNOWN_TYPE,
+    Fitting,
+    Management,
+    Unreachable,
+    fitting,
+    guessed_management,
+    parse_definitions,
+)
+from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, plural
 from holdfast.cli.notices import notify
 from holdfast.cli.opening import store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
-from holdfast.cli.output import byte_progress, details, show, write_json
+from holdfast.cli.output import (
+    byte_progress,
+    details,
+    error_console,
+    make_table,
+    progress_on,
+    safe_text,
+    show,
+    write_json,
+)
+from holdfast.cli.passwords import PasswordFileOption, read_password
 from holdfast.log import Flush
 from holdfast.queue import QueueSettings
 from holdfast.queue.importing import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq
@@ -118,3 +150,207 @@ def _show_result(result: ImportResult, folder: Path, letters: Path | None) -> No
         notify(f"and {len(result.problems) - _SHOWN} more problems: --json shows all")
     for note in result.notes:
         notify(f"not taken along: {note}")
+
+
+@import_commands.command("rabbitmq")
+def import_rabbitmq(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="amqp://user@host:port/vhost, or amqps://; without a vhost, all of them. A password in it is seen by "
+            "others on this machine: leave it out, and it is asked for.",
+        ),
+    ],
+    data: DataOption = Path("data"),
+    management: Annotated[
+        str | None,
+        typer.Option(
+            "--management",
+            metavar="URL",
+            show_default="port 15672 of the same host",
+            help="The management API, which says what is defined.",
+        ),
+    ] = None,
+    definitions: Annotated[
+        Path | None,
+        typer.Option("--definitions", metavar="FILE", help="A file of rabbitmqctl export_definitions instead."),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="NAME",
+            help="Only the messages of this queue; may be repeated. With neither definitions nor --management it "
+            "becomes a durable classic queue.",
+        ),
+    ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Copy, and give every message back to RabbitMQ in the end, marked as redelivered; quorum queues "
+            "count it as a failed delivery.",
+        ),
+    ] = False,
+    password_file: PasswordFileOption = None,
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="Who signed the server's certificate, a PEM file.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--cert", metavar="FILE", help="Our certificate with its key, a PEM file.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Import what is defined in RabbitMQ, and move the messages of its queues, by AMQP.
+
+    A message is removed there once it is on disk here, so nothing is lost if this is stopped. Run it again then:
+    the last few hundred messages may come twice, since AMQP gives them nothing to know them by.
+
+    Order, properties, exchange and routing key are kept. The time that messages have left to live starts again.
+
+    Stop publishers and consumers first, and Holdfast if it serves this store. Users keep their passwords.
+    """
+    address = _address(url, password_file, has_certificate=certificate is not None)
+    tls = _tls(address, management, ca, certificate)
+    fit = _defined(address, tls, management, definitions, queue or [])
+    with RabbitSource(address, tls) as source:
+        found, problems = _look(source, fit, queue or [])
+        for one in found:
+            if one.consumers:
+                notify(f"the queue {one.name!r} has {plural(one.consumers, 'consumer')}, who take messages meanwhile")
+        with store_to_write(data) as store:
+            fresh = is_fresh(store)
+            with (
+                broker_over(store) as broker,
+                progress_on(error_console(), shown=not as_json, in_bytes=False) as progress,
+            ):
+                added = define(broker, fit.document, fresh=fresh)
+                bar = progress.add_task("importing messages", total=sum(one.ready for one in found))
+                work = RabbitImport(
+                    source, broker, keep=keep, progress=lambda count: progress.update(bar, advance=count)
+                )
+                copied = work.run(found)
+    problems += [f"queue {one.queue!r} in {one.vhost!r}: {one.problem}" for one in copied if one.problem]
+    notes = [f"queue {one.queue!r} in {one.vhost!r}: {note}" for one in copied for note in one.notes]
+    _show_move(_Moved(address, added, copied, fit.left_out, problems, notes), as_json=as_json)
+    return 1 if problems else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    source: Address
+    added: int
+    queues: list[Copied]
+    left_out: list[str]
+    problems: list[str]
+    notes: list[str]
+
+
+def _address(url: str, password_file: Path | None, *, has_certificate: bool) -> Address:
+    address = Address.parse(url)
+    if password_file is None and (address.password is not None or has_certificate):
+        return address
+    return replace(address, password=read_password(password_file, f"Password of {address.user!r}: ", twice=False))
+
+
+def _tls(address: Address, management: str | None, ca: Path | None, certificate: Path | None) -> ssl.SSLContext | None:
+    if not address.secure and not (management or "").startswith("https:"):
+        if ca is not None or certificate is not None:
+            raise UsageError("--ca and --cert are for amqps:// and https://")
+        return None
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+    except ssl.SSLError as error:
+        raise InvalidArgument(
+            f"a file of --ca or --cert is no PEM file that serves: {error.reason or error}"
+        ) from error
+    return context
+
+
+def _defined(
+    address: Address, tls: ssl.SSLContext | None, management: str | None, file: Path | None, queues: Sequence[str]
+) -> Fitting:
+    """What is to be defined here."""
+    if management is not None and file is not None:
+        raise UsageError("choose one: --management URL or --definitions FILE")
+    vhost = address.vhost
+    if file is not None:
+        return fitting(parse_definitions(file.read_bytes(), str(file)), vhost)
+    if management is None and queues:
+        named: dict[str, Any] = {"vhost": vhost or "/", "durable": True, "type": UNKNOWN_TYPE}
+        return fitting({"queues": [named | {"name": one} for one in queues]}, vhost)
+    server = Management(management or guessed_management(address), address.user, address.password or "", tls)
+    try:
+        fit = fitting(server.definitions(), vhost)
+        transient = [one for one in server.queues() if one.get("exclusive") and vhost in (None, one.get("vhost"))]
+    except Unreachable as error:
+        raise Unreachable(
+            f"{error}. AMQP itself cannot list queues: give --management URL, or --definitions FILE as written by "
+            "rabbitmqctl export_definitions, or name the queues with --queue"
+        ) from error
+    told = [f"queue {one.get('name')!r}: exclusive, it belongs to one connection" for one in transient]
+    return replace(fit, left_out=fit.left_out + told)
+
+
+def _look(source: RabbitSource, fit: Fitting, names: Sequence[str]) -> tuple[list[Found], list[str]]:
+    """The queues to bring messages of, and what keeps others from it. One that was asked for by name must be there."""
+    found: list[Found] = []
+    problems: list[str] = []
+    own = source.address.vhost or "/"
+    defined = queues_in(fit.document)
+    for name in names:
+        if (own, name) not in [(vhost, queue) for vhost, queue, _ in defined]:
+            left = next((line for line in fit.left_out if line.startswith(f"queue {name!r}: ")), None)
+            raise NotFound(left or f"there is no queue {name!r} among the definitions of the virtual host {own!r}")
+    if not defined:
+        source.client(own)  # so that a wrong address is said all the same
+    refused: set[str] = set()
+    for vhost, name, type in defined:
+        if vhost in refused or (names and (vhost != own or name not in names)):
+            continue
+        try:
+            found.append(source.look(vhost, name, type))
+        except NotFound as error:
+            if names:
+                raise
+            problems.append(str(error))
+        except ChannelClosed as error:
+            problems.append(f"queue {name!r} in {vhost!r}: {error}")
+        except ConnectionEnded as error:
+            if not found and vhost == own:
+                raise
+            refused.add(vhost)
+            problems.append(f"virtual host {vhost!r}: {error}")
+    return found, problems
+
+
+def _show_move(moved: _Moved, *, as_json: bool) -> None:
+    total = sum(one.messages for one in moved.queues)
+    if as_json:
+        write_json(
+            {
+                "source": str(moved.source),
+                "definitions": moved.added,
+                "messages": total,
+                "queues": [{"vhost": one.vhost, "queue": one.queue, "messages": one.messages} for one in moved.queues],
+                "left_out": moved.left_out,
+                "problems": moved.problems,
+                "notes": moved.notes,
+            }
+        )
+        return
+    if moved.queues:
+        table = make_table("vhost", "queue", "messages", numbers=("messages",))
+        for one in moved.queues:
+            table.add_row(safe_text(one.vhost), safe_text(one.queue), format_count(one.messages))
+        show(table)
+    show(f"imported {plural(total, 'message')} and {plural(moved.added, 'definition')} from {moved.source}")
+    for problem in moved.problems:
+        notify(problem)
+    for line in moved.left_out:
+        notify(f"left out: {line}")
+    for note in moved.notes:
+        notify(note)

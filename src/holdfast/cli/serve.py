@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -33,6 +34,8 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve the store as an AMQP 0-9-1 broker, until Ctrl-C or SIGTERM."""
+    if importlib.util.find_spec("argon2") is None:
+        raise InvalidArgument("to serve, Holdfast needs more than it came with: pip install 'holdfast[server]'")
     extra = dict(_pair(one) for one in setting or ())
     settings = load(
         config,

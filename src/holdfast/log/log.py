@@ -207,9 +207,13 @@ class Log(Adopter):
 
     def page_out(self) -> int:
         """For views: give back the memory of what is on disk; how many bytes of it were drafts."""
+        self.release_mapped()
+        return self._let_recent_go(0)
+
+    def release_mapped(self) -> None:
+        """Give back the pages of segments that were read: the system keeps them, and they no longer count as ours."""
         for segment in self._segments:
             segment.page_out()
-        return self._let_recent_go(0)
 
     def unseen_bytes(self, sequence: int) -> int:
         """For views: the payload bytes that were appended from here on, up to the end of the open draft."""

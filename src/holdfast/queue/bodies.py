@@ -15,7 +15,7 @@ PAGE_BYTES = 1 << 20
 SPENT_PAGES = 8
 """Pages that a reader has passed and that are kept all the same: some messages come back at once."""
 CACHE_BYTES = 128 << 20
-RECENT_PART = 16
+RECENT_PART = 2
 """Of the limit, what was just put may take one part in so many."""
 _RELEASE_BYTES = 4 << 20
 """Bytes of a segment that are read before their memory is given back."""

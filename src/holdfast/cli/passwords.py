@@ -1,0 +1,54 @@
+"""Where does a password come from? A terminal, a file or a pipe, and never the command line: others see that."""
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.cli.asking import somebody_is_there
+from holdfast.cli.options import UsageError
+
+__all__ = ["PasswordFileOption", "read_password"]
+
+PasswordFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        show_default="asked for, or the first line of standard input",
+        help="A file whose first line is the password; - is standard input.",
+    ),
+]
+
+
+def read_password(file: Path | None, question: str, *, twice: bool) -> str:
+    """The password: the first line of a file or of standard input, or what a person types, twice if it is new."""
+    if file is not None and str(file) != "-":
+        with file.open(encoding="utf-8") as lines:
+            return _checked(lines.readline())
+    if file is None and somebody_is_there():
+        typed = _typed(question)
+        if twice and typed != _typed("The same again: "):
+            raise InvalidArgument("the two passwords differ: nothing was changed")
+        return _checked(typed)
+    line = sys.stdin.readline()
+    if not line:
+        raise UsageError("there is no password: give --password-file FILE, or write it to standard input")
+    return _checked(line)
+
+
+def _typed(question: str) -> str:
+    try:
+        return getpass.getpass(question)
+    except EOFError:
+        raise typer.Abort from None
+
+
+def _checked(line: str) -> str:
+    password = line.rstrip("\r\n")
+    if not password:
+        raise InvalidArgument("the password is empty: nothing was changed")
+    return password
