@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.amqp.client import Address, ChannelClosed, Client, ConnectionEnded, Got
+from holdfast.amqp.frames import FrameError
 from holdfast.amqp.rabbitmq import UNKNOWN_TYPE, queue_type
 from holdfast.amqp.server import TRANSIENT
 from holdfast.base.errors import HoldfastError, NotFound, QueueFull
@@ -185,7 +186,7 @@ class RabbitImport:
                     self._consume(client, found, intake)
                 else:
                     self._get(client, found.name, intake)
-            except (ConnectionEnded, ChannelClosed):
+            except (ConnectionEnded, ChannelClosed, FrameError):
                 intake.sync()  # they cannot be acknowledged any more, and come again in the next run
                 raise
             except (HoldfastError, OSError):
@@ -196,7 +197,7 @@ class RabbitImport:
             client.close_channel()
             if not self._keep and (left := self._source.look(found.vhost, found.name).ready):
                 notes.append(f"{left} more wait there by now: stop who publishes, and run this again")
-        except ConnectionEnded as error:
+        except (ConnectionEnded, FrameError) as error:
             problem = str(error)
             self._source.forget(found.vhost)
         except (HoldfastError, OSError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.replies import Replies
 from holdfast.amqp.settings import Settings
-from holdfast.base.errors import HoldfastError, InvalidArgument, StorageError
+from holdfast.base.errors import InvalidArgument, StorageError
 from holdfast.base.files import UnsyncedFiles
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import BrokerError
@@ -150,7 +150,7 @@ class Server:
                     self.broker.memory.look()
                     for connection in list(self.connections):
                         connection.look(connection.now())
-            except HoldfastError:
+            except Exception:  # whatever it is: without a clock there are no heartbeats, expiries and alarms
                 logger.exception("the broker's clock goes on after an error")
 
 
@@ -165,6 +165,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
         if settings.tls_ca is not None:
             context.load_verify_locations(settings.tls_ca)
             context.verify_mode = ssl.CERT_REQUIRED if settings.tls_verify else ssl.CERT_OPTIONAL
+        elif settings.tls_verify:
+            raise InvalidArgument("tls_verify needs tls_ca: the certificates that clients' must be signed by")
     except (OSError, ssl.SSLError) as error:
         raise InvalidArgument(f"the TLS files cannot be used: {error}") from error
     return context

@@ -63,7 +63,24 @@ def load(file: Path | None, environment: Mapping[str, str], given: Mapping[str, 
         if text is not None:
             chosen[name] = _parsed(one, text, f"the variable {PREFIX}{name.upper()}")
     chosen |= {name: value for name, value in given.items() if value is not None}
-    return Settings(**chosen)
+    return _checked(Settings(**chosen))
+
+
+def _checked(settings: Settings) -> Settings:
+    """Refuse what cannot work."""
+    for name, least, most in (
+        ("frame_max", 4096, 1 << 30),
+        ("channel_max", 0, 65_535),
+        ("connection_max", 1, 1 << 30),
+        ("heartbeat", 0, 65_535),
+    ):
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise InvalidArgument(f"{name} is {value}: it must be from {least} to {most}")
+    for name in ("handshake_timeout", "login_delay", "consumer_timeout", "history"):
+        if getattr(settings, name) < 0:
+            raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must not be negative")
+    return settings
 
 
 def describe() -> list[tuple[str, str, str, str]]:

@@ -134,7 +134,7 @@ class Host:
                 connection=owner,
             )
             self.version += 1
-            mailbox = self.mailboxes.get(definition.name) or self._open(definition)
+            mailbox = self.mailboxes.get(definition.name) or self._made(definition)
         self._touch(mailbox)
         return mailbox
 
@@ -216,6 +216,13 @@ class Host:
         """Messages that a queue has no room for go to its dead letters, if it has any."""
         self.broker.dead_letters.refused(self, mailbox, content, bodies)
 
+    def _made(self, definition: QueueDefinition) -> Mailbox:
+        try:
+            return self._open(definition)
+        except BaseException:  # a full disk, too many open files: what is not there must not be defined either
+            self.topology.delete_queue(definition.name, connection=definition.owner)
+            raise
+
     def _open(self, definition: QueueDefinition) -> Mailbox:
         options = _options(definition, self.broker.history_s)
         store = self.broker.store if definition.kept else self.broker.transient
@@ -232,16 +239,19 @@ class Host:
     def _delete(self, mailbox: Mailbox) -> None:
         if mailbox.queue.standing.moving:
             mailbox.queue.carry()  # what died before the queue did goes where it was meant to go
-        with self.broker.guard:
-            gone = self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner)
-            del self.mailboxes[mailbox.name]
-            self._went(gone)
-            self._used.pop(mailbox.name, None)
-            self.broker.by_store_name.pop(mailbox.queue.name, None)
         mailbox.close()
         self.broker.memory.remove(mailbox.queue)
         store = self.broker.store if mailbox.definition.kept else self.broker.transient
-        store.delete_queue(mailbox.queue.name)
+        try:
+            # The messages before the definition: a crash between the two leaves an empty queue, and never one that is
+            # not defined, whose messages would come back with the next queue of its name.
+            store.delete_queue(mailbox.queue.name)
+        finally:
+            with self.broker.guard:
+                del self.mailboxes[mailbox.name]
+                self._used.pop(mailbox.name, None)
+                self.broker.by_store_name.pop(mailbox.queue.name, None)
+                self._went(self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner))
 
     def _went(self, gone: Gone) -> None:
         self.version += 1

@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import logging
 import os
+import resource
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -100,8 +102,11 @@ class MemoryWatch:
         total = self.cached()
         limits = self.limits
         if total <= limits.bodies * limits.page_out_at:
-            for name in [name for name, state in self._states.items() if state == PAGING]:
-                self._states[name] = PAGED
+            for name, state in list(self._states.items()):
+                if state == PAGING:
+                    self._states[name] = PAGED
+                elif not self._queues[name].standing.ready.count:  # nothing is left that was paged out
+                    del self._states[name]
             return
         goal = limits.bodies * limits.page_out_to
         for queue in sorted(self._queues.values(), key=lambda queue: -queue.cached_bytes):
@@ -171,7 +176,10 @@ def _trim() -> None:
 
 def resident_bytes() -> int:
     """Bytes of memory that this process holds."""
-    return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux: the most that it ever held
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _machine_bytes() -> int:

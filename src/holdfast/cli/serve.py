@@ -1,11 +1,13 @@
 """How is the broker started? `holdfast serve` listens until it is told to stop, and then finishes what it promised."""
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import json
 import logging
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,6 +47,9 @@ def serve(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # six files a durable queue, and one a client
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # What a message leaves behind is freed by counting references; the rest need not be searched for all the time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
