@@ -331,7 +331,7 @@ def test_an_import_that_is_killed_loses_nothing(source: Served, tmp_path: Path) 
             importing.kill()
             importing.wait()
         with terminal.store() as store:
-        came = [record.payload for record in store.queue("jobs").log.read()]
+            came = [record.payload for record in store.queue("jobs").log.read()]
         assert len(came) < len(bodies), "it was through before it was killed"
         eventually(lambda: client.count("jobs") + len(came) >= len(bodies))
     there = [got.body for got in held(source.port, "jobs")]

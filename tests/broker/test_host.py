@@ -1,0 +1,111 @@
+"""What holds in a virtual host whatever fails? What is not there is not defined; what was deleted stays away."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Flush, Store
+from holdfast.base.errors import InvalidArgument, StorageError
+from holdfast.base.files import UnsyncedFiles
+from holdfast.broker.broker import Broker
+from holdfast.broker.errors import NoSuch
+from holdfast.broker.host import Host
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.message import Content, instructions_in
+from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.users import Cost
+
+Open = Callable[[], Broker]
+
+
+@pytest.fixture
+def open_broker(tmp_path: Path) -> Iterator[Open]:
+    """Opens a broker over the same folder, after the one before was closed."""
+    opened: list[Broker] = []
+
+    def close() -> None:
+        if opened:
+            broker = opened.pop()
+            broker.close()
+            broker.store.close()
+            broker.transient.close()
+
+    def again() -> Broker:
+        close()
+        transient = tmp_path / f"transient{len(list(tmp_path.iterdir()))}"
+        store, other = holdfast.open(tmp_path / "data"), holdfast.open(transient, files=UnsyncedFiles())
+        broker = Broker(store, other, post=lambda call: call(), soon=lambda call: call(), cost=Cost(8, 1))
+        opened.append(broker)
+        return broker
+
+    yield again
+    close()
+
+
+def declared(host: Host, name: str, **arguments: object) -> Mailbox:
+    return host.declare_queue(
+        name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=None
+    )
+
+
+def put(mailbox: Mailbox, *bodies: bytes) -> int:
+    return mailbox.put(Content("", mailbox.name, PERSISTENT_ONLY), [*bodies], instructions_in(PERSISTENT_ONLY))
+
+
+def test_a_queue_that_cannot_be_made_is_not_defined(open_broker: Open) -> None:
+    broker = open_broker()
+    broker.store.queue("taken", flush=Flush.sync())
+    host = broker.host("/")
+    with pytest.raises(InvalidArgument, match="open with another flush"):
+        declared(host, "taken")
+    with pytest.raises(NoSuch):
+        host.mailbox("taken", None)
+    assert host.way("", "taken") == []
+    assert "taken" not in open_broker().host("/").mailboxes
+
+
+def test_a_delete_that_is_cut_off_leaves_an_empty_queue_and_no_message(
+    open_broker: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = open_broker()
+    host = broker.host("/")
+    put(declared(host, "orders"), b"old")
+
+    def cut_off(*_: object, **__: object) -> None:
+        raise StorageError("the power went")
+
+    monkeypatch.setattr(host.topology, "delete_queue", cut_off)
+    with pytest.raises(StorageError):
+        host.delete_queue("orders", None)
+    again = open_broker().host("/")
+    assert again.mailboxes["orders"].ready() == 0
+
+
+def test_what_was_under_way_comes_back_after_a_restart_as_delivered_before(open_broker: Open) -> None:
+    mailbox = declared(open_broker().host("/"), "orders")
+    put(mailbox, b"a", b"b")
+    first = mailbox.get()
+    assert first is not None
+    assert (first.payload, first.attempt) == (b"a", 1)
+    mailbox.queue.sync()
+    again = open_broker().host("/").mailboxes["orders"]
+    found = [again.get(), again.get()]
+    assert [(one.payload, one.attempt) for one in found if one is not None] == [(b"a", 2), (b"b", 1)]
+
+
+def test_a_message_that_was_put_without_the_broker_is_a_message_of_the_queue(open_broker: Open) -> None:
+    broker = open_broker()
+    mailbox = declared(broker.host("/"), "orders")
+    store: Store = broker.store
+    store.queue("orders").put(b"embedded", headers={"source": "a program"})
+    found = mailbox.get()
+    assert found is not None
+    assert (found.payload, dict(found.headers)) == (b"embedded", {"source": "a program"})
+
+
+def test_a_full_queue_that_refuses_takes_the_first_that_fit(open_broker: Open) -> None:
+    mailbox = declared(open_broker().host("/"), "small", **{"x-max-length": 2, "x-overflow": "reject-publish"})
+    assert put(mailbox, b"a", b"b", b"c") == 2
+    assert mailbox.ready() == 2
