@@ -270,7 +270,7 @@ class Watchful(Client):
     def ack(self, tag: int) -> None:
         with holdfast.open(self._store, read_only=True) as store:
             segments = store.log(self._queue).kept_segments(durable=True)
-            self.seen.append((tag, segments[-1].extent[1]))
+            self.seen.append((tag, (segments[-1].extent[1] or 0) if segments else 0))
         super().ack(tag)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from holdfast.broker.properties import (
 from tests.amqp.values import damaged, prefixes, shorts, tables
 
 octets = st.integers(0, 255)
-SHORTS = [field.name for field in fields(Properties) if field.type == str | None]
+SHORTS = [name for name, kind in Properties.__annotations__.items() if kind == str | None]
 properties = st.builds(
     Properties,
     headers=st.none() | tables,
@@ -156,7 +155,7 @@ judged = st.builds(
 
 @given(judged)
 def test_pamqp_and_we_read_each_other(some: Properties) -> None:
-    named: dict[str, Any] = {field.name: getattr(some, field.name) for field in fields(some)}
+    named: dict[str, Any] = some._asdict()
     del named["cluster_id"]
     named["message_type"] = named.pop("type")
     if some.timestamp is not None:

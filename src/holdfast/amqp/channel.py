@@ -1,6 +1,7 @@
 """What can a client do on a channel? Declare and bind, publish, consume and settle, in the order of its frames."""
 
 import base64
+import contextlib
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,8 @@ class Channel:
 
     def end(self) -> None:
         """It is over: consumers go, and what was not settled comes back."""
+        with contextlib.suppress(HoldfastError):  # whoever published them is told by the close
+            self.publishing.flush()
         self.closing = True
         self._flush_acks()
         if self.transaction is not None:

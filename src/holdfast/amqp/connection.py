@@ -186,9 +186,14 @@ class Connection(asyncio.Protocol):
         self._rest = data[offset:] if offset < len(data) else b""
         if not ends_turn:
             return
-        ends, self._turn_ends = self._turn_ends, []
-        for callback in ends:
-            callback()
+        while self._turn_ends:  # one may bring forth another
+            ends, self._turn_ends = self._turn_ends, []
+            for callback in ends:
+                try:
+                    callback()
+                except HoldfastError as error:
+                    logger.exception("a request of %s failed", self.peer)
+                    self.fail(InternalError(str(error)))
 
     def _greet(self, data: bytes) -> int:
         if len(data) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(data):
@@ -244,6 +249,8 @@ class Connection(asyncio.Protocol):
 
     def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
         publishing = channel.publishing
+        if kind == METHOD:
+            publishing.flush()
         if kind == HEADER:
             self.performing = _PUBLISHING
             publishing.header(payload)

@@ -8,7 +8,7 @@ import contextlib
 import shutil
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -335,7 +335,7 @@ def _read(raw: bytes) -> Instructions | None:
     except (MalformedField, BrokerError):
         return None
     # A delay is over when a message is in a queue; where none was obeyed it must not begin now.
-    return wishes if wishes.delay_ms is None else replace(wishes, delay_ms=None)
+    return wishes if wishes.delay_ms is None else wishes._replace(delay_ms=None)
 
 
 def _without_count(raw: bytes) -> bytes:
@@ -347,7 +347,7 @@ def _without_count(raw: bytes) -> bytes:
     if _COUNT_HEADER not in (properties.headers or {}):
         return raw
     headers = {name: value for name, value in (properties.headers or {}).items() if name != _COUNT_HEADER}
-    return encode_properties(replace(properties, headers=headers or None))
+    return encode_properties(properties._replace(headers=headers or None))
 
 
 def _notes(mailbox: Mailbox, intake: _Intake, before: int) -> list[str]:

@@ -46,13 +46,15 @@ class _Batch:
 class _Way:
     """Where publishes with the same method go: looked up once for as long as nothing changes."""
 
-    __slots__ = ("method", "targets", "version")
+    __slots__ = ("method", "simple", "targets", "version")
 
     def __init__(self, method: BasicPublish) -> None:
         self.method = method
         self.version = -1
         self.targets: list[Mailbox] | None = None
         """None where the headers of each message decide."""
+        self.simple = False
+        """Whether no queue there may refuse a message."""
 
 
 class Publishing:
@@ -71,6 +73,9 @@ class Publishing:
         self._size = 0
         self._parts: list[bytes] = []
         self._received = 0
+        self._held_way: _Way | None = None
+        self._held: list[tuple[bytes, Instructions, bytes]] = []
+        """Messages that go the same way, to be put together."""
         self.confirms = False
         self._count = 0
         self._open: _Batch | None = None
@@ -162,6 +167,7 @@ class Publishing:
             host, method = self._channel.host, way.method
             self._channel.check_publish(method.exchange)
             way.targets = host.way(method.exchange, method.routing_key)
+            way.simple = all(mailbox.never_refuses for mailbox in way.targets or ())
             way.version = host.version
         return way
 
@@ -178,7 +184,30 @@ class Publishing:
         if channel.transaction is not None:
             channel.transaction.publish(way.method, raw, wishes, bodies)
             return
+        if len(bodies) == 1 and way.targets and not wishes.copies and way.simple:
+            if self._held_way is not way:
+                self.flush()
+                self._held_way = way
+                channel.ends_turn(self.flush)
+            self._held.append((raw, wishes, bodies[0]))
+            return
+        self.flush()
         self.publish(way.method, raw, wishes, bodies, way.targets)
+
+    def flush(self) -> None:
+        """Hand on messages that came one after the other and differ in their properties: together, in one write."""
+        way, held = self._held_way, self._held
+        if way is None:
+            return
+        self._held_way, self._held = None, []
+        method, targets = way.method, way.targets or []
+        contents = [Content(method.exchange, method.routing_key, wishes.raw) for _, wishes, _ in held]
+        for mailbox in targets:
+            mailbox.put_each(contents, [body for _, _, body in held], [wishes for _, wishes, _ in held])
+        if self.confirms:
+            persistent = any(wishes.persistent for _, wishes, _ in held)
+            logs = [mailbox.queue.log for mailbox in targets if persistent and mailbox.definition.durable]
+            self._note(len(held), dict.fromkeys(logs), set())
 
     def _read(self, raw: bytes) -> Instructions:
         try:

@@ -2,7 +2,6 @@
 
 import base64
 import secrets
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.frames import content_frames
@@ -59,7 +58,7 @@ class Replies:
         address = self._addresses.get(channel)
         if address is None:
             raise PreconditionFailed("fast reply consumer does not exist")
-        return encode_properties(replace(properties, reply_to=address))
+        return encode_properties(properties._replace(reply_to=address))
 
     def answer(self, address: str, raw: bytes, bodies: list[bytes]) -> bool:
         """Send answers; whether someone waits for them."""

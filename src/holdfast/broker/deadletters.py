@@ -1,7 +1,6 @@
 """Where do dead letters go? To the exchange that their queue names, with their story in the header `x-death`."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,7 @@ class DeadLetters:
         now = datetime.now(UTC).replace(microsecond=0)
         dead = die(properties, mailbox.name, reason, content.exchange, (content.routing_key, *copies), now)
         if key is not None and copies:
-            dead = replace(dead, headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
+            dead = dead._replace(headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
         raw = encode_properties(dead)
         keys = (content.routing_key, *copies) if key is None else (key,)
         try:
@@ -110,7 +109,7 @@ def die(
         headers["x-first-death-exchange"] = exchange
         headers["x-first-death-queue"] = queue
         headers["x-first-death-reason"] = reason
-    return replace(properties, headers=headers, expiration=None)
+    return properties._replace(headers=headers, expiration=None)
 
 
 def _goes_in_a_circle(queue: str, headers: Mapping[str, Any]) -> bool:

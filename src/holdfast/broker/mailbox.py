@@ -80,6 +80,10 @@ class Mailbox:
         self.deleted = False
         self.unacked = 0
         self.counts_deliveries = arguments.queue_type == "quorum"
+        self.never_refuses = arguments.overflow == "drop-head" and 0 not in (
+            arguments.max_length,
+            arguments.max_length_bytes,
+        )
         self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
         self.had_consumers = False
         self._given: dict[Consumer, int] = {}
@@ -123,6 +127,16 @@ class Mailbox:
             except QueueFull:
                 return count
         return len(bodies)
+
+    def put_each(self, contents: list[Content], bodies: list[bytes], wishes: list[Instructions]) -> None:
+        """Add messages that differ in more than their bodies; only where the queue never refuses any."""
+        name, arguments = self.name, self.arguments
+        self.queue.put_many(
+            [
+                body if wish.ordinary and is_plain(content, name) else as_message(content, body, wish, arguments, name)
+                for content, body, wish in zip(contents, bodies, wishes, strict=True)
+            ]
+        )
 
     # Consuming.
 

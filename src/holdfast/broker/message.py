@@ -6,7 +6,6 @@ also goes into the queue's own columns. A record that was put without AMQP shows
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from holdfast.broker.arguments import QueueArguments
@@ -33,6 +32,7 @@ PROPERTIES = "amqp-properties"
 _MS = 1000
 _EXPIRATION_MAX = 100 * 365 * 86_400 * _MS
 _PERSISTENT = 2
+_SPECIAL = frozenset(("x-delay", "x-deduplication-header", "CC", "BCC"))
 
 
 class Content(NamedTuple):
@@ -44,8 +44,7 @@ class Content(NamedTuple):
     """The property list as on the wire."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instructions:
+class Instructions(NamedTuple):
     """What the properties of a message ask of the broker."""
 
     properties: Properties
@@ -77,16 +76,19 @@ def instructions_in(raw: bytes) -> Instructions:
         if not (text.isascii() and text.isdigit()) or int(text) > _EXPIRATION_MAX:
             raise PreconditionFailed(f"invalid expiration '{text}': it is a number of milliseconds")
         expiration = int(text)
+    persistent = properties.delivery_mode == _PERSISTENT
+    if expiration is None and not properties.priority and headers.keys().isdisjoint(_SPECIAL):
+        return Instructions(properties, persistent, raw=raw)
     delay = headers.get("x-delay")
     if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int)):
         delay = None
     dedup = headers.get("x-deduplication-header")
     copies = copies_in(headers)
     if "BCC" in headers:
-        raw = encode_properties(replace(properties, headers={k: v for k, v in headers.items() if k != "BCC"}))
+        raw = encode_properties(properties._replace(headers={k: v for k, v in headers.items() if k != "BCC"}))
     return Instructions(
         properties,
-        properties.delivery_mode == _PERSISTENT,
+        persistent,
         expiration,
         properties.priority or 0,
         min(delay, _EXPIRATION_MAX) if delay is not None and delay > 0 else None,
@@ -144,7 +146,7 @@ def counted(content: Content, returns: int) -> Content:
     """The content with a header that says how often the message came back."""
     properties = decode_properties(content.raw)
     headers = {**(properties.headers or {}), "x-delivery-count": Long(returns)}
-    return content._replace(raw=encode_properties(replace(properties, headers=headers)))
+    return content._replace(raw=encode_properties(properties._replace(headers=headers)))
 
 
 def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:

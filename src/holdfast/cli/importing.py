@@ -205,7 +205,7 @@ def import_rabbitmq(
     """Import what is defined in RabbitMQ, and move the messages of its queues, by AMQP.
 
     A message is removed there once it is on disk here, so nothing is lost if this is stopped. Run it again then:
-    the last few hundred messages may come twice, since AMQP gives them nothing to know them by.
+    the last messages, up to a thousand, may come twice, and with --keep all, since AMQP gives them no identity.
 
     Order, properties, exchange and routing key are kept. The time that messages have left to live starts again.
 
