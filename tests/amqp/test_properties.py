@@ -149,6 +149,7 @@ judged = st.builds(
     delivery_mode=st.none() | st.sampled_from([1, 2]),
     priority=st.none() | st.integers(0, 9),
     timestamp=st.none() | st.integers(0, (1 << 32) - 1),
+    cluster_id=st.none(),
     **{name: st.none() | ascii_shorts for name in SHORTS if name != "cluster_id"},
 )
 

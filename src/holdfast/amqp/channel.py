@@ -98,7 +98,6 @@ class Channel:
     def consumer_cancelled(self, subscription: Subscription) -> None:
         """The queue of a consumer is gone."""
         self.subscriptions.pop(subscription.tag, None)
-        self.unacked.take_of(subscription.mailbox)
         if not self.closing and self.connection.understands("consumer_cancel_notify"):
             self._send(m.BasicCancel(subscription.tag, True))
 

@@ -65,4 +65,4 @@ class Transaction:
         """Forget the publishes; the deliveries are held unsettled again."""
         settled, self._publishes, self._settled = self._settled, [], []
         for _, taken in settled:
-            self._channel.unacked.put_back(taken)
+            self._channel.unacked.put_back(taken, self._channel.now())

@@ -105,14 +105,7 @@ class Unacked:
         self._runs, self._firsts, self.count = [], [], 0
         return found
 
-    def take_of(self, mailbox: Mailbox) -> None:
-        """Forget what came from a queue that is gone."""
-        gone = [run for run in self._runs if run.mailbox is mailbox]
-        self.count -= sum(run.left for run in gone)
-        self._runs = [run for run in self._runs if run.mailbox is not mailbox]
-        self._firsts = [run.first for run in self._runs]
-
-    def put_back(self, taken: list[Taken]) -> None:
+    def put_back(self, taken: list[Taken], now: float) -> None:
         """Hold deliveries again that were taken and not settled, under their old tags."""
         for mailbox, subscription, lease, ids, tags in taken:
             for tag, id in zip(tags, ids, strict=True):
@@ -122,7 +115,9 @@ class Unacked:
                     run.ids[tag - run.first] = id
                     run.left += 1
                 else:
-                    self._runs.insert(place, _Run(tag, [id], lease, mailbox, subscription))
+                    run = _Run(tag, [id], lease, mailbox, subscription)
+                    run.since = now
+                    self._runs.insert(place, run)
                     self._firsts.insert(place, tag)
                 self.count += 1
 

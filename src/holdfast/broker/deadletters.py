@@ -1,11 +1,12 @@
 """Where do dead letters go? To the exchange that their queue names, with their story in the header `x-death`."""
 
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.errors import NoSuch
-from holdfast.broker.fields import Long
+from holdfast.broker.errors import NoSuch, PreconditionFailed
+from holdfast.broker.fields import Long, MalformedField
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, content_of, copies_in, instructions_in
 from holdfast.broker.properties import Properties, decode_properties, encode_properties
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.broker.host import Host
 
 __all__ = ["DeadLetters", "die"]
+
+logger = logging.getLogger("holdfast.broker")
 
 REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit", "rejected": "rejected"}
 """What RabbitMQ calls the ways in which a message dies."""
@@ -56,21 +59,29 @@ class DeadLetters:
         exchange = settings.dead_letter_exchange
         if exchange is None:
             return
-        properties = decode_properties(content.raw)
-        copies = copies_in(properties.headers)
         key = settings.dead_letter_routing_key
         now = datetime.now(UTC).replace(microsecond=0)
-        dead = die(properties, mailbox.name, reason, content.exchange, (content.routing_key, *copies), now)
-        if key is not None and copies:
-            dead = dead._replace(headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
-        raw = encode_properties(dead)
+        try:
+            properties = decode_properties(content.raw)
+            copies = copies_in(properties.headers)
+            dead = die(properties, mailbox.name, reason, content.exchange, (content.routing_key, *copies), now)
+            if key is not None and copies:
+                dead = dead._replace(headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
+            raw = encode_properties(dead)
+            wishes = instructions_in(raw)
+        except (MalformedField, PreconditionFailed) as error:
+            # A client may write anything into x-death, a program into the log. The body is worth more than that.
+            logger.warning("a dead letter of %s goes on without its properties: %s", mailbox.name, error)
+            copies = ()
+            dead = die(Properties(delivery_mode=2), mailbox.name, reason, content.exchange, (content.routing_key,), now)
+            raw = encode_properties(dead)
+            wishes = instructions_in(raw)
         keys = (content.routing_key, *copies) if key is None else (key,)
         try:
             targets = host.route(exchange, keys, dict(dead.headers or {}))
         except NoSuch:
             return
         fresh = Content(exchange, keys[0], raw)
-        wishes = instructions_in(raw)
         for other in targets:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
@@ -92,7 +103,8 @@ def die(
     known = next((one for one in deaths if one.get("queue") == queue and one.get("reason") == reason), None)
     if known is not None:
         deaths.remove(known)
-        known["count"] = Long(int(known.get("count", 0)) + 1)
+        count = known.get("count")
+        known["count"] = Long((count if isinstance(count, int) else 0) + 1)
     else:
         known = {
             "count": Long(1),
@@ -114,7 +126,8 @@ def die(
 
 def _goes_in_a_circle(queue: str, headers: Mapping[str, Any]) -> bool:
     """Whether the message was in this queue before, and nobody but the broker itself brings it back."""
-    for death in headers.get("x-death", ()):
+    deaths = headers.get("x-death")
+    for death in deaths if isinstance(deaths, list) else ():
         if death.get("reason") == "rejected":
             return False
         if death.get("queue") == queue:
