@@ -26,6 +26,7 @@ from holdfast.broker.errors import (
 from holdfast.broker.host import MESSAGE_MAX
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import content_of, counted
+from holdfast.broker.names import stripped
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -116,14 +117,15 @@ class Channel:
         """It is over: consumers go, and what was not settled comes back."""
         with contextlib.suppress(HoldfastError):  # whoever published them is told by the close
             self.publishing.flush()
+        self.publishing.forget()
         self.closing = True
         self._flush_acks()
         if self.transaction is not None:
             self.transaction.rollback()
-        for subscription in list(self.subscriptions.values()):
-            self._remove(subscription)
         self.connection.replies.leave(self)
         self.requeue(self.unacked.take_all())
+        for subscription in list(self.subscriptions.values()):
+            self._remove(subscription)
 
     def _send(self, method: m.Method) -> None:
         self.write(m.method_frame(self.number, method))
@@ -145,6 +147,7 @@ class Channel:
     # Exchanges.
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
+        method = method._replace(exchange=stripped(method.exchange))
         if not method.passive:
             self._check("configure", "exchange", method.exchange)
             alternate = method.arguments.get("alternate-exchange")
@@ -190,6 +193,7 @@ class Channel:
     # Queues.
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
+        method = method._replace(queue=stripped(method.queue))
         if self.connection.replies.knows(method.queue):
             self._last_queue = method.queue
             if not method.nowait:

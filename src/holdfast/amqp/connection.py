@@ -22,7 +22,7 @@ from holdfast.amqp.frames import (
     read_frame,
 )
 from holdfast.amqp.login import Login
-from holdfast.amqp.publishing import PUBLISH
+from holdfast.amqp.publishing import PUBLISH, Publishing
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import BrokerError, InternalError, PreconditionFailed
 from holdfast.broker.fields import MalformedField, cut_short
@@ -40,6 +40,8 @@ _CHANNEL_CLOSE = b"\x00\x14\x00\x28"
 _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x29"
 _CONNECTION = 10
 _CLOSE_PATIENCE_S = 10.0
+_FROZEN_S = 30.0
+"""Who reads nothing for so long, and for two heartbeats, is gone."""
 _WRITE_HIGH = 1 << 20
 
 
@@ -74,9 +76,13 @@ class Connection(asyncio.Protocol):
         self._waits: set[str] = set()
         """Why what comes is kept for now: a password is checked, publishers are blocked, the client does not read."""
         self._turn_ends: list[Callable[[], None]] = []
+        self.holding: list[Publishing] = []
+        """Those with messages that are not put yet: before anything else is done, or at the end of the turn."""
         self._transport: asyncio.Transport | None = None
         self._heard = self._said = self.now()
         self._close_by: float | None = None
+        self._stuck = (0.0, 0)
+        """Since when the client has read nothing, and how much it had to read then."""
 
     now = staticmethod(time.monotonic)
 
@@ -110,19 +116,16 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads too slowly: no more deliveries for now, and nothing that would be answered."""
         self.writable = False
-        self._hold("writing")
+        self._stuck = (self.now(), self._unsent())
+        self.hold("writing")
 
     def resume_writing(self) -> None:
         """It reads again."""
         self.writable = True
-        self._release("writing")
+        self.release("writing")
         for channel in self.channels.values():
             for subscription in channel.subscriptions.values():
                 self.broker.schedule(subscription.mailbox)
-
-    def eof_received(self) -> bool:
-        """The client says no more."""
-        return False
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone: what it held comes back, what was its own goes."""
@@ -130,6 +133,7 @@ class Connection(asyncio.Protocol):
             logger.warning("client %s is gone without a goodbye", self.peer, extra={"user": self.user})
         self._state = "closed"
         self.writable = False
+        self._rest = b""
         self._end_channels()
         if self.host is not None:
             self.host.drop_owned_by(self)
@@ -157,13 +161,13 @@ class Connection(asyncio.Protocol):
         """Call this when all that was read is worked through."""
         self._turn_ends.append(callback)
 
-    def _hold(self, reason: str) -> None:
+    def hold(self, reason: str) -> None:
         """Take no more bytes for now, for this reason and perhaps others."""
         self._waits.add(reason)
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def _release(self, reason: str) -> None:
+    def release(self, reason: str) -> None:
         """The reason is gone; where it was the last, go on with what was kept back."""
         self._waits.discard(reason)
         if self._state == "closed" or self._waits:
@@ -250,7 +254,9 @@ class Connection(asyncio.Protocol):
     def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
         publishing = channel.publishing
         if kind == METHOD:
-            publishing.flush()
+            for other in self.holding:
+                other.flush()
+            self.holding.clear()
         if kind == HEADER:
             self.performing = _PUBLISHING
             publishing.header(payload)
@@ -316,7 +322,7 @@ class Connection(asyncio.Protocol):
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
             self.client = dict(method.client_properties)
-            self._hold("login")
+            self.hold("login")
             self._server.run(self._log_in(method))
         elif self._state == "tuning" and isinstance(method, m.ConnectionTuneOk):
             self._tune(method)
@@ -339,7 +345,7 @@ class Connection(asyncio.Protocol):
                 self.fail(error)
             else:
                 self._hang_up()
-            self._release("login")
+            self.release("login")
             return
         if self._state != "login":  # it is gone, or was sent away, meanwhile
             return
@@ -347,7 +353,7 @@ class Connection(asyncio.Protocol):
         self._state = "tuning"
         settings = self._server.settings
         self._send(m.ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat))
-        self._release("login")
+        self.release("login")
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
         settings = self._server.settings
@@ -425,7 +431,10 @@ class Connection(asyncio.Protocol):
     def _end_channels(self) -> None:
         for channel in list(self.channels.values()):
             if not channel.closing:
-                channel.end()
+                try:
+                    channel.end()
+                except Exception:  # the other channels hold messages too
+                    logger.exception("a channel of %s ended badly", self.peer)
         self.channels.clear()
 
     def _end_channel(self, channel: Channel) -> None:
@@ -453,7 +462,10 @@ class Connection(asyncio.Protocol):
             return
         if now - self._said >= self.heartbeat / 2:
             self.write(HEARTBEAT_FRAME)
-        if not self._waits and now - self._heard > self.heartbeat * 2:
+        if "writing" in self._waits and (unsent := self._unsent()) < self._stuck[1]:
+            self._stuck = now, unsent
+        frozen = "writing" in self._waits and now - self._stuck[0] > max(self.heartbeat * 2, _FROZEN_S)
+        if frozen or (not self._waits and now - self._heard > self.heartbeat * 2):
             logger.warning("missed heartbeats from %s, timeout: %ds", self.peer, self.heartbeat)
             self.abort()
             return
@@ -470,6 +482,9 @@ class Connection(asyncio.Protocol):
                     channel,
                 )
 
+    def _unsent(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     def tell_blocked(self, reason: str | None) -> None:
         """Publishers are, or are no longer, held back; who never published need not know."""
         if not self.publishes or self._state != "open":
@@ -477,9 +492,9 @@ class Connection(asyncio.Protocol):
         if self.understands("connection.blocked"):
             self._send(m.ConnectionBlocked(f"low on {reason}") if reason else m.ConnectionUnblocked())
         if reason:
-            self._hold("alarm")
+            self.hold("alarm")
         else:
-            self._release("alarm")
+            self.release("alarm")
 
 
 _PUBLISHING = m.BasicPublish()

@@ -69,6 +69,7 @@ class Publishing:
         self._known: dict[bytes, Instructions] = {}
         self._way: _Way | None = None
         """The publish whose content is awaited."""
+        self._payload = b""
         self._raw: bytes | None = None
         self._size = 0
         self._parts: list[bytes] = []
@@ -88,9 +89,13 @@ class Publishing:
         """Whether the next frame must be of a message's content."""
         return self._way is not None
 
+    def forget(self) -> None:
+        """The channel is over: what had come of a message goes, which may be much."""
+        self._way, self._raw, self._parts = None, None, []
+
     def begin(self, payload: bytes) -> None:
         """A publish begins."""
-        self._way = self._find_way(payload)
+        self._way, self._payload = self._find_way(payload), payload
         self._raw, self._parts, self._received = None, [], 0
 
     def header(self, payload: bytes) -> None:
@@ -125,6 +130,8 @@ class Publishing:
         assert way is not None
         assert raw is not None
         self._way, self._raw, self._parts = None, None, []
+        if way.version != self._channel.host.version:  # a queue may have gone since the first frame
+            way = self._find_way(self._payload)
         self._publish(way, raw, [parts[0] if len(parts) == 1 else b"".join(parts)])
 
     def take_run(self, data: bytes, offset: int, start: int, stop: int, following: int, frame_max: int) -> int:
@@ -188,6 +195,7 @@ class Publishing:
             if self._held_way is not way:
                 self.flush()
                 self._held_way = way
+                channel.connection.holding.append(self)
                 channel.ends_turn(self.flush)
             self._held.append((raw, wishes, bodies[0]))
             return

@@ -66,6 +66,8 @@ class Replies:
         if found is None:
             return False
         channel, tag = found
+        if not channel.delivers:  # who does not read what it asked for loses it, as with RabbitMQ
+            return True
         for body in bodies:
             method = method_frame(channel.number, BasicDeliver(tag, channel.next_tags(1), False, "", address))
             frames = content_frames(channel.number, 60, raw, body, channel.frame_max)

@@ -21,7 +21,8 @@ _ROOM_MAX = 1 << 16
 _TAG = struct.Struct(">Q")
 _START = struct.Struct(">BHI")
 _HEADER = struct.Struct(">BHIHHQ")
-_SHAPES_MAX = 1000
+_SHAPES_MAX = 200
+_SHAPE_BYTES_MAX = 512
 
 
 class Subscription:
@@ -111,7 +112,8 @@ class Subscription:
         start = _START.pack(1, number, len(self._method) + 8 + len(tail)) + self._method
         header = _HEADER.pack(2, number, 12 + len(content.raw), 60, 0, size)
         middle = b"%b\xce%b%b\xce%b" % (tail, header, content.raw, _START.pack(3, number, size))
-        if not headers or PROPERTIES in headers or headers.keys() == {EXCHANGE}:
+        alike = not headers or PROPERTIES in headers or headers.keys() == {EXCHANGE}
+        if alike and len(middle) <= _SHAPE_BYTES_MAX:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
             turn = attempt if mailbox.counts_deliveries else attempt > 1

@@ -43,20 +43,23 @@ class Transaction:
         for method, _, _, _ in self._publishes:  # before anything is done: an exchange may have gone meanwhile
             channel.check_publish(method.exchange)
         publishes, self._publishes = self._publishes, []
-        settled, self._settled = self._settled, []
         logs: dict[Log, None] = {}
         for method, raw, wishes, bodies in publishes:
             logs.update(channel.publishing.publish(method, raw, wishes, bodies))
+        # Not before all is published: where that fails, what was acknowledged comes back with the end of the channel.
+        settled, self._settled = self._settled, []
         for how, taken in settled:
             getattr(channel, how)(taken)
 
         def then(error: HoldfastError | None) -> None:
+            channel.connection.release("commit")
             if error is not None:
                 channel.connection.fail(InternalError(f"the transaction could not be made durable: {error}"))
             else:
                 done()
 
         if logs:
+            channel.connection.hold("commit")  # what the client says next is answered after this
             channel.sync(logs, then)
         else:
             done()

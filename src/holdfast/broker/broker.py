@@ -1,5 +1,6 @@
 """What is the broker? Virtual hosts over one store, and the turns in which messages are handed out."""
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from holdfast.log.log import Log
 from holdfast.store import Store
 
 __all__ = ["Broker"]
+
+logger = logging.getLogger("holdfast.broker")
 
 DAY_S = 86_400.0
 
@@ -57,13 +60,13 @@ class Broker:
         if self.definitions.is_new:
             self.definitions.begin(cost or Cost())
         self.users = self.definitions.users(cost or Cost())
-        for one in (store, transient):
-            one.forward(DEAD_LETTERS, self.dead_letters.forward)
         self.hosts: dict[str, Host] = {}
         for topology in self.definitions.vhosts().values():
             self.hosts[topology.name] = Host(self, topology)
         for host in self.hosts.values():
             host.start()
+        for one in (store, transient):  # not before all queues are there that a dead letter may go to
+            one.forward(DEAD_LETTERS, self.dead_letters.forward)
 
     # Virtual hosts.
 
@@ -108,8 +111,11 @@ class Broker:
         self._turn_is_set = False
         due, self._due = self._due, {}
         for mailbox in due:
-            if mailbox.deliver():
-                self.schedule(mailbox)
+            try:
+                if mailbox.deliver():
+                    self.schedule(mailbox)
+            except Exception:  # one queue's trouble must not be that of the others
+                logger.exception("delivering from %s failed", mailbox.name, extra={"queue": mailbox.name})
 
     def sync(self, logs: dict[Log, None], done: Done, *, small: bool) -> None:
         """Call `done` when these logs are on disk; `small`: it is not much that they have got."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.errors import Closed
 from holdfast.broker.errors import NoSuch, PreconditionFailed
 from holdfast.broker.fields import Long, MalformedField
 from holdfast.broker.mailbox import Mailbox
@@ -37,7 +38,7 @@ class DeadLetters:
         with broker.guard:
             found = broker.by_store_name.get(queue)
             if found is None:
-                return
+                raise Closed(f"the queue {queue!r} is not open: its dead letters wait")
             host, mailbox = found
             logs: dict[Log, None] = {}
             for letter in letters:
@@ -85,7 +86,8 @@ class DeadLetters:
         for other in targets:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
-            other.put(fresh, [body], wishes)
+            # Neither delayed again nor taken for the message that it was when it was new.
+            other.put(fresh, [body], wishes._replace(dedup=None, delay_ms=None))
             if wishes.persistent and other.definition.durable:
                 logs[other.queue.log] = None
 

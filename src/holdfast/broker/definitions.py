@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.broker.arguments import queue_settings
 from holdfast.broker.errors import BrokerError
+from holdfast.broker.names import check_reserved
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
 from holdfast.broker.users import ARGON2, SHA256, Cost, Permission, User, UserListener, Users, imported_hash
@@ -166,6 +167,8 @@ class Definitions:
                         thing = _thing(kind, fields)
                     except (KeyError, TypeError, AttributeError, ValueError) as error:
                         raise InvalidArgument(f"a {kind} in the definitions cannot be taken over: {error}") from error
+                    if isinstance(thing, QueueDefinition):
+                        check_reserved(thing.name)
                     if self._live.get(_key(thing)) != thing and _tried(thing, hosts, users):
                         added.append(thing)
                         if not isinstance(thing, _InHost) or hosts[thing.vhost].is_kept(thing):

@@ -1,13 +1,16 @@
 """What happens in a virtual host while the broker runs? Its topology with the messages of its queues."""
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.base.errors import HoldfastError
 from holdfast.base.names import shortened
-from holdfast.broker.errors import AccessRefused, NoSuch, PreconditionFailed, named
+from holdfast.broker.errors import NoSuch, PreconditionFailed, named
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content
+from holdfast.broker.names import check_reserved, name_in_store
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
 from holdfast.log.policy import Flush, Roll
@@ -17,21 +20,16 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.definitions import Definition
 
-__all__ = ["DEAD_LETTERS", "Host", "name_in_store"]
+__all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "Host"]
+
+logger = logging.getLogger("holdfast.broker")
 
 DEAD_LETTERS = "amqp-dlx:"
 """What the dead letter target of a queue begins with, where an exchange decides."""
 MESSAGE_MAX = 128 << 20
-_PART = "\x1f"
-_FLUSH = Flush("async", 64 << 20, 20_000_000)
-"""Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own."""
+_FLUSH_NS = 20_000_000
+_FLUSH_MAX = 64 << 20
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
-
-
-def name_in_store(definition: QueueDefinition) -> str:
-    """What a queue is called in its store: as in AMQP, where it is of the virtual host `/`."""
-    name = definition.name if definition.vhost == "/" else definition.vhost + _PART + definition.name
-    return shortened(name, 255)
 
 
 class Host:
@@ -50,7 +48,10 @@ class Host:
     def start(self) -> None:
         """Open the queues that were kept; what was under way when the last process ended comes back."""
         for definition in list(self.topology.queues.values()):
-            self._open(definition).queue.void_leases("the broker was started again")
+            try:
+                self._open(definition).queue.void_leases("the broker was started again")
+            except HoldfastError as error:  # one queue that cannot be opened is not the end of the others
+                logger.error("%s cannot be opened and is left out: %s", definition, error, extra={"vhost": self.name})
 
     def restore(self, things: "list[Definition]") -> None:
         """Take in what was imported."""
@@ -141,7 +142,9 @@ class Host:
     def mailbox(self, name: str, owner: object) -> Mailbox:
         """A queue that this connection may use: 404, or 405 where it is another's."""
         self.topology.queue(name, owner)
-        mailbox = self.mailboxes[name]
+        mailbox = self.mailboxes.get(name)
+        if mailbox is None:
+            raise NoSuch(f"{named('queue', name, self.name)} could not be opened when the broker started: see its log")
         self._touch(mailbox)
         return mailbox
 
@@ -201,11 +204,12 @@ class Host:
     def way(self, exchange: str, key: str) -> list[Mailbox] | None:
         """The queues for all messages with this key; None where the headers of each decide."""
         names = self.topology.router.fixed_route(exchange, key)
-        return None if names is None else [self.mailboxes[name] for name in names]
+        return None if names is None else [self.mailboxes[name] for name in names if name in self.mailboxes]
 
     def route(self, exchange: str, keys: Sequence[str], headers: Arguments) -> list[Mailbox]:
         """The queues for one message."""
-        return [self.mailboxes[name] for name in self.topology.router.route_all(exchange, keys, headers)]
+        names = self.topology.router.route_all(exchange, keys, headers)
+        return [self.mailboxes[name] for name in names if name in self.mailboxes]
 
     def refuse(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
         """A full queue did not take these: some queues send them to their dead letters."""
@@ -224,9 +228,13 @@ class Host:
             raise
 
     def _open(self, definition: QueueDefinition) -> Mailbox:
-        options = _options(definition, self.broker.history_s)
+        # Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own.
+        # The larger a draft may be, the less often the broker has to write one while it should read from clients.
+        limit = self.broker.memory.limits.queue_bodies
+        flush = Flush("async", max(1 << 20, min(_FLUSH_MAX, limit // 4)), _FLUSH_NS)
+        options = _options(definition, self.broker.history_s, flush)
         store = self.broker.store if definition.kept else self.broker.transient
-        queue = store.queue(name_in_store(definition), **options)
+        queue = store.queue(name_in_store(definition.vhost, definition.name), **options)
         queue.carries_later = True
         mailbox = Mailbox(definition, definition.settings, queue, self.broker.schedule, self.dropped)
         self.mailboxes[definition.name] = mailbox
@@ -239,19 +247,17 @@ class Host:
     def _delete(self, mailbox: Mailbox) -> None:
         if mailbox.queue.standing.moving:
             mailbox.queue.carry()  # what died before the queue did goes where it was meant to go
+        store = self.broker.store if mailbox.definition.kept else self.broker.transient
+        # The messages before the definition: a crash between the two leaves an empty queue, and never one that is not
+        # defined, whose messages would come back with the next queue of its name.
+        store.delete_queue(mailbox.queue.name)
         mailbox.close()
         self.broker.memory.remove(mailbox.queue)
-        store = self.broker.store if mailbox.definition.kept else self.broker.transient
-        try:
-            # The messages before the definition: a crash between the two leaves an empty queue, and never one that is
-            # not defined, whose messages would come back with the next queue of its name.
-            store.delete_queue(mailbox.queue.name)
-        finally:
-            with self.broker.guard:
-                del self.mailboxes[mailbox.name]
-                self._used.pop(mailbox.name, None)
-                self.broker.by_store_name.pop(mailbox.queue.name, None)
-                self._went(self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner))
+        with self.broker.guard:
+            del self.mailboxes[mailbox.name]
+            self._used.pop(mailbox.name, None)
+            self.broker.by_store_name.pop(mailbox.queue.name, None)
+            self._went(self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner))
 
     def _went(self, gone: Gone) -> None:
         self.version += 1
@@ -264,12 +270,12 @@ class Host:
             self._used[mailbox.name] = time.monotonic()
 
 
-def _options(definition: QueueDefinition, history_s: float) -> QueueOptions:
+def _options(definition: QueueDefinition, history_s: float, flush: Flush) -> QueueOptions:
     """What the arguments of a queue mean to `queue/`."""
     wanted = definition.settings
     dead = wanted.dead_letter_exchange is not None
     return QueueOptions(
-        flush=_FLUSH,
+        flush=flush,
         roll=_ROLL,
         max_message=MESSAGE_MAX + (1 << 20),
         max_attempts=None if wanted.delivery_limit is None else wanted.delivery_limit + 1,
@@ -282,14 +288,3 @@ def _options(definition: QueueDefinition, history_s: float) -> QueueOptions:
         overflow="reject" if wanted.overflow != "drop-head" else "dead-letter" if dead else "drop-head",
         history=history_s if definition.kept else 0,
     )
-
-
-def check_reserved(name: str) -> None:
-    """403 for names that would not be told apart in the store, or are those of the store's own logs."""
-    if _PART in name or name.startswith("holdfast."):
-        raise AccessRefused(f"queue name {name!r} is reserved: 'holdfast.' and the character 0x1f are the broker's own")
-
-
-def no_queue_yet() -> NoSuch:
-    """What a channel gets that means the queue it declared last, and has declared none."""
-    return NoSuch("no previously declared queue")

@@ -90,8 +90,6 @@ class Mailbox:
         """How many each consumer has got since `_since`: who comes within a second of another comes together with it,
         and catches up with it."""
         self._since = 0.0
-        self._body_bytes = 1024
-        """A running mean of the size of a body."""
         self._schedule = schedule
         self.dropped = dropped
         """Told of messages that a queue which holds nothing cannot hand on at once."""
@@ -169,17 +167,17 @@ class Mailbox:
         takers = self._takers()
         if not takers:
             return False
-        pools = {consumer.pool: consumer.pool_room() for consumer, _ in takers if consumer.pool is not None}
+        pools: dict[object, int] = {}
+        for consumer, room in takers:
+            if consumer.pool is not None:
+                pools[consumer.pool] = min(pools.get(consumer.pool, 0) + room, consumer.pool_room())
         room = sum(one for consumer, one in takers if consumer.pool is None) + sum(pools.values())
-        most = max(1, min(_CHUNK_MAX, _CHUNK_BYTES // max(1, self._body_bytes)))
         try:
-            deliveries = self.queue.lease(min(room, most), lease=LEASE_S)
+            deliveries = self.queue.lease(min(room, _CHUNK_MAX), lease=LEASE_S, most_bytes=_CHUNK_BYTES)
         except Closed:
             return False
         if not deliveries:
             return False
-        size = sum(len(delivery[1]) for delivery in deliveries)
-        self._body_bytes = (self._body_bytes + size // len(deliveries)) // 2 + 1
         if len(takers) == 1:
             self._hand(takers[0][0], deliveries)
             return True
@@ -244,7 +242,15 @@ class Mailbox:
             self.queue.ack_ids({deliveries[0].lease: [delivery[0] for delivery in deliveries]})
         else:
             self.unacked += len(deliveries)
-        consumer.send(self, deliveries)
+        try:
+            consumer.send(self, deliveries)
+        except Exception:
+            # Nobody has got them: they go back as they were, and who cannot be served is served no more.
+            if not consumer.no_ack:
+                self.unacked -= len(deliveries)
+                self.queue.release_ids({deliveries[0].lease: [delivery[0] for delivery in deliveries]})
+            self.remove(consumer)
+            raise
 
     # Settling: lease ids with the ids of their messages.
 

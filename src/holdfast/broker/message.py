@@ -5,12 +5,13 @@ has lies in two headers, with its routing key as the key; what a queue must obey
 also goes into the queue's own columns. A record that was put without AMQP shows its headers as AMQP's.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast.broker.arguments import QueueArguments
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.fields import FieldValue, Long, MalformedField
+from holdfast.broker.fields import FieldValue, Long, MalformedField, cut_short
 from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
 from holdfast.log.record import Headers, HeaderValue, Message
 
@@ -32,6 +33,7 @@ PROPERTIES = "amqp-properties"
 _MS = 1000
 _EXPIRATION_MAX = 100 * 365 * 86_400 * _MS
 _PERSISTENT = 2
+_DEDUP_MAX = 1000
 _SPECIAL = frozenset(("x-delay", "x-deduplication-header", "CC", "BCC"))
 
 
@@ -92,11 +94,17 @@ def instructions_in(raw: bytes) -> Instructions:
         expiration,
         properties.priority or 0,
         min(delay, _EXPIRATION_MAX) if delay is not None and delay > 0 else None,
-        str(dedup)[:512] if dedup not in (None, "") else None,
+        _dedup_id(str(dedup)) if dedup not in (None, "") else None,
         copies,
         raw,
         expiration is None and not properties.priority and (delay is None or delay <= 0) and dedup is None,
     )
+
+
+def _dedup_id(text: str) -> str:
+    """The id, or for a long one its digest: cut off, two might become one."""
+    raw = text.encode("utf-8", "replace")
+    return raw.decode() if len(raw) <= _DEDUP_MAX else hashlib.blake2b(raw, digest_size=32).hexdigest()
 
 
 def copies_in(headers: Mapping[str, FieldValue] | None) -> tuple[str, ...]:
@@ -163,7 +171,7 @@ def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:
                 fitting = {name: value for name, value in own.items() if len(name.encode()) < 256}
                 raw = encode_properties(Properties(headers=fitting, delivery_mode=_PERSISTENT))
     return Content(
-        exchange if isinstance(exchange, str) else exchange.decode("utf-8", "replace"),
-        queue if key is None else key.decode("utf-8", "replace"),
+        cut_short(exchange if isinstance(exchange, str) else exchange.decode("utf-8", "replace")),
+        queue if key is None else cut_short(key.decode("utf-8", "replace")),
         raw,
     )

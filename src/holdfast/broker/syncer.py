@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from holdfast.base.errors import Closed, HoldfastError
+from holdfast.base.errors import Closed, HoldfastError, StorageError
 from holdfast.log.log import Log
 
 __all__ = ["Syncer", "Wait"]
@@ -114,7 +114,10 @@ class Syncer:
 
 def _tell(finished: list[Wait]) -> None:
     for wait in finished:
-        wait.done(wait.error)
+        try:
+            wait.done(wait.error)
+        except Exception:  # the others must be told all the same
+            logger.exception("who waited for the disk could not be told")
 
 
 def _sync(log: Log) -> HoldfastError | None:
@@ -125,4 +128,7 @@ def _sync(log: Log) -> HoldfastError | None:
     except HoldfastError as error:
         logger.error("messages in %s are not safe: %s", log.name, error, extra={"log": log.name})
         return error
+    except Exception as error:  # the thread must live on: without it nobody is ever confirmed again
+        logger.exception("messages in %s are not safe", log.name, extra={"log": log.name})
+        return StorageError(f"{type(error).__name__}: {error}")
     return None

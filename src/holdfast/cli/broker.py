@@ -14,7 +14,7 @@ from holdfast.amqp.rabbitmq import fitting, parse_definitions
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import plural
 from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
-from holdfast.broker.host import name_in_store
+from holdfast.broker.names import name_in_store
 from holdfast.broker.topology import QueueDefinition
 from holdfast.broker.users import ARGON2, Permission, User
 from holdfast.cli.asking import ask
@@ -248,7 +248,9 @@ def delete_vhost(
     with _to_change(data) as (store, definitions):
         _check_host(definitions, name)
         queues = [
-            name_in_store(one) for one in definitions.all() if isinstance(one, QueueDefinition) and one.vhost == name
+            name_in_store(one.vhost, one.name)
+            for one in definitions.all()
+            if isinstance(one, QueueDefinition) and one.vhost == name
         ]
         there = sorted(set(queues) & set(store.queues()))
         if queues:

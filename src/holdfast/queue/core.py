@@ -61,7 +61,9 @@ class Core(Memory):
             return self._expire(now)
         return None
 
-    def _hand_out(self, count: int, lease_ns: int, now: int) -> tuple[list[Delivery], Draft | None]:
+    def _hand_out(
+        self, count: int, lease_ns: int, now: int, most_bytes: int | None = None
+    ) -> tuple[list[Delivery], Draft | None]:
         """Lease the next messages. Those whose time to live is over, or that cannot be read, go another way."""
         standing = self.standing
         ready = standing.ready
@@ -69,8 +71,9 @@ class Core(Memory):
             picks = ready.pick(count, self._starved(now))
             if not picks:
                 return [], None
-            ids, columns, overdue, lost = self._read_picks(picks, now)
+            ids, columns, overdue, lost = self._read_picks(picks, now, most_bytes)
             if not (overdue or lost):
+                picks = _first_of(picks, len(ids))
                 break
             self._give_up(overdue, lost, now)
         spans: list[LeasedSpan] = []
@@ -181,9 +184,10 @@ class Core(Memory):
         return delivery
 
     def _read_picks(
-        self, picks: list[tuple[int, int, int]], now: int
+        self, picks: list[tuple[int, int, int]], now: int, most_bytes: int | None = None
     ) -> tuple[list[int], Columns, list[int], list[int]]:
-        """The messages' columns, and which of them are overdue or lost."""
+        """The messages' columns, and which of them are overdue or lost; no more pages than so many bytes are in."""
+        room = most_bytes if most_bytes is not None else 1 << 62
         ids: list[int] = []
         payloads: list[bytes] = []
         times: list[int] = []
@@ -193,7 +197,7 @@ class Core(Memory):
         lost: list[int] = []
         for _, start, stop in picks:
             at = start
-            while at < stop:
+            while at < stop and room > 0:
                 page = self._bodies.page(at)
                 if page is None:
                     lost.append(at)
@@ -205,6 +209,8 @@ class Core(Memory):
                 if page.unseen:
                     self._bodies.note(page, end - first)
                 payloads += page.payloads[first:end]
+                if most_bytes is not None:
+                    room -= sum(map(len, page.payloads[first:end]))
                 times += page.times[first:end]
                 if page.keys is not None:
                     keys = [*(keys or _nones(before)), *page.keys[first:end]]
@@ -353,6 +359,17 @@ class Core(Memory):
         self._check_open()
         if self.read_only:
             raise ReadOnly(f"the queue {self.name!r} was opened read-only: open the store without read_only=True")
+
+
+def _first_of(picks: list[tuple[int, int, int]], count: int) -> list[tuple[int, int, int]]:
+    """The first `count` messages of what was picked."""
+    found: list[tuple[int, int, int]] = []
+    for priority, start, stop in picks:
+        if count <= 0:
+            break
+        found.append((priority, start, min(stop, start + count)))
+        count -= stop - start
+    return found
 
 
 def _nones(count: int) -> list[bytes | None]:

@@ -31,12 +31,20 @@ class Queue(Settling):
 
     # Taking.
 
-    def lease(self, count: int = 1, *, lease: Duration | None = None, wait: Duration | None = 0) -> list[Delivery]:
+    def lease(
+        self,
+        count: int = 1,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = 0,
+        most_bytes: int | None = None,
+    ) -> list[Delivery]:
         """Up to `count` messages, held for `lease` seconds (the queue's own if None), oldest first in the highest
         priority.
 
         Where there is none, wait up to `wait` seconds for at least one; None waits for ever. Who waits longest is
-        served first, and messages that come while several wait are dealt to them in turns.
+        served first, and messages that come while several wait are dealt to them in turns. With `most_bytes`, no more
+        are taken once their payloads have so many, where nobody has to wait.
         """
         _check_count(count, "lease")
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
@@ -49,7 +57,7 @@ class Queue(Settling):
             swept = self._look(now)
             if self._waiters.line:
                 self._deal(now)
-            deliveries, draft = self._hand_out(count, lease_ns, now)
+            deliveries, draft = self._hand_out(count, lease_ns, now, most_bytes)
         if not deliveries and patience != 0:
             self._commit(swept)
             deliveries, draft = self._wait(count, lease_ns, patience)
