@@ -52,15 +52,16 @@ class Transaction:
             getattr(channel, how)(taken)
 
         def then(error: HoldfastError | None) -> None:
+            if not channel.closing:
+                if error is not None:
+                    channel.connection.fail(InternalError(f"the transaction could not be made durable: {error}"))
+                else:
+                    done()
             channel.connection.release("commit")
-            if error is not None:
-                channel.connection.fail(InternalError(f"the transaction could not be made durable: {error}"))
-            else:
-                done()
 
         if logs:
             channel.connection.hold("commit")  # what the client says next is answered after this
-            channel.sync(logs, then)
+            channel.connection.broker.sync(logs, then, small=False)
         else:
             done()
 
