@@ -109,6 +109,7 @@ class Broker:
 
     def _deliver(self) -> None:
         self._turn_is_set = False
+        self.syncer.end_turn()  # first: publishers wait for the disk, and the disk need not wait for consumers
         due, self._due = self._due, {}
         for mailbox in due:
             try:

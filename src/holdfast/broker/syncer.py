@@ -16,7 +16,7 @@ logger = logging.getLogger("holdfast.broker")
 Done = Callable[[HoldfastError | None], None]
 
 _QUICK_S = 0.005
-_CAUTION_S = 0.1
+_CAUTION_MIN_S, _CAUTION_MAX_S = 0.02, 1.0
 
 
 class Wait:
@@ -36,7 +36,8 @@ class Syncer:
 
     A lone publisher that waits for each message would pay for two changes of thread, as long as the fdatasync itself.
     So where all that a turn asks for is one small wait, the thread has nothing to do and the disk is quick, the caller
-    does it by itself: 4,400 such publishes a second against 2,100. After one that was slow it leaves that for a while.
+    does it by itself: 4,400 such publishes a second against 2,100. After one that was slow it leaves that for a while,
+    which becomes longer where most are slow.
     Locks: `_guard` for what is wanted; never held while the disk works. `done` is called on the owner's thread.
     """
 
@@ -49,6 +50,8 @@ class Syncer:
         """What this turn of the owner asks for."""
         self._small = True
         self._cautious_until = 0.0
+        self._caution = _CAUTION_MIN_S
+        """How long the next slow one keeps us from trying again: longer after each, shorter after quick ones."""
         self._guard = threading.Condition()
         self._wanted: dict[Log, list[Wait]] = {}
         self._busy = False
@@ -59,20 +62,21 @@ class Syncer:
     def request(self, logs: Iterable[Log], done: Done, *, small: bool = False) -> None:
         """Call `done` when all that these logs have got is on disk, or with the error that keeps it from that."""
         if not self._turn:
-            self._soon(self._end_turn)
+            self._soon(self.end_turn)
             self._small = True
         self._turn.append(Wait(list(logs), done))
         self._small = self._small and small
 
     def stop(self) -> None:
         """Finish what was asked for, and end."""
-        self._end_turn()
+        self.end_turn()
         with self._guard:
             self._stopping = True
             self._guard.notify()
         self._thread.join()
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
+        """Begin with what this turn asks for."""
         turn, self._turn = self._turn, []
         if not turn:
             return
@@ -82,7 +86,10 @@ class Syncer:
             error = _sync(turn[0].logs[0])
             end = time.monotonic()
             if end - begin > _QUICK_S:
-                self._cautious_until = end + _CAUTION_S
+                self._cautious_until = end + self._caution
+                self._caution = min(_CAUTION_MAX_S, self._caution * 4)
+            else:
+                self._caution = max(_CAUTION_MIN_S, self._caution * 0.9)
             turn[0].done(error)
             return
         with self._guard:
