@@ -21,9 +21,8 @@ from holdfast.amqp.importing import Found, RabbitImport, RabbitSource, broker_ov
 from holdfast.amqp.rabbitmq import Management, Unreachable, fitting
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.fields import Long
-from holdfast.broker.host import name_in_store
+from holdfast.broker.names import name_in_store
 from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
-from holdfast.broker.topology import QueueDefinition
 from tests.amqp.serving import Client as Publisher
 from tests.amqp.serving import Served, eventually, served
 from tests.cli.terminal import Result, Terminal
@@ -511,7 +510,7 @@ def test_messages_leave_a_rabbitmq_server_once_and_for_all(tmp_path: Path, kind:
             assert (result["messages"], result["problems"], result["notes"]) == (1500, [], [])
         assert channel.queue_declare(queue, passive=True).method.message_count == 0
         with terminal.store() as store:
-            name = name_in_store(QueueDefinition(Address.parse(where).vhost or "/", queue))
+            name = name_in_store(Address.parse(where).vhost or "/", queue)
             records = list(store.queue(name).log.read())
         assert [record.payload for record in records] == bodies * 2
         assert not any(record.headers for record in records), f"only {PERSISTENT_ONLY!r} was sent"
