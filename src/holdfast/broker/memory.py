@@ -97,8 +97,8 @@ class MemoryWatch:
     def page_out(self) -> None:
         """Let bodies go where there are too many, of the queues with the most first. Called often."""
         for trail in self._trails.values():
+            trail.rest()  # first: what is mapped cannot be let go of
             trail.follow()
-            trail.rest()
         total = self.cached()
         limits = self.limits
         if total <= limits.bodies * limits.page_out_at:
