@@ -58,7 +58,6 @@ class Channel:
         self.transaction: Transaction | None = None
         self.closing = False
         """Whether a close was sent: whatever comes before its answer is thrown away."""
-        self._flows = True
         self._consumer_prefetch = 0
         self._last_tag = 0
         self._last_queue = ""
@@ -69,7 +68,7 @@ class Channel:
     @property
     def delivers(self) -> bool:
         """Whether deliveries may be sent now."""
-        return self._flows and not self.closing and self.connection.writable
+        return not self.closing and self.connection.writable
 
     def next_tags(self, count: int) -> int:
         """The first of so many new delivery tags."""

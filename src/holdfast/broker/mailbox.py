@@ -80,11 +80,8 @@ class Mailbox:
         self.deleted = False
         self.unacked = 0
         self.counts_deliveries = arguments.queue_type == "quorum"
-        self.never_refuses = arguments.overflow == "drop-head" and 0 not in (
-            arguments.max_length,
-            arguments.max_length_bytes,
-        )
         self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
+        self.never_refuses = not (arguments.rejects or self._holds_nothing)
         self.had_consumers = False
         self._given: dict[Consumer, int] = {}
         """How many each consumer has got since `_since`: who comes within a second of another comes together with it,
@@ -116,7 +113,7 @@ class Mailbox:
         like = None
         if not (wishes.ordinary and is_plain(content, self.name)):
             like = as_message(content, b"", wishes, arguments, self.name)
-        if arguments.overflow == "drop-head":
+        if not arguments.rejects:
             _put(queue, bodies, like)
             return len(bodies)
         for count, body in enumerate(bodies):
