@@ -277,6 +277,95 @@ def test_a_gauge_may_use_the_registry_while_it_is_collected() -> None:
     assert [sample.value for sample in registry.collect()] == [0]
 
 
+def test_a_sum_is_over_all_queues_and_keeps_what_those_counted_that_are_gone() -> None:
+    registry = Registry()
+    registry.counter("put_total", "Put.", {"queue": "a"}).add(2)
+    registry.counter("put_total", "Put.", {"queue": "b"}).add(3)
+    registry.gauge("depth", "Depth.", {"queue": "a"}).set(9)
+    assert registry.sums({"queue"}) == [Sample("put_total", "counter", "Put.", (), 5)]
+    registry.remove({"queue": "a"})
+    assert registry.sums({"queue"}) == [Sample("put_total", "counter", "Put.", (), 5)]
+    registry.counter("put_total", "Put.", {"queue": "a"}).add(1)
+    assert registry.sums({"queue"}) == [Sample("put_total", "counter", "Put.", (), 6)]
+
+
+def test_a_sum_leaves_out_what_had_happened_before_the_queue_was_opened() -> None:
+    registry = Registry()
+    acked = [100]
+    registry.reading("acked_total", "Acked.", {"queue": "a"}, lambda: acked[0])
+    assert [sample.value for sample in registry.collect()] == [100]
+    assert [sample.value for sample in registry.sums({"queue"})] == [0]
+    acked[0] += 7
+    registry.remove({"queue": "a"})
+    registry.reading("acked_total", "Acked.", {"queue": "a"}, lambda: acked[0])
+    assert [sample.value for sample in registry.sums({"queue"})] == [7]
+    acked[0] += 1
+    assert [sample.value for sample in registry.sums({"queue"})] == [8]
+
+
+def test_a_reading_that_another_takes_over_goes_on_counting() -> None:
+    registry = Registry()
+    old, new = [5], [1000]
+    registry.reading("acked_total", "Acked.", {"queue": "a"}, lambda: old[0])
+    old[0] += 2
+    registry.reading("acked_total", "Acked.", {"queue": "a"}, lambda: new[0])
+    new[0] += 1
+    assert [sample.value for sample in registry.sums({"queue"})] == [3]
+
+
+def test_a_sum_keeps_the_labels_that_it_is_not_over() -> None:
+    registry = Registry()
+    for queue, kind, count in (("a", "x", 1), ("b", "x", 2), ("a", "y", 4)):
+        registry.counter("put_total", "Put.", {"queue": queue, "kind": kind}).add(count)
+    registry.remove({"queue": "b"})
+    assert [(sample.labels, sample.value) for sample in registry.sums({"queue"})] == [
+        ((("kind", "x"),), 3),
+        ((("kind", "y"),), 4),
+    ]
+
+
+@given(st.lists(st.lists(st.floats(0, 100), max_size=5), max_size=5), st.integers(0, 4))
+def test_the_sum_of_histograms_is_the_histogram_of_all_observations(parts: list[list[float]], gone: int) -> None:
+    registry = Registry()
+    for number, values in enumerate(parts):
+        for value in values:
+            registry.histogram("wait_seconds", "Wait.", {"queue": str(number)}).observe(value)
+    registry.remove({"queue": str(gone)})
+    whole = observed(*(value for values in parts for value in values)).distribution()
+    for sample in registry.sums({"queue"}, "histogram"):
+        assert isinstance(sample.value, Distribution)
+        assert sample.value.buckets == whole.buckets
+        assert sample.value.total == pytest.approx(whole.total)
+    assert bool(registry.sums({"queue"}, "histogram")) == any(parts)
+
+
+def test_a_reading_whose_queue_was_closed_meanwhile_is_no_loss_to_the_others() -> None:
+    state = ["open"]
+
+    def read() -> int:
+        if state[0] == "closed":
+            raise Closed("the queue was closed")
+        return 4
+
+    registry = Registry()
+    registry.reading("acked_total", "Acked.", {"queue": "a"}, read)
+    state[0] = "closed"
+    assert [sample.value for sample in registry.sums({"queue"})] == [0]
+
+
+def test_what_is_collected_can_be_narrowed_to_names_and_labels() -> None:
+    registry = Registry()
+    for queue in ("a", "b"):
+        registry.counter("put_total", "Put.", {"queue": queue})
+        registry.counter("acked_total", "Acked.", {"queue": queue})
+    found = registry.collect(names={"put_total"}, labels={"queue": "b"})
+    assert [(sample.name, sample.labels) for sample in found] == [("put_total", (("queue", "b"),))]
+    assert len(list(registry.collect(labels={"queue": "a"}))) == 2
+    assert len(list(registry.collect(names=["acked_total"]))) == 2
+    assert list(registry.collect(labels={"queue": "c"})) == []
+    assert registry.families() == {"acked_total": ("counter", "Acked."), "put_total": ("counter", "Put.")}
+
+
 @pytest.mark.parametrize("name", ["put", "Put_total", "put1_total", "put-total", "", "put_total\n"])
 def test_a_counter_of_another_name_than_prometheus_wants_is_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match="end in _total"):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Flush, InvalidArgument, Message, MessageTooLarge, Roll, Store
+from holdfast import Flush, InvalidArgument, Log, Message, MessageTooLarge, Roll, Store
 from holdfast.base.files import File, Mode, SystemFile, SystemFiles
-from holdfast.testing import SimClock
+from holdfast.testing import CRASH_MODES, SimClock, SimFiles
+from holdfast.testing.files import CrashMode
 
 ALL_MODES = [Flush.sync(), Flush.batch(), Flush.async_()]
 
@@ -216,8 +217,8 @@ def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         interrupts = 0
-        deadline = time.monotonic() + 1.5
-        while time.monotonic() < deadline:
+        enough, deadline = time.monotonic() + 1.5, time.monotonic() + 60
+        while time.monotonic() < (enough if interrupts > 20 else deadline):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.0005)
                 for _ in range(5000):  # bounded: an interrupt inside a destructor is swallowed by Python
@@ -235,3 +236,58 @@ def test_an_interrupt_in_the_middle_of_an_append_leaves_the_log_whole(disk_store
         assert records[sequence].key == expected
         assert records[sequence].payload == (b"x" if expected else b"y")
     assert log.verify().ok
+
+
+def durable_end(log: Log) -> int:
+    place = log.durable_place()
+    assert place is not None
+    return place[2]
+
+
+def test_many_threads_that_write_roll_sync_and_rest_leave_every_record_in_its_place(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path, background=False) as store:
+        log = store.log("clicks", flush=Flush.async_(), roll=Roll.count(40))
+        appending = threading.Event()
+        failures: list[BaseException] = []
+
+        def over_and_over(action: str) -> None:
+            try:
+                while not appending.is_set():
+                    if action == "rest":
+                        log.rest(at_once=True)
+                    else:
+                        getattr(log, action)()
+            except BaseException as error:  # told to the test's own thread
+                failures.append(error)
+
+        actions = ("sync", "sync", "write_out", "rest")
+        threads = [threading.Thread(target=over_and_over, args=(action,)) for action in actions]
+        for thread in threads:
+            thread.start()
+        for n in range(3000):
+            log.append(b"%d" % n)
+            if n % 50 == 0:
+                log.sync()
+                assert durable_end(log) > n
+        appending.set()
+        for thread in threads:
+            thread.join(60)
+        assert not failures
+        log.sync()
+        assert durable_end(log) == 3000
+    with holdfast.open(tmp_path) as store:
+        log = store.log("clicks")
+        assert [record.payload for record in log.read()] == [b"%d" % n for n in range(3000)]
+        assert not log.damage
+
+
+@pytest.mark.parametrize("mode", CRASH_MODES)
+def test_writing_out_what_is_to_be_safe_makes_it_safe(
+    store: Store, files: SimFiles, clock: SimClock, mode: CrashMode
+) -> None:
+    log = store.log("clicks", flush=Flush.sync())
+    draft, _, _ = log.gather([b"1"], [], 1)
+    log.write_out()  # someone else does, before the caller of the append comes to it
+    log.commit(draft)
+    after = holdfast.open("data", files=files.after_crash(mode), clock=clock, background=False)
+    assert [record.payload for record in after.log("clicks").read()] == [b"1"]

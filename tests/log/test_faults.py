@@ -86,7 +86,7 @@ os.write(1, b"reopened\\n")
     child = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    output, _ = child.communicate(timeout=30)
+    output, _ = child.communicate(timeout=120)
     assert sorted(output.split()) == [b"refused", b"reopened"]
     with holdfast.open(tmp_path) as store:
         assert payloads(store) == [b"parent"]
@@ -177,7 +177,7 @@ try:
 except holdfast.StorageError as error:
     print(error)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert "Permission denied" in result.stdout
     assert "right to write" in result.stdout
     assert result.stderr == ""

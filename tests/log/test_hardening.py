@@ -1,9 +1,14 @@
 """Rare meetings of two faults, each once found by a review: none of them may cost a confirmed record."""
 
+import _thread
 import errno
+import operator
+import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import Closed, Corrupt, Flush, Message, Retention, Roll, Store, WriterStopped
 from holdfast.base.checksum import crc32c
+from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
 from holdfast.log.block import open_block
 from holdfast.log.draft import Draft, Sealed, frame, seal
 from holdfast.log.layout import HEADER_SIZE, parse_block_header
@@ -307,7 +313,8 @@ def test_a_shortened_segment_is_not_written_upon_however_often_it_is_opened(
         log.append(b"%d" % n)
     disk = files.snapshot()
     path = data_file(files)
-    cut = SimFiles.holding(disk | {path: disk[path][:-missing]})
+    end = log.segments()[-1].bytes  # behind it are zeros that the writer keeps ready
+    cut = SimFiles.holding(disk | {path: disk[path][: end - missing]})
     for _ in range(2):
         holdfast.open("data", files=cut, clock=clock, background=False).log("clicks").close()
         cut = cut.after_crash("prefix")
@@ -322,7 +329,8 @@ def test_what_recovery_keeps_is_durable_even_if_the_torn_tail_must_stay(store: S
     log.sync()
     log.append_many([b"written"] * 5)
     log.refresh()
-    files.open(Path(data_file(files)), "w").write(b"torn" * 30, len(files._names[Path(data_file(files))].content))
+    file = files.open(Path(data_file(files)), "w")
+    file.write(b"torn" * 30, file.size())
     files._locks.clear()
     files.fail("*", errno.ENOSPC, pattern="*.torn*", times=3)
     again = holdfast.open("data", files=files, clock=SimClock(), background=False)
@@ -379,3 +387,57 @@ def test_segments_made_after_crashes_never_share_an_id(files: SimFiles, clock: S
         ids += [segment.segment_id for segment in log._segments[-1:]]
         files = files.after_crash("dropped", seed=1)
     assert len(set(ids)) == 3
+
+
+class Interrupted(SystemFiles):
+    """A disk that tells of a failed fdatasync once, while someone presses Ctrl-C; or only of the latter."""
+
+    def __init__(self) -> None:
+        self.next: list[Callable[[], object]] = []
+
+    def open(self, path: Path, mode: Mode) -> File:
+        disk = self
+
+        class OnIt(_UnsyncedFile):
+            __slots__ = ()
+
+            def sync(self) -> None:
+                if path.suffix == ".data" and disk.next:
+                    calls, disk.next = disk.next, []
+                    # Without a step of the interpreter between the two, as in one call of the system.
+                    deque(map(operator.call, calls), 0)
+
+        flags = {"r": os.O_RDONLY, "w": os.O_RDWR, "x": os.O_RDWR | os.O_CREAT | os.O_EXCL}
+        return OnIt(os.open(path, flags[mode] | os.O_CLOEXEC, 0o644))
+
+
+def test_a_failure_of_the_disk_is_known_though_a_signal_comes_before_it_can_be_said(tmp_path: Path) -> None:
+    disk = Interrupted()
+    store = holdfast.open(tmp_path, files=disk, background=False)
+    log = store.log("clicks", flush=Flush.sync())
+    log.append(b"safe")
+    disk.next = [_thread.interrupt_main, partial(os.fdatasync, 1 << 30)]
+    with pytest.raises((KeyboardInterrupt, WriterStopped)):
+        log.append(b"not safe")
+    assert not disk.next
+    for _ in range(2):
+        with pytest.raises(WriterStopped, match="fdatasync failed"):
+            log.append(b"who can say")
+    store.disown()
+
+
+def test_an_interrupted_flush_does_not_keep_what_is_written_at_hand_for_good(tmp_path: Path) -> None:
+    disk = Interrupted()
+    with holdfast.open(tmp_path, files=disk, background=False) as store:
+        queue = store.queue("work", flush=Flush.async_())
+        queue.log.limit_recent(1 << 20)
+        queue.put(b"0")
+        queue.sync()
+        queue.put(b"1")
+        disk.next = [_thread.interrupt_main]
+        with pytest.raises(KeyboardInterrupt):
+            queue.log.sync()
+        for _ in range(50):
+            queue.put(bytes(100_000))
+            queue.log.sync()
+        assert queue.log.recent_bytes <= 1 << 20

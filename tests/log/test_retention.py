@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Flush, InvalidArgument, Log, Retention, Roll, Store
+from holdfast.log.positions import Position, place_of
 from holdfast.testing import SimClock, SimFiles
 
 
@@ -132,3 +133,30 @@ def test_clear_drops_everything_that_was_read_and_sequences_go_on(log: Log) -> N
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
         Retention(**wrong)
+
+
+def test_the_place_of_a_queue_holds_for_as_long_as_there_is_the_queue(
+    store: Store, reopen: Callable[..., Store]
+) -> None:
+    queue = store.queue("jobs", log="clicks", roll=Roll.count(2))
+    queue.put_many([b"x"] * 6)
+    long = store.queue("j" * 250, log="clicks")
+    for place in (place_of("jobs"), place_of(long.name)):
+        with pytest.raises(InvalidArgument, match="delete the queue"):
+            queue.log.positions.remove(place)
+    store.close()
+    store = reopen()
+    log = store.log("clicks")  # the queue is there, and not open
+    with pytest.raises(InvalidArgument, match="'jobs'"):
+        log.positions.remove(place_of("jobs"))
+    assert log.compact(retention=Retention(max_segments=1)) == 0
+    store.delete_queue("jobs")
+    log.positions.set(Position(place_of("jobs"), 0, 0))  # as an older version may have left it
+    assert log.positions.remove(place_of("jobs"))
+
+
+def test_a_place_in_another_log_than_the_queue_reads_is_one_that_was_left_behind(store: Store) -> None:
+    store.queue("jobs")
+    log = store.log("clicks")
+    log.positions.set(Position(place_of("jobs"), 0, 0))
+    assert log.positions.remove(place_of("jobs"))

@@ -155,7 +155,7 @@ def test_follow_hands_records_on_as_they_arrive(disk_store: Store, flush: Flush)
     ready = threading.Event()
 
     def follow() -> None:
-        for record in log.tailer().follow(wait=10):
+        for record in log.tailer().follow(wait=60):
             seen.append(record.payload)
             ready.set()
             if record.payload == b"stop":
@@ -164,9 +164,9 @@ def test_follow_hands_records_on_as_they_arrive(disk_store: Store, flush: Flush)
     follower = threading.Thread(target=follow)
     follower.start()
     log.append(b"first")
-    assert ready.wait(10)
+    assert ready.wait(60)
     log.append_many([b"second", b"stop"])
-    follower.join(10)
+    follower.join(60)
     assert seen == [b"first", b"second", b"stop"]
 
 
@@ -179,7 +179,7 @@ def test_follow_ends_when_the_log_is_closed(disk_store: Store) -> None:
     while not seen:
         pass
     log.close()
-    follower.join(10)
+    follower.join(60)
     assert not follower.is_alive()
 
 

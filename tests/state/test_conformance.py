@@ -387,3 +387,36 @@ def test_a_reader_keeps_what_it_opened_while_the_writer_goes_on(place: Place) ->
     transaction.commit()
     writer.close()
     assert content(reader, "leases") == LETTERS
+
+
+def test_a_reversed_scan_gives_the_same_records_descending(state: State) -> None:
+    put(state, "available", {f"{number:03}".encode(): b"" for number in range(100)})
+    for start, stop in [(b"", None), (b"010", b"020"), (b"010x", b"019x"), (b"", b"000"), (b"099", None), (b"5", b"5")]:
+        forwards = list(state.scan("available", start, stop))
+        assert list(state.scan("available", start, stop, reverse=True)) == forwards[::-1]
+
+
+def test_the_first_record_of_a_range_is_found(state: State) -> None:
+    put(state, "available", {b"b": b"b", b"d": b"d"})
+    assert state.first("available", b"a", b"c", since=state.commits) == (b"b", b"b")
+    assert state.first("available", b"c", b"d", since=state.commits) is None
+    assert state.first("available", b"c", b"e") == (b"d", b"d")
+    assert state.first("available", b"e", b"f") is None
+
+
+def test_the_first_record_is_as_new_as_is_asked_for(state: State) -> None:
+    put(state, "available", {b"b": b"b"})
+    assert state.first("available", b"a", b"c") == (b"b", b"b")
+    put(state, "available", {b"a": b"a"})
+    assert state.first("available", b"a", b"c", since=state.commits) == (b"a", b"a")
+
+
+def test_a_commit_without_a_sync_is_there_at_once_and_after_closing(state: State, place: Place) -> None:
+    transaction = state.transaction()
+    transaction.put("available", b"key", b"value")
+    transaction.commit(sync=False)
+    assert state.get("available", b"key") == b"value"
+    state.close()
+    with_it = place.open()
+    assert with_it.get("available", b"key") == b"value"
+    with_it.close()

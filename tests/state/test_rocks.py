@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Closed, Corrupt, DiskFull, HoldfastError, Locked, NotFound, StorageError, WriterStopped
-from holdfast.state import RocksState
+from holdfast.state import TABLE_FAMILIES, RocksState
 from holdfast.state.refusal import refusal
 from tests.state.places import content, put
 from tests.state.writer import number_in
@@ -190,7 +190,7 @@ def test_the_state_stops_after_a_failed_sync_and_has_the_earlier_commits_when_op
 FORKING = """
 import gc, os, sys
 from holdfast.base.errors import Closed
-from holdfast.state import RocksState
+from holdfast.state import TABLE_FAMILIES, RocksState
 
 state = RocksState(sys.argv[1])
 transaction = state.transaction()
@@ -283,3 +283,18 @@ def test_what_rocksdb_says_becomes_the_error_that_it_means(text: str, kind: type
     error = refusal(text.format(folder), "opening the state", Path(folder))
     assert type(error) is kind
     assert folder in str(error)
+
+
+def test_entries_of_an_index_that_went_do_not_pile_up_in_memory(tmp_path: Path) -> None:
+    """Each scan would step over all of them."""
+    state = RocksState(tmp_path, families=TABLE_FAMILIES)
+    for number in range(300):
+        batch = state.transaction()
+        for record in range(100):
+            batch.delete("index", b"%08d%08d" % (number, record))
+            batch.put("index", b"%08d%08d" % (number + 1, record), b"")
+        batch.commit(sync=False)
+    removed = state._tables["index"].property_int_value("rocksdb.num-deletes-active-mem-table")
+    assert removed is not None and removed <= 5000
+    assert [name for name, _ in state.scan("index")] == [b"%08d%08d" % (300, record) for record in range(100)]
+    state.close()

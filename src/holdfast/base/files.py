@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from holdfast.base.errors import Locked, storage_error
+from holdfast.base.resting import AWAKE, Awake
 
 __all__ = [
     "Buffer",
@@ -80,6 +81,9 @@ class Lock(Protocol):
 class Files(Protocol):
     """A file system; `holdfast.testing.SimFiles` is the other one."""
 
+    awake: Awake
+    """The logs that have files of it open."""
+
     def open(self, path: Path, mode: Mode) -> File:
         """Open for reading (`r`), for reading and writing (`w`), or create anew (`x`)."""
         ...
@@ -127,11 +131,9 @@ class Files(Protocol):
 
 def write_all(file: File, data: Buffer, offset: int) -> None:
     """Write every byte, however many calls it takes."""
-    view = memoryview(data)
-    while view:
-        taken = file.write(view, offset)
-        offset += taken
-        view = view[taken:]
+    taken = 0
+    while taken < len(data):
+        taken += file.write(memoryview(data)[taken:] if taken else data, offset + taken)
 
 
 def write_all_parts(file: File, parts: Sequence[bytes | memoryview], offset: int) -> int:
@@ -272,6 +274,8 @@ _LOCK_PAUSE_S = 0.005
 
 class SystemFiles:
     """The operating system's files."""
+
+    awake = AWAKE
 
     def open(self, path: Path, mode: Mode) -> File:
         return SystemFile(os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))

@@ -9,10 +9,10 @@ import math
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, cast
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
 
@@ -55,10 +55,12 @@ class Counter:
 class Reading:
     """A count that is kept elsewhere, and read when it is wanted."""
 
-    __slots__ = ("_read",)
+    __slots__ = ("_read", "before")
 
     def __init__(self, read: Callable[[], int] = int) -> None:
         self._read = read
+        self.before = 0
+        """What it held when it was registered: a sum over the life of a registry leaves that out."""
 
     @property
     def value(self) -> int:
@@ -169,6 +171,17 @@ class Histogram:
                 return _typical(index)
         return None
 
+    @classmethod
+    def added(cls, histograms: "Iterable[Histogram]") -> "Histogram":
+        """One that has seen what all of these have."""
+        # What took no time at all lies in the first bucket: who has neither that nor a total has seen nothing.
+        seen = [one for one in histograms if one.total or one._counts[0]]
+        sum_of = cls()
+        if seen:
+            sum_of._counts = list(map(sum, zip(*(one._counts for one in seen), strict=True)))
+            sum_of.total = sum(one.total for one in seen)
+        return sum_of
+
     def distribution(self) -> Distribution:
         """All of it at this moment, in coarser buckets: one for each power of two."""
         counts = self._counts.copy()
@@ -227,13 +240,15 @@ class Rate:
         with self._guard:
             now, value = self._monotonic(), self._counter.value
             start = now - self._window
-            ring = self._ring
-            while len(ring) > 1 and ring[1][0] <= start:
-                ring.popleft()
+            self._forget_before(start)
             since, base = self._at(start, now, value)
-            if now - ring[-1][0] >= self._step:
-                ring.append((now, value))
+            if now - self._ring[-1][0] >= self._step:
+                self._ring.append((now, value))
         return (value - base) / max(now - since, self._step)
+
+    def _forget_before(self, start: float) -> None:
+        while len(self._ring) > 1 and self._ring[1][0] <= start:
+            self._ring.popleft()
 
     def _at(self, start: float, now: float, value: int) -> tuple[float, float]:
         """What the counter held when the window began: between two samples, on a straight line."""
@@ -257,9 +272,49 @@ class Sample:
 
 _Instrument = Counter | Reading | Gauge | Histogram
 _I = TypeVar("_I", Counter, Reading, Gauge, Histogram)
-_Key = tuple[str, Labels]
 _KINDS: dict[type[_Instrument], Kind] = {Counter: "counter", Reading: "counter", Gauge: "gauge", Histogram: "histogram"}
 _ENDINGS: dict[Kind, str] = {"counter": "_total", "gauge": "", "histogram": "_seconds"}
+
+
+class _Family:
+    """All instruments of one name, and what those had counted that were removed."""
+
+    __slots__ = ("gone", "help", "instruments", "kind", "labels")
+
+    def __init__(self, kind: Kind, help: str) -> None:
+        self.kind = kind
+        self.help = help
+        self.instruments: dict[Labels, _Instrument] = {}
+        self.labels: set[str] = set()
+        """The names of the labels that one of them has or had."""
+        self.gone: dict[Labels, Counter | Histogram] = {}
+
+    def add(self, labels: Labels, instrument: _Instrument) -> _Instrument:
+        """The instrument of these labels: this one, unless there is one."""
+        self.labels.update(name for name, _ in labels)
+        return self.instruments.setdefault(labels, instrument)
+
+    def remove(self, labels: Labels, without: Mapping[str, str]) -> None:
+        """An instrument goes; what it counted stays, under the labels that it does not go for."""
+        instrument = self.instruments.pop(labels)
+        left = _without(labels, without)
+        if isinstance(instrument, Histogram):
+            before = self.gone.get(left)
+            both = (instrument, before) if isinstance(before, Histogram) else (instrument,)
+            self.gone[left] = Histogram.added(both)
+        elif not isinstance(instrument, Gauge):
+            counter = self.gone.setdefault(left, Counter())
+            assert isinstance(counter, Counter)
+            counter.add(cast("int", _sum_of([instrument])))
+
+    def grouped(self, over: Collection[str]) -> dict[Labels, list[_Instrument]]:
+        """The instruments by the labels that are left without these."""
+        if self.labels.issubset(over):  # nearly always
+            return {(): list(self.instruments.values())} if self.instruments else {}
+        groups: dict[Labels, list[_Instrument]] = {}
+        for labels, instrument in self.instruments.items():
+            groups.setdefault(_without(labels, over), []).append(instrument)
+        return groups
 
 
 class Registry:
@@ -267,18 +322,18 @@ class Registry:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._families: dict[str, tuple[Kind, str]] = {}
-        self._instruments: dict[_Key, _Instrument] = {}
+        self._families: dict[str, _Family] = {}
         # Closing 10,000 queues one by one must not look through all instruments 10,000 times.
-        self._labelled: dict[tuple[str, str], set[_Key]] = {}
+        self._labelled: dict[tuple[str, str], set[tuple[str, Labels]]] = {}
 
     def counter(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Counter:
         """The counter of this name and these labels, made when first asked for. Its name ends in `_total`."""
         return self._get(name, help, labels, Counter)
 
     def reading(self, name: str, help: str, labels: Mapping[str, str], read: Callable[[], int]) -> Reading:
-        """A counter that is kept elsewhere, read by the newest `read`."""
+        """A counter that is kept elsewhere, read by the newest `read`, which must take no lock."""
         reading = self._get(name, help, labels, Reading)
+        reading.before += _read(read) - _read(reading._read)  # what was counted so far stays counted
         reading._read = read
         return reading
 
@@ -299,51 +354,122 @@ class Registry:
         return gauge
 
     def _get(self, name: str, help: str, labels: Mapping[str, str], make: type[_I]) -> _I:
-        key = name, tuple(sorted(labels.items()))
-        found = self._instruments.get(key)
+        key = tuple(sorted(labels.items()))
+        family = self._families.get(name)
+        found = None if family is None else family.instruments.get(key)
         if isinstance(found, make):
             return found
         kind = _KINDS[make]
         _check(name, kind, labels)
         with self._guard:
-            known, _ = self._families.setdefault(name, (kind, help))
-            if known != kind:
-                raise InvalidArgument(f"{name} is a {known} already: give the {kind} another name")
-            instrument = self._instruments.setdefault(key, make())
-            for label in key[1]:
-                self._labelled.setdefault(label, set()).add(key)
+            family = self._families.setdefault(name, _Family(kind, help))
+            if family.kind != kind:
+                raise InvalidArgument(f"{name} is a {family.kind} already: give the {kind} another name")
+            instrument = family.add(key, make())
+            for label in key:
+                self._labelled.setdefault(label, set()).add((name, key))
         assert isinstance(instrument, make)
         return instrument
 
     def remove(self, labels: Mapping[str, str]) -> int:
         """Forget all instruments that have these labels, whatever others they have; says how many there were.
 
-        Whoever still holds one may go on counting; it is no longer collected.
+        Whoever still holds one may go on counting; it is no longer collected. What it has counted stays in the `sums`.
         """
         if not labels:
             raise InvalidArgument("name the labels to remove: none at all would fit every instrument")
         with self._guard:
-            keys = set.intersection(*(self._labelled.get(label, set()) for label in labels.items()))
-            for key in keys:
-                del self._instruments[key]
-                for label in key[1]:
-                    self._labelled[label].discard(key)
+            keys = self._having(labels)
+            for name, key in keys:
+                self._families[name].remove(key, labels)
+                for label in key:
+                    self._labelled[label].discard((name, key))
                     if not self._labelled[label]:
                         del self._labelled[label]
         return len(keys)
 
-    def collect(self) -> Iterator[Sample]:
-        """All instruments by name, then labels: those of one name follow each other, as Prometheus wants them."""
+    def _having(self, labels: Mapping[str, str]) -> set[tuple[str, Labels]]:
+        return set.intersection(*(self._labelled.get(label, set()) for label in labels.items()))
+
+    def families(self) -> dict[str, tuple[Kind, str]]:
+        """The kind and the meaning of each name."""
         with self._guard:
-            instruments = sorted(self._instruments.items(), key=lambda item: item[0])
+            return {name: (family.kind, family.help) for name, family in sorted(self._families.items())}
+
+    def collect(
+        self, *, names: Collection[str] | None = None, labels: Mapping[str, str] = _NO_LABELS
+    ) -> Iterator[Sample]:
+        """All instruments by name, then labels: those of one name follow each other, as Prometheus wants them.
+
+        With `names` only those of these names, with `labels` only those that have them, whatever others they have.
+        """
+        with self._guard:
+            found: list[tuple[str, Labels, _Instrument]] = []
+            if labels:
+                found = [(name, key, self._families[name].instruments[key]) for name, key in self._having(labels)]
+            else:
+                for name, family in self._families.items():
+                    found += [(name, key, instrument) for key, instrument in family.instruments.items()]
+        if names is not None:
+            found = [one for one in found if one[0] in names]
+        found.sort(key=lambda one: one[:2])
         # Read without the lock: a computed gauge takes locks of its own, whose holders may want ours.
-        for (name, labels), instrument in instruments:
-            kind, help = self._families[name]
+        for name, key, instrument in found:
+            family = self._families[name]
             try:
                 value = instrument.distribution() if isinstance(instrument, Histogram) else instrument.value
             except HoldfastError:
                 continue  # its queue was closed meanwhile
-            yield Sample(name, kind, help, labels, value)
+            yield Sample(name, family.kind, family.help, key, value)
+
+    def sums(self, over: Collection[str], kind: Kind = "counter", names: Collection[str] | None = None) -> list[Sample]:
+        """Counters or histograms, added up over the labels of these names, by name and the labels that are left.
+
+        With `names` only those. What was removed is in it, and what had happened before it was registered is not: as
+        long as the registry lives, a sum only grows. Cheap enough to ask for often: ten thousand queues are not
+        sorted, and not locked.
+        """
+        with self._guard:
+            families = [
+                (name, one.help, one.grouped(over), list(one.gone.items()))
+                for name, one in sorted(self._families.items())
+                if one.kind == kind and (names is None or name in names)
+            ]
+        samples: list[Sample] = []
+        for name, help, groups, gone in families:
+            for labels, one in gone:
+                groups.setdefault(_without(labels, over), []).append(one)
+            samples += [Sample(name, kind, help, labels, _sum_of(groups[labels])) for labels in sorted(groups)]
+        return samples
+
+
+def _without(labels: Labels, over: Collection[str]) -> Labels:
+    return tuple(label for label in labels if label[0] not in over)
+
+
+def _sum_of(instruments: Sequence[_Instrument]) -> float | Distribution:
+    """Counters or histograms together. With ten thousand of them each pass counts: they are nearly always of a kind."""
+    kinds = set(map(type, instruments))
+    if Histogram in kinds:
+        return Histogram.added(cast("Sequence[Histogram]", instruments)).distribution()
+    if len(kinds) > 1:
+        apart = ([one for one in instruments if type(one) is kind] for kind in kinds)
+        return sum(cast("int", _sum_of(part)) for part in apart)
+    if Counter in kinds:
+        return sum([one.value for one in cast("Sequence[Counter]", instruments)])
+    readings = cast("Sequence[Reading]", instruments)
+    try:
+        read = sum([one._read() for one in readings])
+    except HoldfastError:  # a queue was closed meanwhile
+        read = sum(_read(one._read) for one in readings)
+    return max(0, read - sum([one.before for one in readings]))
+
+
+def _read(read: Callable[[], int]) -> int:
+    try:
+        return read()
+    except HoldfastError:
+        return 0  # its queue was closed meanwhile
 
 
 def _check(name: str, kind: Kind, labels: Mapping[str, str]) -> None:

@@ -37,10 +37,11 @@ def parse_size(text: str) -> int:
     if match is None:
         raise InvalidArgument(f"{text!r} is not a size: write 1048576, 64KiB, 10GiB or 5GB")
     number, prefix, rest = match.groups()
-    if prefix is None:
-        return round(float(number))
-    scale: int = (1000 if rest.lower() == "b" else 1024) ** _POWER[prefix.lower()]
-    return round(float(number) * scale)
+    scale: int = 1 if prefix is None else (1000 if rest.lower() == "b" else 1024) ** _POWER[prefix.lower()]
+    try:
+        return round(float(number) * scale)
+    except OverflowError:
+        raise InvalidArgument(f"{text[:20]!r}... is larger than anything") from None
 
 
 def parse_duration(text: str) -> timedelta:

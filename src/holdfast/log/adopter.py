@@ -70,6 +70,7 @@ class Adopter(Appender):
         segments = len(writer.segments)
         first = plan.base
         try:
+            self._begin_giving()
             for part in plan.manifest.parts:
                 if writer.end == first and part.is_placed:
                     path = incoming.parts / part.file

@@ -78,7 +78,15 @@ class Appender:
         """What those of them that are closed take in memory."""
         self._recent_limit = RECENT_BYTES
         self._asleep = False
+        self._end_at_tick = -1
+        """Where it ended when the ticker last found nothing to do."""
         self._waiting_since: float | None = None
+        self.written: Callable[[], None] | None = None
+        """Called after each write, from whichever thread, by a log that someone keeps account of: must be short."""
+        self._gives = False
+        """Whether a sequence was given to a block since the log was opened."""
+        self.columns_written: set[str] = set()
+        """The optional columns of what was written since the log was opened."""
 
     def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
         """Add a record and return its sequence: 0, 1, 2, ...
@@ -133,19 +141,7 @@ class Appender:
         `limited` in its size again.
         """
         count = len(payloads)
-        total = sum(map(len, payloads))
-        if limited and largest > self._max_message:
-            raise self._too_large(largest)
-        if limited and total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
-            raise self._too_large(largest)
-        for extra in extras:
-            total += extra.size * (count if extra.position == ALL else 1)
-        # What a block may hold is known before anything is gathered.
-        if total + _COLUMNS_MAX * count > BLOCK_MAX // 2:
-            raise MessageTooLarge(
-                f"a batch of {count} messages and {total} bytes is too large to be written at once; "
-                "nothing of it was: append it in parts"
-            )
+        total = self.check_size(payloads, extras, largest, limited=limited)
         while True:
             with self._lock:
                 draft = self._draft
@@ -186,6 +182,29 @@ class Appender:
         self._check_writable()
         self._flush(sync=True)
 
+    def write_out(self) -> None:
+        """Return when all that was appended before is with the operating system: a kill does not take it back."""
+        self._check_writable()
+        self._flush(sync=self._durable_appends)  # there, whoever waits for a draft takes it for safe once it is written
+
+    def check_size(self, payloads: list[bytes], extras: list[Extra], largest: int, *, limited: bool = True) -> int:
+        """How many bytes these take together; `MessageTooLarge` if they cannot be gathered at once."""
+        count = len(payloads)
+        total = sum(map(len, payloads))
+        if limited and largest > self._max_message:
+            raise self._too_large(largest)
+        if limited and total > self._max_message and (largest := max(map(len, payloads))) > self._max_message:
+            raise self._too_large(largest)
+        for extra in extras:
+            total += extra.size * (count if extra.position == ALL else 1)
+        # What a block may hold is known before anything is gathered.
+        if total + _COLUMNS_MAX * count > BLOCK_MAX // 2:
+            raise MessageTooLarge(
+                f"a batch of {count} messages and {total} bytes is too large to be written at once; "
+                "nothing of it was: append it in parts"
+            )
+        return total
+
     def tick(self) -> float | None:
         """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
         flush = self.settings.flush
@@ -194,6 +213,10 @@ class Appender:
         interval = flush.interval_ns / 1e9
         with self._lock:
             if not self._has_work():
+                if self._draft.end != self._end_at_tick:  # it is in use: to be woken time and again would cost more
+                    self._end_at_tick = self._draft.end
+                    self._waiting_since = None
+                    return interval
                 self._draft.room = -1  # the next append comes the long way round and wakes the ticker
                 self._asleep = True
                 self._waiting_since = None
@@ -295,11 +318,19 @@ class Appender:
 
     def _let_recent_go(self, most: int) -> int:
         """Of the drafts at hand let the oldest go, if they are written; how many bytes."""
-        before = self._recent_bytes
+        before, writer = self._recent_bytes, self._writer
+        if writer is None:
+            return 0
         with self._lock:
-            while self._recent_bytes > most and self._recent and self._recent[0].written:
-                self._recent_bytes -= self._recent.popleft().weight
+            # By what readers find in the segments: of a draft whose flush was interrupted, nobody may have noted that
+            # it is written; and what the writer has only just written, they do not find yet.
+            segments = writer.segments
+            self._pop_recent(most, (segments[-1].end or 0) if segments else 0)
             return before - self._recent_bytes
+
+    def _pop_recent(self, most: int, readable: int) -> None:
+        while self._recent_bytes > most and self._recent[0].end <= readable and self._recent[0] is not self._draft:
+            self._recent_bytes -= self._recent.popleft().weight
 
     def durable_place(self) -> tuple[Path, int, int] | None:
         """Up to where all is on disk: the segment being written, the bytes of it, and the sequence after the last."""
@@ -364,7 +395,7 @@ class Appender:
         done: list[Draft] = []
         try:
             if self._unwritten is not None:
-                self._write_unwritten(writer, done)
+                self._write_unwritten(writer, done, syncs=sync)
             with self._lock:
                 if self._draft.payloads:
                     fresh = self._new_draft(self._draft.end, self._draft)
@@ -373,7 +404,7 @@ class Appender:
                         self._recent_bytes += self._draft.weight
                     self._unwritten, self._draft = self._draft, fresh
             if self._unwritten is not None:
-                self._write_unwritten(writer, done)
+                self._write_unwritten(writer, done, syncs=sync)
             if sync:
                 writer.sync()
         except WriterStopped as stopped:
@@ -386,16 +417,20 @@ class Appender:
             raise problem from error
         for draft in done:
             draft.written = True
+        if done and self.written is not None:
+            self.written()
         if self._recent_bytes > self._recent_limit:
             self._let_recent_go(self._recent_limit)
         if len(writer.segments) > segments:
             self._rolled()
         self._notify()
 
-    def _write_unwritten(self, writer: SegmentWriter, done: list[Draft]) -> None:
+    def _write_unwritten(self, writer: SegmentWriter, done: list[Draft], *, syncs: bool) -> None:
         assert self._unwritten is not None
         if self._unwritten.end > writer.end:  # else an interrupt came just after it was written
-            writer.write(self._unwritten)
+            self._begin_giving()
+            writer.write(self._unwritten, syncs=syncs)
+            self.columns_written.update(self._unwritten.extras)
         done.append(self._unwritten)
         self._unwritten = None
 
@@ -403,9 +438,8 @@ class Appender:
         """Nobody was promised these records: their callers get the error, and their sequences are given anew."""
         assert self._writer is not None
         with self._lock:
-            for draft in (*done, self._unwritten, self._draft):
-                if draft is not None:
-                    draft.error = problem
+            for draft in filter(None, (*done, self._unwritten, self._draft)):
+                draft.error = problem
             self._unwritten = None
             if isinstance(problem, WriterStopped):
                 self._refuse(problem)
@@ -440,6 +474,10 @@ class Appender:
             yield
         except OSError as error:
             raise storage_error(error, f"{doing} the log {self.name!r} in", self.folder) from error
+
+    def _begin_giving(self) -> None:
+        """Called with `_io` held before a block is written; raises OSError if none may be yet."""
+        self._gives = True
 
     def _rolled(self) -> None:
         """A segment was sealed. Called with `_io` held."""

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable
 from functools import reduce
 from itertools import accumulate, repeat
-from struct import pack
+from struct import Struct, pack
 from typing import Any, NamedTuple
 
 from holdfast.base.checksum import crc32c
@@ -28,7 +28,11 @@ Extras = dict[str, dict[int, Any]]
 """For each optional column the values by position in the block: most blocks have none, so none are kept."""
 _RECORD_COST, _DRAFT_COST = 80, 700
 """Bytes of memory that a record takes besides its payload, and a draft besides its records."""
+_TIMESTAMP, *_EXTRAS = COLUMNS
 _PAD = [b"\0" * n for n in range(ALIGN)]
+_ONE = Struct("<iiI4x")
+_ONE_BYTES = Struct("<B7xii")
+"""The columns of a block with one record: offsets and checksum of the payload, presence and offsets of a string."""
 
 
 class Draft:
@@ -107,26 +111,18 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
         times = draft.times = list(accumulate(times, max, initial=after))[1:]
 
     sections: Sections = []
-    # struct.pack takes the items of an iterator in one go; array would resize as it grows (36 against 56 ns a record).
-    _add(sections, _offsets(map(len, payloads), count))
-    _add(sections, pack(f"<{count}I", *map(crc32c, payloads)))
+    if count == 1:
+        sections.append(_ONE.pack(0, len(payloads[0]), crc32c(payloads[0])))
+    else:
+        # struct.pack takes the items of an iterator in one go; array would resize as it grows (36 against 56 ns each).
+        _add(sections, _offsets(map(len, payloads), count))
+        _add(sections, pack(f"<{count}I", *map(crc32c, payloads)))
     flags = 0
-    extras = draft.extras
-    for column in COLUMNS:
-        if column.name == "timestamp":
-            if times[0] == times[-1]:  # sorted, so all are the same: the header has it
-                continue
-            _add(sections, pack(f"<{count}q", *times))
-        elif not extras.get(column.name):
-            continue
-        elif column.kind == "bytes":
-            _add_bytes(sections, count, extras[column.name])
-        elif column.kind == "headers":
-            _add_headers(sections, count, extras[column.name])
-        else:
-            get = extras[column.name].get
-            _add(sections, pack(f"<{count}{column.kind}", *[get(position, 0) for position in range(count)]))
-        flags |= column.flag
+    if times[0] != times[-1]:  # sorted, so else all are the same: the header has it
+        _add(sections, pack(f"<{count}q", *times))
+        flags |= _TIMESTAMP.flag
+    if draft.extras:
+        flags |= _add_extras(sections, count, draft.extras)
     columns = b"".join(sections)
     if codec is None and 1 < count <= _PARTS_MAX and len(payloads[0]) >= _LARGE and len(payloads[-1]) >= _LARGE:
         crc = reduce(lambda before, body: crc32c(body, before), payloads, 0)
@@ -168,6 +164,23 @@ def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[b
     return pack_block_header(header), sealed.columns, sealed.payload, *sealed.more, _PAD[aligned(length) - length]
 
 
+def _add_extras(sections: Sections, count: int, extras: Extras) -> int:
+    """Add the columns that some record has a value for; their flags."""
+    flags = 0
+    for name, flag, kind in _EXTRAS:
+        values = extras.get(name)
+        if not values:
+            continue
+        flags |= flag
+        if kind == "bytes":
+            _add_bytes(sections, count, values)
+        elif kind == "headers":
+            _add_headers(sections, count, values)
+        else:
+            _add(sections, pack(f"<{count}{kind}", *[values.get(position, 0) for position in range(count)]))
+    return flags
+
+
 def _add(sections: Sections, section: bytes) -> None:
     sections.append(section)
     if short := -len(section) % ALIGN:
@@ -185,6 +198,10 @@ def _add_strings(sections: Sections, strings: Iterable[bytes]) -> None:
 
 
 def _add_bytes(sections: Sections, count: int, values: dict[int, bytes]) -> None:
+    if count == 1:
+        sections.append(_ONE_BYTES.pack(1, 0, len(values[0])))
+        _add(sections, values[0])
+        return
     present = bytearray((count + 7) // 8)
     for position in values:
         present[position >> 3] |= 1 << (position & 7)

@@ -3,15 +3,16 @@
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.base.clock import Clock, Instant, instant_ns
-from holdfast.base.errors import Closed, StorageError
+from holdfast.base.errors import Closed, StorageError, WriterStopped
 from holdfast.base.files import Files, errors_as_ours
-from holdfast.log.adopter import Adopter
 from holdfast.log.block import Block
+from holdfast.log.cutter import Cutter
 from holdfast.log.draft import Draft
 from holdfast.log.inspection import Inspection, inspect_segment
 from holdfast.log.live import LiveView
@@ -32,6 +33,7 @@ __all__ = ["Log", "LogStats", "SegmentStats", "TailerStats"]
 logger = logging.getLogger("holdfast.log")
 
 _DAMAGE_KEPT = 1000
+_PINNED_PAUSE_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class LogStats:
     tailers: list[TailerStats] = field(default_factory=list)
 
 
-class Log(Adopter):
+class Log(Cutter):
     """An append-only log; made by `Store.log`.
 
     Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark` and `tailers/`. Threads: all methods
@@ -91,10 +93,11 @@ class Log(Adopter):
         lock: Path,
         read_only: bool,
         wake: Callable[[], None],
+        queue_at: Callable[[str], str | None],
     ) -> None:
         super().__init__(name, folder, settings, clock, wake)
         self.id = log_id
-        self.positions = Positions(files, folder, log_id)
+        self.positions = Positions(files, folder, log_id, queue_at)
         self.damage: list[Damage] = []
         """Damaged places met since the log was opened, the first thousand."""
         self._damage_seen: set[tuple[str, int, str]] = set()
@@ -109,7 +112,9 @@ class Log(Adopter):
                 self._view = LiveView(files, folder, lock, self._report)
             else:
                 segments, found = recover(files, folder, self._report)
-                self._start_writing(SegmentWriter(files, clock, folder, log_id, settings.writer(), segments, found))
+                rest = weakref.WeakMethod(self.rest)  # weak, because a log that nobody has any more must go
+                writer = SegmentWriter(files, clock, folder, log_id, settings.writer(), segments, found, rest)
+                self._start_writing(writer)
                 self.positions.settle(self.end)
         if settings.verify_on_open:
             self.verify()
@@ -191,19 +196,34 @@ class Log(Adopter):
 
         `stop` is at most `visible_end`. What is damaged, or no longer kept, is left out.
         """
-        drafts: list[Draft] = []
         with self._lock:
-            for draft in reversed(self._recent):
-                if draft.first < stop:
-                    drafts.append(draft)
-                if draft.first <= start:
-                    break
+            drafts = self._drafts_between(start, stop)
         written = min(drafts[-1].first, stop) if drafts else stop
         if start < written:
             for block in self.blocks_between(start, written):
                 yield BlockPiece(block, max(start, block.sequence), min(written, block.end))
+            self.release_mapped()  # whoever has read them all has no more use for their memory
         for draft in reversed(drafts):
             yield DraftPiece(draft, max(start, draft.first), min(stop, draft.end))
+
+    def _drafts_between(self, start: int, stop: int) -> list[Draft]:
+        """Those at hand that hold some of these records, the last one first. Called with the lock held."""
+        found: list[Draft] = []
+        for draft in reversed(self._recent):
+            if draft.first < stop:
+                found.append(draft)
+            if draft.first <= start:
+                break
+        return found
+
+    def time_of(self, sequence: int) -> int | None:
+        """For views: when a record was appended, without reading payloads; None where that cannot be read."""
+        with self._lock:
+            drafts = self._drafts_between(sequence, sequence + 1)
+        if drafts and drafts[-1].first <= sequence < drafts[-1].end:
+            return drafts[-1].times[sequence - drafts[-1].first]
+        segment = next((segment for segment in reversed(self._segments) if segment.base <= sequence), None)
+        return None if segment is None else segment.time_of(sequence, self._report)
 
     def page_out(self) -> int:
         """For views: give back the memory of what is on disk; how many bytes of it were drafts."""
@@ -288,6 +308,32 @@ class Log(Adopter):
             for segment in self._segments:
                 segment.let_go()
 
+    def rest(self, *, at_once: bool) -> None:
+        """Close the files until the next write, if nobody is writing: see `resting`.
+
+        Unless `at_once`, not what was used since this was asked last, nor what would have to be synced for it.
+        """
+        writer = self._writer
+        if writer is None:
+            return
+        was_used, writer.used = writer.used, False
+        if not at_once and (was_used or not writer.is_durable):
+            return
+        held: list[bool] = []
+        try:
+            # Who asks has the I/O lock of another log, so this one is not waited for. Taken and noted by one call of
+            # C code: a signal's handler that raises behind it finds it noted.
+            held.extend(map(self._io.acquire, (False,)))
+            if True in held:
+                writer.rest()
+        except WriterStopped as stopped:
+            self._give_up([], stopped)
+        except OSError as error:  # the files are closed, and all was on disk before
+            logger.warning("closing the files of %s failed: %s", self.name, error, extra=self.fields)
+        finally:
+            if True in held:
+                self._io.release()
+
     def stats(self) -> LogStats:
         """Sizes, ends, times and named tailers."""
         self._check_open()
@@ -344,6 +390,8 @@ class Log(Adopter):
     def clear(self, *, force: bool = False) -> int:
         """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
         self._check_writable()
+        while self.pinned:
+            self.clock.sleep(_PINNED_PAUSE_S)
         with self._io, self._errors_as_ours("clearing"):
             self._write_out(sync=True)
             writer = self._writer
@@ -392,10 +440,18 @@ class Log(Adopter):
             count = droppable(self._writer.segments, policy, self.clock.time_ns(), None if force else self._floor())
             if dry_run:
                 return count
+            if self.pinned:
+                return 0  # a backup needs them: they go the next time
             self._writer.drop(count)
         if count:
             logger.info("dropped %d segments of %s", count, self.name, extra={"log": self.name, "segments": count})
         return count
+
+    def _begin_giving(self) -> None:
+        if not self._gives:
+            # What a queue knows beyond the end that survived must not be taken for what is given these numbers now.
+            self.positions.keep_settled()
+            super()._begin_giving()
 
     def _rolled(self) -> None:
         if self.settings.retention is not None:

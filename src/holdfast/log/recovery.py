@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import Files, read_file, replace_file, write_all
 from holdfast.log.block import open_block
-from holdfast.log.catalog import INDEX, list_segments
+from holdfast.log.catalog import INDEX, SegmentName, list_segments
 from holdfast.log.index import Checkpoint
 from holdfast.log.layout import HEADER_SIZE, BlockHeader
 from holdfast.log.record import Damage
@@ -42,6 +42,8 @@ class Survey:
     """Bad places before the end: hit, not torn."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """The end of each block that was read."""
+    mark: Watermark | None = None
+    """What the watermark says."""
 
     @property
     def whole(self) -> bool:
@@ -49,11 +51,14 @@ class Survey:
         return not self.damage and self.end.offset <= self.size
 
 
-def load_segments(files: Files, log: Path, report: Report) -> list[Segment]:
-    """Every segment that can be identified, oldest first, each with its end where the next one tells it."""
+def load_segments(files: Files, log: Path, report: Report, names: list[SegmentName] | None = None) -> list[Segment]:
+    """Every segment that can be identified, oldest first, each with its end where the next one tells it.
+
+    `names`: what `list_segments` says, for who has asked already.
+    """
     segments: list[Segment] = []
     unknown: list[Damage] = []
-    for name in list_segments(files, log):
+    for name in list_segments(files, log) if names is None else names:
         with contextlib.suppress(FileNotFoundError):  # retention in another process
             segment = open_segment(files, log, name, report)
             if segment is None:
@@ -120,8 +125,10 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
 
     Returns the segments and the survey of the last one; without a segment, the survey only tells where to go on.
     """
-    _set_aside_unborn(files, log)
-    segments = load_segments(files, log, report)
+    names = list_segments(files, log)
+    segments = load_segments(files, log, report, names)
+    for name in reversed([name for name in names if not segments or name > segments[-1].name]):
+        _set_aside_unborn(files, name.data_path(log))
     mark = read_watermark(files, log)
     if not segments:
         return segments, _after_loss(log, mark, Checkpoint(0, 0, 0), report)
@@ -141,6 +148,7 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
     last.extent = (min(cut, found.size), found.end.sequence)
     if mark is not None and all(segment.segment_id != mark.segment_id for segment in segments):
         found = _after_loss(log, mark, found.end, report) or found
+    found.mark = mark
     return segments, found
 
 
@@ -156,7 +164,7 @@ def _after_loss(log: Path, mark: Watermark | None, end: Checkpoint, report: Repo
 def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> bool:
     """Put the tail that will be cut beside the segment: recovery deletes nothing that was ever written."""
     torn = bytes(segment.memory(size)[cut:size])
-    if not torn:
+    if not any(torn):  # what the writer keeps ready ahead of itself, or nothing
         return True
     logger.warning(
         "cut a torn tail of %d bytes at byte %d of %s",
@@ -166,9 +174,8 @@ def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> bool:
         extra={"segment": str(segment.path), "offset": cut, "bytes": len(torn)},
     )
     try:
-        if any(torn):
-            aside = _free_name(files, segment.path.with_suffix(f".torn-{cut}"), torn)
-            replace_file(files, aside, torn)
+        aside = _free_name(files, segment.path.with_suffix(f".torn-{cut}"), torn)
+        replace_file(files, aside, torn)
     except OSError as error:  # a full disk must not keep a log from being opened
         logger.warning("it could not be kept aside, so it stays: %s", error, extra={"segment": str(segment.path)})
         return False
@@ -196,18 +203,14 @@ def _settle(files: Files, segment: Segment, durable: int, cut: int, size: int) -
     files.sync_dir(segment.path.parent)
 
 
-def _set_aside_unborn(files: Files, log: Path) -> None:
+def _set_aside_unborn(files: Files, path: Path) -> None:
     # A crash while a segment was being made leaves a file that holds no block and has no index yet.
-    for name in reversed(list_segments(files, log)):
-        path = name.data_path(log)
-        if open_segment(files, log, name, lambda damage: None) is not None:
-            return
-        content = read_file(files, path)
-        logger.warning("set aside %s, which a crash left half-made", path, extra={"segment": str(path)})
-        if any(content):
-            files.replace(path, _free_name(files, path.with_suffix(".torn-0"), content))
-        else:
-            files.remove(path)
-        if files.exists(path.with_suffix(INDEX)):
-            files.remove(path.with_suffix(INDEX))
-        files.sync_dir(path.parent)
+    content = read_file(files, path)
+    logger.warning("set aside %s, which a crash left half-made", path, extra={"segment": str(path)})
+    if any(content):
+        files.replace(path, _free_name(files, path.with_suffix(".torn-0"), content))
+    else:
+        files.remove(path)
+    if files.exists(path.with_suffix(INDEX)):
+        files.remove(path.with_suffix(INDEX))
+    files.sync_dir(path.parent)

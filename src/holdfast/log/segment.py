@@ -2,8 +2,10 @@
 
 import contextlib
 import logging
+import mmap
 import os
 import threading
+import weakref
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 
 from holdfast.base.errors import Corrupt, storage_error
 from holdfast.base.files import Files, forget
-from holdfast.log.block import Block, open_block
+from holdfast.log.block import Block, open_block, open_columns
 from holdfast.log.catalog import SegmentName
 from holdfast.log.index import Checkpoint, SparseIndex
 from holdfast.log.layout import (
@@ -25,7 +27,7 @@ from holdfast.log.layout import (
 )
 from holdfast.log.record import Damage
 
-__all__ = ["Report", "Segment", "open_segment", "walk"]
+__all__ = ["Report", "Segment", "mapped_files", "open_segment", "walk"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -34,6 +36,13 @@ _MAPPED_MAX = 64
 """Segments that stay mapped in this process: each costs a file descriptor."""
 _mapped: OrderedDict["Segment", None] = OrderedDict()
 _mapped_guard = threading.Lock()
+_alive: weakref.WeakSet[object] = weakref.WeakSet()
+"""Mappings that someone reads from, also of segments that no longer count as mapped."""
+
+
+def mapped_files() -> int:
+    """How many mappings there are in this process; each costs a file descriptor."""
+    return len(_alive)
 
 
 def _forget_mappings_in_child() -> None:
@@ -70,6 +79,9 @@ class Segment:
         self.header_damaged = False
         self._index: SparseIndex | None = None
         self._memory: memoryview | None = None
+        self._passed = Checkpoint(self.base, HEADER_SIZE, 0)
+        """Behind the last block that was read: who reads one block after the other, where each holds little, need not
+        come there from the index entry each time (with blocks of one record: 500 headers for each)."""
 
     @property
     def limit(self) -> int:
@@ -106,8 +118,10 @@ class Segment:
                 raise storage_error(error, "reading", self.path) from error
             self._memory = memory
             with _mapped_guard:
+                if isinstance(memory.obj, mmap.mmap):
+                    _alive.add(memory.obj)
                 _mapped[self] = None
-                while len(_mapped) > _MAPPED_MAX:
+                if len(_mapped) > _MAPPED_MAX:
                     _mapped.popitem(last=False)[0]._memory = None
         return memory
 
@@ -131,7 +145,12 @@ class Segment:
 
     def start_at(self, sequence: int) -> Checkpoint:
         """The nearest known place from which `sequence` can be reached."""
-        return self._trusted(self.index.at_or_before(sequence))
+        passed = self._passed
+        near = passed.sequence <= sequence and passed.offset <= self.limit
+        if near and passed.sequence == sequence:
+            return passed
+        known = self._trusted(self.index.at_or_before(sequence))
+        return passed if near and known.sequence < passed.sequence else known
 
     def start_before_time(self, timestamp: int) -> Checkpoint:
         """The nearest known place from which the first record at or after `timestamp` can be reached."""
@@ -165,6 +184,7 @@ class Segment:
                 forget(memory, passed, header.offset)
                 passed = header.offset
             if header.sequence + header.records > start and (block := self.open(memory, header, report)):
+                self._passed = Checkpoint(header.end, header.next_offset, header.timestamp)
                 yield block
 
     def all_blocks(self, report: Report) -> Iterator[Block]:
@@ -188,6 +208,19 @@ class Segment:
                 if block := self.open(memory, header, report):
                     yield block
             upper = place.sequence
+
+    def time_of(self, sequence: int, report: Report) -> int | None:
+        """The time of one record, from the columns of its block alone; None where they cannot be read."""
+        for memory, header in self.headers(self.start_at(sequence), report):
+            if header.sequence > sequence:
+                return None
+            if header.end > sequence:
+                with contextlib.suppress(Corrupt):  # told to whoever reads the record
+                    times = open_columns(memory, header).numbers("timestamp")
+                    found = header.timestamp if times is None else times[sequence - header.sequence]
+                    forget(memory, header.offset, header.offset + HEADER_SIZE + header.columns_length)
+                    return found
+        return None
 
     def sequence_at_time(self, timestamp: int, report: Report, *, past_damage: bool = True) -> int | None:
         """The first sequence whose record is not before `timestamp`, None if all are.

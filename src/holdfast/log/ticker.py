@@ -1,15 +1,20 @@
 """Who flushes when nobody calls? One thread for all logs and queues of a store; it sleeps while nothing waits."""
 
 import contextlib
+import itertools
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 __all__ = ["Ticker", "Ticking"]
 
 logger = logging.getLogger("holdfast.log")
 _AFTER_FAILURE_S = 1.0
+_FEW = 64
 
 
 class Ticking(Protocol):
@@ -28,20 +33,36 @@ class Ticking(Protocol):
 
 
 class Ticker:
-    """Calls `tick` of each log and queue when it is due."""
+    """Calls `tick` of each log and queue when it is due, or when it rings.
 
-    def __init__(self, all_of_them: Callable[[], Iterable[Ticking]]) -> None:
+    Whoever waits for nothing is not asked: with thousands of queues, one that is busy costs what it costs alone.
+    """
+
+    def __init__(
+        self,
+        all_of_them: Callable[[], Iterable[Ticking]],
+        named: Callable[[str], Iterable[Ticking]] | None = None,
+    ) -> None:
+        """`named`: those of one name; without it whoever rings, rings for all."""
         self._all = all_of_them
+        self._named = named
         # A bare lock that is let go to wake the thread: an Event's own lock would stay taken for ever if a signal's
         # handler raised inside of `set`.
         self._bell = threading.Lock()
         self._bell.acquire()
+        self._rung: deque[str | None] = deque([None])
+        """Who rang since the last round; None: all, as in the first one."""
+        self._agenda = _Agenda()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def wake(self) -> None:
-        """A log has something to flush. The thread is made when first needed: a store under `sync` has none."""
+    def wake(self, name: str | None = None) -> None:
+        """Something of this name, or anything, has something to flush, or sooner than it said.
+
+        The thread is made when first needed: a store under `sync` has none.
+        """
+        self._rung.append(name)  # before the bell: whoever hears it finds the name
         self._ring()
         if self._thread is None:
             with self._starting:
@@ -62,12 +83,71 @@ class Ticker:
         while not self._stopping:
             self._bell.acquire(blocking=False)
             # Cleared before they are asked: a wake during the round is not missed.
-            due = min((delay for one in self._all() if (delay := _tick(one)) is not None), default=None)
+            for number, one in enumerate(self._round()):
+                if not number % _FEW:
+                    time.sleep(0)  # a thread that waits for the disk all the time would else wait for us each time, too
+                self._agenda.note(one, _tick(one))
+            due = self._agenda.due_in()
             self._bell.acquire(timeout=-1 if due is None else max(0.0, min(due, threading.TIMEOUT_MAX)))
+
+    def _round(self) -> Iterable[Ticking]:
+        """Whose turn it is."""
+        names: dict[str | None, None] = {}
+        while self._rung:
+            names[self._rung.popleft()] = None
+        if None in names or (names and self._named is None):
+            self._agenda = _Agenda()
+            return list(self._all())
+        found = dict.fromkeys(self._agenda.take())
+        for name in names:
+            if name is not None and self._named is not None:
+                found.update(dict.fromkeys(self._named(name)))
+        return found
 
     def _ring(self) -> None:
         with contextlib.suppress(RuntimeError):  # it rings already
             self._bell.release()
+
+
+class _Agenda:
+    """When each wants to be asked again. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._when: dict[Ticking, float] = {}
+        self._heap: list[tuple[float, int, Ticking]] = []
+        """Entries for a moment that no longer counts are left in, up to a half."""
+        self._count = itertools.count()
+
+    def note(self, one: Ticking, delay: float | None) -> None:
+        """It wants to be asked in so many seconds, or not at all."""
+        if delay is None:
+            self._when.pop(one, None)
+            return
+        when = self._when[one] = time.monotonic() + delay
+        heappush(self._heap, (when, next(self._count), one))
+        if len(self._heap) > 2 * len(self._when) + _FEW:
+            self._heap = [entry for entry in self._heap if self._counts(entry)]
+            heapify(self._heap)
+
+    def take(self) -> list[Ticking]:
+        """Those whose moment has come."""
+        now = time.monotonic()
+        taken = []
+        while self._heap and (self._heap[0][0] <= now or not self._counts(self._heap[0])):
+            entry = heappop(self._heap)
+            if self._counts(entry):
+                del self._when[entry[2]]
+                taken.append(entry[2])
+        return taken
+
+    def due_in(self) -> float | None:
+        """Seconds until the first of them, None if nobody waits."""
+        while self._heap and not self._counts(self._heap[0]):
+            heappop(self._heap)
+        return self._heap[0][0] - time.monotonic() if self._heap else None
+
+    def _counts(self, entry: tuple[float, int, Ticking]) -> bool:
+        return self._when.get(entry[2]) == entry[0]
 
 
 def _tick(one: Ticking) -> float | None:

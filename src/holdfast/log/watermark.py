@@ -5,7 +5,6 @@ never wrong, only short. Readers in other processes use it to see neither half a
 a power cut could take back; recovery uses it to know what cannot be torn.
 """
 
-import contextlib
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +16,9 @@ __all__ = ["WATERMARK", "Watermark", "WatermarkFile", "read_watermark"]
 
 WATERMARK = "watermark"
 WATERMARK_MAGIC = b"HFWM"
-_FORM = struct.Struct("<4sH2xQQQQQq4xI")
+_FORM = struct.Struct("<4sH2xQQQQQq4x")
 _CRC = struct.Struct("<I")
+_SIZE = _FORM.size + _CRC.size
 
 
 class Watermark(NamedTuple):
@@ -34,29 +34,44 @@ class Watermark(NamedTuple):
 
 
 class WatermarkFile:
-    """The writer's side."""
+    """The writer's side. The file is opened with the first write, and again with the first after `rest`."""
 
-    def __init__(self, files: Files, folder: Path) -> None:
-        path = folder / WATERMARK
-        self._file: File = files.open(path, "w" if files.exists(path) else "x")
+    def __init__(self, files: Files, folder: Path, last: Watermark | None = None) -> None:
+        """`last` is what the file says, where that is known."""
+        self._files = files
+        self._path = folder / WATERMARK
+        self._last = last
+        self._file: File | None = None
 
     def write(self, mark: Watermark) -> None:
         """Publish. One small write within a page: another process sees the old or the new, or a bad checksum."""
-        raw = _FORM.pack(WATERMARK_MAGIC, 1, *mark, 0)
-        write_all(self._file, raw[:-4] + _CRC.pack(crc32c(raw[:-4])), 0)
+        if self._file is None:
+            if mark == self._last:
+                return
+            self._file = self._files.open(self._path, "w" if self._files.exists(self._path) else "x")
+        raw = _FORM.pack(WATERMARK_MAGIC, 1, *mark)
+        self._last = None  # until it is written it may be half of each
+        write_all(self._file, raw + _CRC.pack(crc32c(raw)), 0)
+        self._last = mark
 
-    def close(self) -> None:
-        """Let the file go."""
-        self._file.close()
+    def rest(self) -> None:
+        """Let the file go until there is more to say. It need not be synced: an old copy is never wrong."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def read_watermark(files: Files, folder: Path) -> Watermark | None:
     """What the writer said last, or None where nothing legible is there."""
     for _ in range(3):  # the writer may be in the middle of it
-        with contextlib.suppress(OSError):
-            raw = read_file(files, folder / WATERMARK)[: _FORM.size]
-            if len(raw) == _FORM.size and crc32c(raw[:-4]) == _CRC.unpack_from(raw, _FORM.size - 4)[0]:
-                magic, version, *fields, _ = _FORM.unpack(raw)
-                if magic == WATERMARK_MAGIC and version == 1:
-                    return Watermark(*fields)
+        try:
+            raw = read_file(files, folder / WATERMARK)[:_SIZE]
+        except FileNotFoundError:
+            return None
+        except OSError:
+            continue
+        if len(raw) == _SIZE and crc32c(raw[: _FORM.size]) == _CRC.unpack_from(raw, _FORM.size)[0]:
+            magic, version, *fields = _FORM.unpack_from(raw)
+            if magic == WATERMARK_MAGIC and version == 1:
+                return Watermark(*fields)
     return None

@@ -2,12 +2,14 @@
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
+from holdfast.base.resting import Rest
 from holdfast.log.catalog import SegmentName, next_name
 from holdfast.log.compression import Codec
 from holdfast.log.draft import Draft, Sealed, frame, seal
@@ -29,6 +31,12 @@ __all__ = ["SegmentWriter", "WriterSettings"]
 
 logger = logging.getLogger("holdfast.log")
 
+_LITTLE = 4 << 10
+_LITTLE_SYNCS = 8
+_AHEAD = bytes(64 << 10)
+"""Where so many syncs in a row were of so little each, so many zeros are written ahead of the end: an fdatasync within
+a file that is long enough took 120 us, one that made it longer 175, because the file system wrote its journal too."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
@@ -46,6 +54,9 @@ class SegmentWriter:
 
     Files: the last segment and its index, and the log's `watermark`. Threads: one at a time, under the log's I/O lock.
     Invariant: `durable_offset <= offset <= file size`, and an index entry in the file is never beyond `durable_offset`.
+    Behind `offset` the active segment may have zeros; a sealed one ends there.
+    The files of the active segment are open or, while it rests, not: the next write opens them. Invariant: what rests
+    is on disk, `durable_offset == offset`, by an fdatasync through the descriptor that wrote it.
     """
 
     def __init__(
@@ -57,7 +68,9 @@ class SegmentWriter:
         settings: WriterSettings,
         segments: list[Segment],
         found: Survey | None,
+        rest: Callable[[], Rest | None] = lambda: None,
     ) -> None:
+        """`rest`: a weak reference to what asks this writer to rest, with its lock held."""
         self.files = files
         self.clock = clock
         self.log = log
@@ -66,6 +79,15 @@ class SegmentWriter:
         self.segments: tuple[Segment, ...] = tuple(segments)
         """Replaced whole when a segment comes or goes, so that readers may keep the tuple they have."""
         self.stopped: WriterStopped | None = None
+        self._failure: OSError | None = None
+        """Why an fdatasync has failed."""
+        self.used = False
+        """Set with each block, for those who look which log was not used lately."""
+        self._rest = rest
+        self._writing = False
+        """Whether the last segment takes more; its files may be closed all the same."""
+        self._changed = False
+        """Whether that was written to since the log was opened."""
         self._file: File | None = None
         self._index_file: File | None = None
         self._index_offset = 0
@@ -76,30 +98,44 @@ class SegmentWriter:
         self.last_timestamp = found.end.timestamp if found else 0
         self.durable_offset = self.offset
         self.durable_end = self.end
-        self._watermark = WatermarkFile(files, log)
+        self._little_syncs = 0
+        self._zeros_until = 0
+        self._watermark = WatermarkFile(files, log, found.mark if found else None)
         if found is not None and segments and self._resume(segments[-1], found):
             self._publish()
 
     @property
     def active(self) -> Segment | None:
         """The segment being written; None before the first record and just after a roll."""
-        return self.segments[-1] if self._file is not None else None
+        return self.segments[-1] if self._writing else None
 
-    def write(self, draft: Draft) -> None:
-        """Put the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again."""
-        self.put(seal(draft, self.last_timestamp, self.settings.codec))
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that was written is on disk."""
+        return self.durable_offset == self.offset
 
-    def put(self, sealed: Sealed) -> None:
+    def write(self, draft: Draft, *, syncs: bool = False) -> None:
+        """Put the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again.
+
+        Where a sync follows at once, that tells other processes, and not this.
+        """
+        self.put(seal(draft, self.last_timestamp, self.settings.codec), tell=not syncs)
+
+    def put(self, sealed: Sealed, *, tell: bool = True) -> None:
         """Put a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
+        if self.stopped is not None:  # its files may be closed by now: opened again, they would know of no failure
+            raise self.stopped
+        self._check_disk()
         if self._is_full(sealed):
             self.seal_segment()
-        if self._file is None:
+        if not self._writing:
             self.begin_segment(sealed.sequence)
-        assert self._file is not None
+        file = self._file or self._wake()
+        self.used = self._changed = True
         parts = frame(sealed, self.offset, self.durable_offset, self.segments[-1].segment_id)
         try:
-            size = write_all_parts(self._file, parts, self.offset)
+            size = write_all_parts(file, parts, self.offset)
         except OSError:
             self._undo_write()
             raise
@@ -109,55 +145,97 @@ class SegmentWriter:
         if self.end - self._entry_sequence >= self.settings.index_interval:
             self._add_entry()
         if not self.settings.durable_only:
-            self._publish()
+            self._publish(tell=tell)
 
     def sync(self) -> None:
         """Make all that was written durable. A failure is final: the pages may be lost and must not be retried."""
+        self._check_disk()
         if self._file is None:
+            assert self.is_durable, "files were closed before all that was written to them was on disk"
             return
-        if self.durable_offset == self.offset:
+        if self.is_durable:
             if self.segments[-1].extent != (self.offset, self.end):  # an interrupt came before it was told
                 self._publish()
             return
-        try:
-            self._file.sync()
-        except OSError as error:
-            raise self.stop(f"fdatasync failed: {error.strerror or error}") from error
+        self._write_ahead(self._file)
+        self._sync_file(self._file)
         self.durable_offset = self.offset
         self.durable_end = self.end
         self._write_entries()
         self._publish()
 
-    def seal_segment(self) -> None:
-        """Finish the active segment; from here on it never changes."""
-        if self._file is None:
+    def rest(self) -> None:
+        """Make all durable and close the files; the next write opens them again."""
+        if self.stopped is None:
+            self.sync()
+            assert self.is_durable, "only what is on disk may rest"
+        self._close_files()
+
+    def _wake(self) -> File:
+        """Open the files of the active segment again."""
+        self.files.awake.admit(id(self), self._rest)
+        segment = self.segments[-1]
+        file = self.files.open(segment.path, "w")
+        try:
+            size = file.size()
+            if size < self.offset:
+                raise self.stop(f"the segment was cut to {size} bytes, of which {self.offset} were written")
+            index_file = self._open_index(segment)
+        except BaseException:
+            file.close()
+            raise
+        self._file, self._index_file = file, index_file
+        return file
+
+    def _open_index(self, segment: Segment) -> File:
+        path = segment.name.index_path(self.log)
+        file = self.files.open(path, "w" if self.files.exists(path) else "x")
+        size = file.size()
+        if size > self._index_offset:  # what a crash left half-written
+            file.truncate(self._index_offset)
+        elif size < self._index_offset:  # someone took it away, or it is new
+            write_all(file, segment.index.content()[: self._index_offset], 0)
+        return file
+
+    def seal_segment(self, *, closing: bool = False) -> None:
+        """Finish the active segment; from here on it never changes, unless the log is only being closed."""
+        if not self._writing or (closing and self._file is None and not self._changed):
             return
+        file = self._file or self._wake()
         self.sync()
+        if file.size() > self.offset:  # on disk before there is a next segment: only the last may end in zeros
+            file.truncate(self.offset)
+            self._sync_file(file)
         self._write_entries()
         segment, index_file = self.segments[-1], self._index_file
         try:
-            last = segment.index.last()
-            done = segment.index.sealed and last is not None and last.sequence == self.end
-            if index_file is not None and not self._entries and self.end > segment.base and not done:
-                # The last entry vouches for the others, so they are on disk before it is written.
-                index_file.sync()
-                final = Checkpoint(self.end, self.offset, self.last_timestamp)
-                position = segment.index.seal(final)
-                write_all(index_file, pack_entry(final, sealed=True), HEADER_SIZE + position * ENTRY_SIZE)
-                index_file.sync()
+            if index_file is not None and not self._entries and self.end > segment.base:
+                self._seal_index(segment.index, index_file)
         except OSError as error:  # derived: without it the segment is only slower to open
             logger.warning(
                 "the index of %s was not finished: %s", segment.path, error, extra={"segment": str(segment.path)}
             )
         self._publish()
+        self._writing, self._changed, self._entries = False, False, []
         self._close_files()
+
+    def _seal_index(self, index: SparseIndex, file: File) -> None:
+        last = index.last()
+        if index.sealed and last is not None and last.sequence == self.end:
+            return
+        # The last entry vouches for the others, so they are on disk before it is written.
+        file.sync()
+        final = Checkpoint(self.end, self.offset, self.last_timestamp)
+        position = index.seal(final)
+        write_all(file, pack_entry(final, sealed=True), HEADER_SIZE + position * ENTRY_SIZE)
+        file.sync()
 
     def close(self) -> None:
         """Make everything durable and let the files go."""
         if self.stopped is None:
-            self.seal_segment()
+            self.seal_segment(closing=True)
+        self._writing = False
         self._close_files()
-        self._watermark.close()
 
     def drop(self, count: int) -> None:
         """Forget and delete the oldest `count` segments, which must be sealed ones."""
@@ -181,28 +259,27 @@ class SegmentWriter:
             # because it knows what was confirmed and is now missing.
             return False
         index = segment.index
-        header = SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created)
-        if index.header is None:
-            index = SparseIndex(header)
-        path = segment.name.index_path(self.log)
-        self._file = self.files.open(segment.path, "w")
-        self._index_file = self.files.open(path, "w" if self.files.exists(path) else "x")
-        self._index_offset = HEADER_SIZE + len(index) * ENTRY_SIZE
-        if len(index) == 0:
-            write_all(self._index_file, pack_index_header(header), 0)
-        if self._index_file.size() > self._index_offset:
-            self._index_file.truncate(self._index_offset)
+        is_new = index.header is None
+        if is_new:
+            index = SparseIndex(SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created))
         segment.index = index
+        self._index_offset = HEADER_SIZE + len(index) * ENTRY_SIZE
+        self._writing = True
         last = index.last()
         self._entry_sequence = last.sequence if last else segment.base
         for entry in found.checkpoints:
             if entry.sequence - self._entry_sequence >= self.settings.index_interval or entry == found.end:
                 self._add_entry(entry)
-        self._write_entries()
+        if is_new or self._entries:  # else there is nothing to write yet, and no file need be opened
+            self._wake()
+            assert self._index_file is not None
+            if is_new:
+                write_all(self._index_file, index.content()[:HEADER_SIZE], 0)
+            self._write_entries()
         return True
 
     def _is_full(self, sealed: Sealed) -> bool:
-        if self._file is None or self.offset <= HEADER_SIZE:
+        if not self._writing or self.offset <= HEADER_SIZE:
             return False
         roll = self.settings.roll
         segment = self.segments[-1]
@@ -222,6 +299,7 @@ class SegmentWriter:
         name = self._next_place(now)
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
         path, index_path = name.data_path(self.log), name.index_path(self.log)
+        self.files.awake.admit(id(self), self._rest)
         file = self._create(path, pack_segment_header(header))
         index_file: File | None = None
         try:
@@ -239,8 +317,10 @@ class SegmentWriter:
         segment.extent = (HEADER_SIZE, base)
         segments = (*self.segments, segment)
         self._index_offset = self.offset = self.durable_offset = HEADER_SIZE
+        self._zeros_until = 0
         self._entry_sequence = base
         self._file, self._index_file, self.segments = file, index_file, segments
+        self._writing = self._changed = True
         self._publish()
 
     def place(self, part: Path, blocks: list[BlockHeader], now: int) -> None:
@@ -279,9 +359,11 @@ class SegmentWriter:
         """The next segment's name, with its folders made and nothing in its way."""
         name = next_name(self.segments[-1].name if self.segments else None, now)
         folder = name.folder(self.log)
-        self.files.make_dirs(folder)
-        for above in (folder.parent, folder.parent.parent, self.log):  # also those an earlier try made
-            self.files.sync_dir(above)
+        if not self.segments or self.segments[-1].path.parent != folder:  # else it was durable before that was made
+            there = [one for one in (folder.parent.parent, folder.parent, folder) if self.files.exists(one)]
+            self.files.make_dirs(folder)
+            for one in there:  # an earlier try may have made them, and stopped before they were durable
+                self.files.sync_dir(one.parent)
         index_path = name.index_path(self.log)
         if self.files.exists(index_path):  # an index without its segment would speak for the one that is made now
             self.files.remove(index_path)
@@ -301,8 +383,39 @@ class SegmentWriter:
             raise
         return file
 
+    def _write_ahead(self, file: File) -> None:
+        """Where little is synced at a time, make room for the next ones; this sync makes it durable along the way."""
+        if self.offset - self.durable_offset > _LITTLE:
+            self._little_syncs = 0
+            return
+        self._little_syncs += 1
+        if self._little_syncs < _LITTLE_SYNCS or self._zeros_until - self.offset >= _LITTLE:
+            return
+        start = max(self._zeros_until, self.offset)
+        most = self.settings.roll.bytes
+        zeros = _AHEAD if most is None else _AHEAD[: max(0, most - start)]  # no file becomes larger than was asked for
+        try:
+            write_all(file, zeros, start)
+        except OSError:  # the disk is full: what fits in is written all the same, and who does not fit is told
+            self._little_syncs = 0
+            return
+        self._zeros_until = start + len(zeros)
+
+    def _sync_file(self, file: File) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            # The system tells of it once. So it is noted before anything is called, where a signal's handler may raise.
+            self._failure = error
+            self._check_disk()
+
+    def _check_disk(self) -> None:
+        if (error := self._failure) is not None:
+            raise self.stopped or self.stop(f"fdatasync failed: {error.strerror or error}") from error
+
     def _undo_write(self) -> None:
         assert self._file is not None
+        self._zeros_until = 0
         try:
             self._file.truncate(self.offset)
         except OSError as error:
@@ -325,9 +438,9 @@ class SegmentWriter:
         self._entry_sequence = entry.sequence
 
     def _write_entries(self) -> None:
-        entries = [entry for entry in self._entries if entry.offset <= self.durable_offset]
-        if not entries or self._index_file is None:
+        if not self._entries or self._index_file is None:
             return
+        entries = [entry for entry in self._entries if entry.offset <= self.durable_offset]
         data = b"".join(map(pack_entry, entries))
         try:
             write_all(self._index_file, data, self._index_offset)
@@ -337,21 +450,28 @@ class SegmentWriter:
         self._index_offset += len(data)
         del self._entries[: len(entries)]
 
-    def _publish(self) -> None:
+    def _publish(self, *, tell: bool = True) -> None:
+        """Let readers of this process see how far they may read; with `tell`, also those of others."""
         if not self.segments:
             return
         segment = self.segments[-1]
         limit, end = segment.extent = (
             (self.durable_offset, self.durable_end) if self.settings.durable_only else (self.offset, self.end)
         )
+        if not tell:
+            return
         mark = Watermark(segment.segment_id, end, limit, self.durable_end, self.durable_offset, self.last_timestamp)
         try:
             self._watermark.write(mark)
         except OSError as error:  # other processes see the new records later, at the next one
             logger.warning("the watermark was not written: %s", error, extra={"log": str(self.log)})
+        if self._file is None:
+            self._watermark.rest()
 
     def _close_files(self) -> None:
-        files, self._file, self._index_file, self._entries = (self._file, self._index_file), None, None, []
+        files, self._file, self._index_file = (self._file, self._index_file), None, None
         for file in files:
             if file is not None:
                 file.close()
+        self._watermark.rest()
+        self.files.awake.leave(id(self))

@@ -1,9 +1,20 @@
 """What a queue or table remembers beside its log: sorted bytes in families, changed in transactions."""
 
-from holdfast.state.families import FAMILIES
+from holdfast.state.families import FAMILIES, TABLE_FAMILIES
 from holdfast.state.flat import FlatState
 from holdfast.state.opening import open_state, set_aside
+from holdfast.state.overlay import OverlayState
 from holdfast.state.rocks import RocksState
 from holdfast.state.state import State, Transaction
 
-__all__ = ["FAMILIES", "FlatState", "RocksState", "State", "Transaction", "open_state", "set_aside"]
+__all__ = [
+    "FAMILIES",
+    "TABLE_FAMILIES",
+    "FlatState",
+    "OverlayState",
+    "RocksState",
+    "State",
+    "Transaction",
+    "open_state",
+    "set_aside",
+]

@@ -23,7 +23,18 @@ class EmptyState:
         check_family(family)
         return None
 
-    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    @property
+    def commits(self) -> int:
+        """As `State.commits`: none."""
+        return 0
+
+    def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
+        """As `State.first`: None."""
+        return None
+
+    def scan(
+        self, family: str, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """As `State.scan`: nothing."""
         self._check_open()
         check_family(family)
@@ -38,7 +49,7 @@ class EmptyState:
         """As `State.close`."""
         self._closed = True
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
         self._check_open()
         check_reads(reads, self.get)
         if layers:

@@ -2,7 +2,7 @@
 
 from holdfast.base.errors import InvalidArgument
 
-__all__ = ["FAMILIES", "check_family"]
+__all__ = ["FAMILIES", "TABLE_FAMILIES", "check_family"]
 
 FAMILIES = (
     "available",
@@ -14,10 +14,25 @@ FAMILIES = (
     "attempts",
     "positions",
 )
-"""Every family a state has, whichever kind of state it is."""
+"""The families of the state that queues are kept in."""
+
+TABLE_FAMILIES = (
+    "model",
+    "keys",
+    "table",
+    "index",
+    "unique",
+    "historic_table",
+    "historic_index",
+    "historic_unique",
+    "update_history",
+)
+"""The families of the state that tables are kept in, with Maryk's names."""
+
+_ALL = frozenset(FAMILIES + TABLE_FAMILIES)
 
 
 def check_family(family: str) -> None:
     """Refuse a family that no state has."""
-    if family not in FAMILIES:
-        raise InvalidArgument(f"there is no family {family!r}: the families are {', '.join(FAMILIES)}")
+    if family not in _ALL:
+        raise InvalidArgument(f"there is no family {family!r}: the families are {', '.join(FAMILIES + TABLE_FAMILIES)}")

@@ -71,6 +71,9 @@ class FlatState:
         self._guard = threading.Lock()
         self._closed = False
         self._stopped = ""
+        self._commits = 0
+        self._unwritten = False
+        """Whether there is more in memory than in the file: commits without a sync."""
         with errors_as_ours("opening the state", path):
             if not read_only:
                 files.make_dirs(path.parent)
@@ -84,9 +87,20 @@ class FlatState:
         """As `State.get`."""
         return self._family(family).values.get(key)
 
-    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    @property
+    def commits(self) -> int:
+        """As `State.commits`."""
+        return self._commits
+
+    def scan(
+        self, family: str, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """As `State.scan`."""
-        return self._records(self._family(family), start, stop)
+        return self._records(self._family(family), start, stop, reverse)
+
+    def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
+        """As `State.first`."""
+        return next(self._records(self._family(family), start, stop, False), None)
 
     def transaction(self) -> Transaction:
         """As `State.transaction`."""
@@ -96,18 +110,22 @@ class FlatState:
     def close(self) -> None:
         """As `State.close`."""
         with self._guard:
+            if self._unwritten and not self._stopped:
+                self._write(self._content)
             self._closed = True
             self._content = {}
 
-    def _records(self, family: _Family, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _records(
+        self, family: _Family, start: bytes, stop: bytes | None, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
         first = bisect_left(family.keys, start)
         last = len(family.keys) if stop is None else bisect_left(family.keys, stop)
-        for position in range(first, last):
+        for position in range(last - 1, first - 1, -1) if reverse else range(first, last):
             self._check_open()
             key = family.keys[position]
             yield key, family.values[key]
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
         with self._guard:
             check_reads(reads, self.get)
             self._check_open()
@@ -118,15 +136,21 @@ class FlatState:
             if self._stopped:
                 raise WriterStopped(f"{self._stopped}. The state takes no more commits: open it again")
             content = changed(self._content, layers)
-            try:
-                with errors_as_ours("writing the state", self.path):
-                    replace_file(self._files, self.path, _encode(content))
-            except DiskFull:
-                raise
-            except StorageError as error:
-                self._stopped = str(error)
-                raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error
+            if sync:
+                self._write(content)
+            self._unwritten = not sync
             self._content = content
+            self._commits += 1
+
+    def _write(self, content: _Content) -> None:
+        try:
+            with errors_as_ours("writing the state", self.path):
+                replace_file(self._files, self.path, _encode(content))
+        except DiskFull:
+            raise
+        except StorageError as error:
+            self._stopped = str(error)
+            raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error
 
     def _family(self, family: str) -> _Family:
         self._check_open()

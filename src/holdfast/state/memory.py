@@ -22,8 +22,11 @@ class MemoryState(FlatState):
         self._closed = False
         self._stopped = ""
         self._content = {}
+        self._commits = 0
+        self._unwritten = False
 
-    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
         with self._guard:
             check_reads(reads, self.get)
             self._content = changed(self._content, layers)
+            self._commits += 1

@@ -1,11 +1,13 @@
 """Which state does a store have? RocksDB on real files, the flat one on simulated ones; a damaged one is set aside."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
 from holdfast.state.empty import EmptyState
+from holdfast.state.families import FAMILIES
 from holdfast.state.flat import FlatState
 from holdfast.state.rocks import RocksState, is_orphaned
 from holdfast.state.state import State
@@ -17,7 +19,7 @@ logger = logging.getLogger("holdfast.state")
 FLAT = "state.flat"
 
 
-def open_state(files: Files, folder: Path, *, read_only: bool = False) -> State:
+def open_state(files: Files, folder: Path, *, read_only: bool = False, families: Sequence[str] = FAMILIES) -> State:
     """Open the state in `folder`, made if there is none.
 
     One that is damaged is set aside and an empty one takes its place, since all of it can be rebuilt: see `set_aside`.
@@ -27,7 +29,7 @@ def open_state(files: Files, folder: Path, *, read_only: bool = False) -> State:
     if read_only and isinstance(files, SystemFiles) and is_orphaned():
         return EmptyState(folder)  # readers build what they need from the journals
     try:
-        return _open(files, folder, read_only)
+        return _open(files, folder, read_only, families)
     except NotFound:
         return EmptyState(folder)
     except Corrupt as error:
@@ -40,7 +42,7 @@ def open_state(files: Files, folder: Path, *, read_only: bool = False) -> State:
             )
             return EmptyState(folder)
         set_aside(files, folder, str(error))
-    return _open(files, folder, read_only)
+    return _open(files, folder, read_only, families)
 
 
 def set_aside(files: Files, folder: Path, reason: str) -> Path:
@@ -70,7 +72,7 @@ def set_aside(files: Files, folder: Path, reason: str) -> Path:
     return aside
 
 
-def _open(files: Files, folder: Path, read_only: bool) -> State:
+def _open(files: Files, folder: Path, read_only: bool, families: Sequence[str]) -> State:
     if isinstance(files, SystemFiles):
-        return RocksState(folder, read_only=read_only)
+        return RocksState(folder, read_only=read_only, families=families)
     return FlatState(files, folder / FLAT, read_only=read_only)

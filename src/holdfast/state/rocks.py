@@ -6,10 +6,11 @@ import logging
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rocksdict import AccessType, ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import AccessType, Checkpoint, ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, ReadOnly, StorageError, WriterStopped
 from holdfast.base.files import SystemFiles, errors_as_ours
@@ -25,6 +26,11 @@ logger = logging.getLogger("holdfast.state")
 
 _FETCH_FIRST = 16
 _FETCH_MOST = 1024
+_KEPT_COMMITS = 4096
+_SCANNED = "index"
+"""The family that scans go along while its entries come and go."""
+_REMOVED_MOST = 5000
+"""Entries of it that may have been removed in memory: 40,000 made each scan that passed them 6 ms slower."""
 
 
 class RocksState:
@@ -38,17 +44,24 @@ class RocksState:
     own: the parent's is closed to it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], read_only: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], read_only: bool = False, families: Sequence[str] = FAMILIES
+    ) -> None:
+        self._families = frozenset(families)
         self.path = Path(path)
         self.read_only = read_only
         self._guard = threading.Lock()
         self._syncing = threading.Lock()
         self._written = 0
         """Commits that RocksDB has."""
+        self._removed: Counter[str] = Counter()
+        """By family, entries that went since it was tidied up."""
         self._synced = 0
         """Commits that the disk has."""
         self._stopped: WriterStopped | None = None
         self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
+        self._kept: dict[str, _Cursor] = {}
+        """For `first`: by family a cursor that serves again, until too many commits are behind it."""
         # Only these attributes may refer to the database: whatever else did would keep it open after `close`.
         self._tables: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
@@ -61,24 +74,97 @@ class RocksState:
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """As `State.get`."""
-        with self._guard:
-            return self._get(family, key)
+        table = self._tables.get(family)
+        try:
+            if table is not None:
+                value: bytes | None = table.get(key)  # needs no guard: RocksDB holds the interpreter while it looks
+                return value
+        except Exception as error:
+            raise self._refusal(error, "reading the state") from error
+        finally:
+            del table  # the traceback of an error must not keep the database open
+        self._check_open()
+        check_family(family)
+        return None
 
-    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    @property
+    def commits(self) -> int:
+        """As `State.commits`."""
+        return self._written
+
+    def scan(
+        self, family: str, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """As `State.scan`."""
         with self._guard:
             self._check_open()
             check_family(family)
             if family not in self._tables or (stop is not None and start >= stop):
                 return iter(())
-            cursor = _Cursor(self, self._tables[family], start, stop)
+            cursor = _Cursor(self, self._tables[family], start, stop, reverse)
             self._cursors.add(cursor)
         return cursor.records()
+
+    def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
+        """As `State.first`: with a kept cursor 3 us, with a new one 15."""
+        with self._guard:
+            cursor = self._kept.get(family)
+            if cursor is None or cursor.commits < since:
+                self._check_open()
+                check_family(family)
+                if family not in self._tables:
+                    return None
+                cursor = self._kept[family] = _Cursor(self, self._tables[family], start, None)
+                self._cursors.add(cursor)
+            return cursor.first(start, stop)
 
     def transaction(self) -> Transaction:
         """As `State.transaction`."""
         self._check_open()
         return Transaction(self.get, self._apply)
+
+    def ingest(self, family: str, paths: Sequence[str | os.PathLike[str]]) -> None:
+        """Take in sorted files that an `SstFileWriter` wrote: what they hold is there at once, and safe."""
+        names = [os.fspath(Path(path).absolute()) for path in paths]
+        with self._guard:
+            self._check_open()
+            check_family(family)
+            if self.read_only:
+                raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
+            table = self._tables[family]
+            try:
+                table.ingest_external_file(names)
+            except Exception as error:
+                raise self._refusal(error, "taking files into the state") from error
+            finally:
+                del table  # from a traceback it would keep the database open
+            self._written += 1
+            kept = self._kept.pop(family, None)  # it does not see them
+            if kept is not None:
+                kept.drop()
+
+    def flush(self) -> None:
+        """Write what is in memory to sorted files, so that `copy_to` has little to do. Others go on meanwhile."""
+        with self._syncing:  # which whoever closes it must have
+            self._check_open()
+            try:
+                for family in list(self._tables):
+                    self._tables[family].flush(True)
+            except Exception as error:
+                raise self._refusal(error, "flushing the state") from error
+
+    def copy_to(self, folder: Path) -> None:
+        """Make a copy of the state as it is now, in a folder that is not there yet; its sorted files are links."""
+        with self._syncing:
+            self._check_open()
+            assert self._db is not None
+            copying = Checkpoint(self._db)
+            try:
+                copying.create_checkpoint(str(folder))
+            except Exception as error:
+                raise self._refusal(error, "copying the state") from error
+            finally:
+                del copying
 
     def close(self) -> None:
         """As `State.close`; the folder can be opened again at once."""
@@ -90,6 +176,7 @@ class RocksState:
                     self._sync_now(self._db)
             for cursor in list(self._cursors):
                 cursor.drop()
+            self._kept.clear()
             self._handles.clear()
             self._tables.clear()
             database, self._db = self._db, None
@@ -103,7 +190,7 @@ class RocksState:
             SystemFiles().make_dirs(self.path)
         # RocksDB wants every family named that is there, also one that only a later version knows. Where it cannot
         # list them, the opening itself says why, after it has looked at the lock.
-        families = set(FAMILIES)
+        families = set(self._families)
         with contextlib.suppress(Exception):
             families.update(Rdict.list_cf(str(self.path), Options(raw_mode=True)))
         self._open(self.path, families, AccessType.read_write())
@@ -123,11 +210,11 @@ class RocksState:
             )
         global _used  # noqa: PLW0603
         _used = True
-        tuning = Tuning(read_only=self.read_only)
+        tuning = Tuning(read_only=self.read_only, large="table" in self._families)
         try:
             options = {family: tuning.options() for family in families}
             self._db = Rdict(str(folder), tuning.options(), options, access)
-            for family in families.intersection(FAMILIES):
+            for family in families & self._families:
                 self._tables[family] = self._db.get_column_family(family)
                 self._handles[family] = self._db.get_column_family_handle(family)
         except UnicodeError as error:
@@ -135,33 +222,27 @@ class RocksState:
         except Exception as error:
             raise self._refusal(error, "opening the state", folder) from error
 
-    def _get(self, family: str, key: bytes) -> bytes | None:
-        table = self._tables.get(family)
-        try:
-            if table is not None:
-                value: bytes | None = table.get(key)
-                return value
-        except Exception as error:
-            raise self._refusal(error, "reading the state") from error
-        finally:
-            del table  # the traceback of an error must not keep the database open
-        self._check_open()
-        check_family(family)
-        return None
-
-    def _apply(self, reads: Reads, layers: Sequence[Layer]) -> None:
+    def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
         with self._guard:
             self._check_open()
-            check_reads(reads, self._get)
+            check_reads(reads, self.get)
             if not layers:
                 return
             if self.read_only:
                 raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
             if self._stopped is not None:
                 raise WriterStopped(str(self._stopped))
+            self._written += 1  # before it is there: who asks for something as new as the count finds it
             self._write(layers)
-            self._written += 1
             mine = self._written
+            if self._removed[_SCANNED] >= _REMOVED_MOST:
+                self._tidy_up()
+            if self._kept and mine % _KEPT_COMMITS == 0:  # a cursor keeps files and memory from being given back
+                for cursor in self._kept.values():
+                    cursor.drop()
+                self._kept.clear()
+        if not sync:
+            return
         # Outside the guard: others read and write meanwhile. Whoever builds on what is not synced yet syncs it too.
         with self._syncing:
             if self._synced >= mine:
@@ -201,10 +282,19 @@ class RocksState:
                     for key, value in points.items():
                         if value is None:
                             del batch[key]
+                            self._removed[family] += 1
                         else:
                             batch[key] = value
         finally:
             del batch
+
+    def _tidy_up(self) -> None:
+        """Let a family whose entries come and go be written to a file, which RocksDB then rids of those that went."""
+        self._removed.clear()
+        try:
+            self._tables[_SCANNED].flush(False)
+        except Exception as error:  # what was written is written; RocksDB itself says when it cannot go on
+            logger.warning("the state was not flushed: %s", error, extra={"path": str(self.path)})
 
     def _sync_now(self, database: Rdict) -> None:
         """Sync all that is written; once that has failed, nothing more is: the pages may be lost and seem clean."""
@@ -238,14 +328,20 @@ class RocksState:
         for cursor in list(self._cursors):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(cursor.drop()))
         self._guard, self._syncing = threading.Lock(), threading.Lock()  # a thread that is gone may hold the old ones
-        self._db, self._tables, self._handles = None, {}, {}
+        self._db, self._tables, self._handles, self._kept = None, {}, {}, {}
 
 
 class _Cursor:
     """A scan under way. It reads ahead in growing steps, so that the guard is taken for many records at once."""
 
-    def __init__(self, state: RocksState, table: Rdict, start: bytes, stop: bytes | None) -> None:
+    def __init__(
+        self, state: RocksState, table: Rdict, start: bytes, stop: bytes | None, reverse: bool = False
+    ) -> None:
         self._state = state
+        self._start = start
+        self._reverse = reverse
+        self.commits = state._written
+        """How many commits it sees."""
         options = ReadOptions()
         if stop is not None:
             # Not left to us alone: without it the last step would pass every deleted key behind `stop`.
@@ -254,7 +350,29 @@ class _Cursor:
             options  # the iterator reads the bound from it and does not keep it: freed, a scan ends anywhere
         )
         self._iterator: RdictIter | None = table.iter(options)
-        self._iterator.seek(start)
+        if not reverse:
+            self._iterator.seek(start)
+        elif stop is None:
+            self._iterator.seek_to_last()
+        else:
+            self._iterator.seek_for_prev(stop)  # the bound keeps it below
+
+    def first(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        """The first record in a range. Called with the guard held."""
+        iterator = self._iterator
+        assert iterator is not None
+        try:
+            iterator.seek(start)
+            key = iterator.key()
+            if key is not None and key < stop:
+                return key, iterator.value()
+            if key is None:
+                iterator.status()
+            return None
+        except Exception as error:
+            raise self._state._refusal(error, "reading the state") from error
+        finally:
+            del iterator
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         size = _FETCH_FIRST
@@ -278,11 +396,12 @@ class _Cursor:
             self._state._check_open()
             iterator = self._iterator
             assert iterator is not None
-            key_of, value_of, step = iterator.key, iterator.value, iterator.next
+            key_of, value_of = iterator.key, iterator.value
+            step, start = (iterator.prev, self._start) if self._reverse else (iterator.next, b"")
             records: list[tuple[bytes, bytes]] = []
             try:
                 for _ in range(size):
-                    if (key := key_of()) is None:
+                    if (key := key_of()) is None or key < start:
                         # `Rdict.items()` would be faster and end here too, without a word about damage.
                         iterator.status()
                         self.drop()

@@ -24,11 +24,28 @@ class State(Protocol):
         """The value of a key, None where there is none."""
         ...
 
-    def scan(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    @property
+    def commits(self) -> int:
+        """How many transactions were applied since the opening."""
+        ...
+
+    def scan(
+        self, family: str, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values, ascending, from `start` up to but not with `stop`, as they are at the moment of the call.
+
+        With `reverse` the same ones, descending.
 
         Read lazily. Deleted keys between `start` and the first live one are passed one by one, and cost 0.2 us each:
         where many are deleted at the front, start from a cursor.
+        """
+        ...
+
+    def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
+        """The first key from `start` up to but not with `stop`, and its value.
+
+        As they were at some moment after the first `since` commits: who asks for a past that no longer changes need
+        not pay for a look at the present.
         """
         ...
 
@@ -41,14 +58,40 @@ class State(Protocol):
         ...
 
 
+class Points(dict[str, dict[bytes, bytes | None]]):
+    """By family and key the new value, or None to delete. A family comes in when it is first asked for."""
+
+    __slots__ = ()
+
+    def __missing__(self, family: str) -> dict[bytes, bytes | None]:
+        check_family(family)
+        fresh = self[family] = {}
+        return fresh
+
+
+class _Ended(Points):
+    """The points of a transaction that was committed: `put` needs no check of its own to refuse."""
+
+    __slots__ = ()
+
+    def __missing__(self, family: str) -> dict[bytes, bytes | None]:
+        raise _ended()
+
+
+_ENDED = _Ended()
+
+
+def _ended() -> Closed:
+    return Closed("this transaction was committed or refused: begin another one")
+
+
 @dataclass(slots=True)
 class Layer:
     """Changes whose order does not matter, once the ranges are deleted before the points are set."""
 
     ranges: list[tuple[str, bytes, bytes]] = field(default_factory=list)
     """Family, start, stop."""
-    points: dict[str, dict[bytes, bytes | None]] = field(default_factory=dict)
-    """By family and key the new value, or None to delete."""
+    points: Points = field(default_factory=Points)
 
 
 class Transaction:
@@ -62,15 +105,16 @@ class Transaction:
     def __init__(
         self,
         read: Callable[[str, bytes], bytes | None],
-        apply: Callable[[Reads, Sequence[Layer]], None],
+        apply: Callable[[Reads, Sequence[Layer], bool], None],
     ) -> None:
-        """`apply` is the state's: under its lock it checks the reads, then applies the layers in order, durably."""
+        """`apply` is the state's: under its lock it checks the reads, then applies the layers in order, and syncs."""
         self._read = read
         self._apply = apply
         self._reads: dict[tuple[str, bytes], bytes | None] = {}
-        self._layers: list[Layer] = []
-        # The points of the last layer. Emptied at the end, so that `put` needs no check of its own to refuse.
-        self._points: dict[str, dict[bytes, bytes | None]] = {}
+        layer = Layer()
+        self._layers = [layer]
+        self._points = layer.points
+        """Of the last layer."""
         self._open = True
 
     def get(self, family: str, key: bytes) -> bytes | None:
@@ -88,17 +132,11 @@ class Transaction:
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
         """Set a key."""
-        try:
-            self._points[family][key] = value
-        except KeyError:  # the first of its family; asking beforehand would cost every other put 40 ns
-            self._points_of(family)[key] = value
+        self._points[family][key] = value
 
     def delete(self, family: str, key: bytes) -> None:
         """Delete a key, whether it is there or not."""
-        try:
-            self._points[family][key] = None
-        except KeyError:
-            self._points_of(family)[key] = None
+        self._points[family][key] = None
 
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
         """Delete every key from `start` up to but not with `stop`; what is put there afterwards stays."""
@@ -106,12 +144,28 @@ class Transaction:
         check_family(family)
         if start >= stop:
             return
-        if not self._layers or self._layers[-1].points.get(family):
-            self._begin_layer()
+        if self._points.get(family):
+            layer = Layer()
+            self._layers.append(layer)
+            self._points = layer.points
         self._layers[-1].ranges.append((family, start, stop))
 
-    def commit(self) -> None:
+    def absorb(self, other: "Transaction") -> None:
+        """Take over what another one read and changes, behind what this one does; the other is used up."""
+        self._check_open()
+        other._check_open()
+        other._open = False
+        for place, value in other._reads.items():
+            self._reads.setdefault(place, value)
+        self._layers += other._layers
+        other._points = _ENDED
+        self._points = self._layers[-1].points
+
+    def commit(self, *, sync: bool = True) -> None:
         """Apply all of it, durably: it survives a power cut when this returns.
+
+        Without `sync` it survives the end of the process: for views that can catch up from what they are views of. A
+        power cut takes such commits back from the last one on, never one without those after it.
 
         Raises `Conflict`, and changes nothing, where something that was read has changed since: begin again.
         """
@@ -119,24 +173,12 @@ class Transaction:
         self._open = False
         reads, self._reads = self._reads, {}
         layers, self._layers = self._layers, []
-        self._points = {}
-        self._apply(reads, layers)
-
-    def _points_of(self, family: str) -> dict[bytes, bytes | None]:
-        self._check_open()
-        check_family(family)
-        if not self._layers:
-            self._begin_layer()
-        return self._points.setdefault(family, {})
-
-    def _begin_layer(self) -> None:
-        layer = Layer()
-        self._layers.append(layer)
-        self._points = layer.points
+        self._points = _ENDED
+        self._apply(reads, [layer for layer in layers if layer.points or layer.ranges], sync)
 
     def _check_open(self) -> None:
         if not self._open:
-            raise Closed("this transaction was committed or refused: begin another one")
+            raise _ended()
 
 
 def check_reads(reads: Reads, read: Callable[[str, bytes], bytes | None]) -> None:

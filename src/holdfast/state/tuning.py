@@ -8,6 +8,10 @@ _FAMILY_BUFFER = 8 << 20
 _ALL_BUFFERS = 16 << 20
 _ARENA_BLOCK = 256 << 10  # by default 1 MiB, which eight families would each begin with
 _BLOCK_CACHE = 8 << 20
+_LARGE_FAMILY_BUFFER = 32 << 20
+_LARGE_BUFFERS = 96 << 20
+_LARGE_CACHE = 64 << 20
+_LARGE_OPEN_FILES = 512
 _WAL_MAX = 32 << 20  # all that opening may have to replay
 _OPEN_FILES = 64
 _MANIFEST_MAX = 1 << 20
@@ -20,10 +24,12 @@ _BLOOM_BITS = 10
 class Tuning:
     """The options of one open database: its families share the cache and the limits."""
 
-    def __init__(self, *, read_only: bool) -> None:
+    def __init__(self, *, read_only: bool, large: bool = False) -> None:
+        """`large`: for tables, which may be far larger than a queue's exceptions."""
         self._read_only = read_only
+        self._large = large
         self._blocks = BlockBasedOptions()
-        self._blocks.set_block_cache(Cache(_BLOCK_CACHE))
+        self._blocks.set_block_cache(Cache(_LARGE_CACHE if large else _BLOCK_CACHE))
         # Most of the ids that are looked up for deduplication were never seen: the filter answers without a block.
         self._blocks.set_bloom_filter(_BLOOM_BITS, False)
 
@@ -33,15 +39,15 @@ class Tuning:
         options.create_if_missing(not self._read_only)
         options.create_missing_column_families(not self._read_only)
         options.set_block_based_table_factory(self._blocks)
-        options.set_write_buffer_size(_FAMILY_BUFFER)
-        options.set_db_write_buffer_size(_ALL_BUFFERS)
+        options.set_write_buffer_size(_LARGE_FAMILY_BUFFER if self._large else _FAMILY_BUFFER)
+        options.set_db_write_buffer_size(_LARGE_BUFFERS if self._large else _ALL_BUFFERS)
         options.set_arena_block_size(_ARENA_BLOCK)
-        options.set_max_total_wal_size(_WAL_MAX)
+        options.set_max_total_wal_size(_LARGE_BUFFERS if self._large else _WAL_MAX)
         # What was not synced may be torn after a power cut: then the state is the last whole one before it. That is as
         # good as new, since its journal position is as old as the rest of it.
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
         # A reader holds every file open from the start: the writer may delete it the moment after.
-        options.set_max_open_files(-1 if self._read_only else _OPEN_FILES)
+        options.set_max_open_files(-1 if self._read_only else _LARGE_OPEN_FILES if self._large else _OPEN_FILES)
         options.set_max_file_opening_threads(1)
         options.set_manifest_preallocation_size(_MANIFEST_STEP)
         options.set_max_manifest_file_size(_MANIFEST_MAX)
@@ -52,6 +58,12 @@ class Tuning:
         # Commits take turns anyway; without concurrency the insertion remembers where the last one was (0.56 us a put
         # against 0.85 over keys that are there).
         options.set_allow_concurrent_memtable_write(False)
+        if self._large:
+            # Most keys that a new record asks for are not there: its own, and its unique values.
+            options.set_memtable_prefix_bloom_ratio(0.05)
+            options.set_memtable_whole_key_filtering(True)
+            # A file in which entries of an index went by the hundred is compacted soon: a scan steps over each of them.
+            options.add_compact_on_deletion_collector_factory(1000, 500, 0.5)
         # Keys and values are small and few; a scan of uncompressed blocks took 0.36 us a record, of lz4 ones 0.60.
         options.set_compression_type(DBCompressionType.none())
         return options

@@ -12,10 +12,13 @@ from typing import Literal
 
 from holdfast.base.errors import Locked
 from holdfast.base.files import Buffer, File, Lock, Mode
+from holdfast.base.resting import Awake
 
 __all__ = ["Crash", "CrashMode", "SimFiles"]
 
 CrashMode = Literal["dropped", "prefix", "torn", "reordered"]
+_ROOTS = (".", "/")
+_DATA = ("write", "truncate")
 _PAGE = 4096
 _SECTOR = 512
 
@@ -37,11 +40,11 @@ class _Change:
     """Something that was done and is not on the disk yet."""
 
     kind: str
-    path: Path
+    path: str
     inode: _Inode | None = None
     offset: int = 0
     data: bytes = b""
-    source: Path | None = None
+    source: str | None = None
 
 
 @dataclass(slots=True)
@@ -62,18 +65,22 @@ class SimFiles:
 
     def __init__(self, seed: int = 0, *, short_writes: float = 0.0, lose_syncs: bool = False) -> None:
         self.operations = 0
+        self.awake = Awake()
         self.trace: list[str] = []
         self.capacity: int | None = None
         """Bytes that fit on the disk; None for no limit."""
         self._random = Random(seed)
         self._short_writes = short_writes
         self._lose_syncs = lose_syncs
-        self._names: dict[Path, _Inode] = {}
-        self._dirs: set[Path] = {Path(), Path("/")}
-        self._durable_names: dict[Path, _Inode] = {}
-        self._durable_dirs: set[Path] = set(self._dirs)
+        # Paths are strings in here: a crash point asks for thousands of them, and a Path is slow to take apart.
+        self._names: dict[str, _Inode] = {}
+        self._dirs: set[str] = set(_ROOTS)
+        self._listing: dict[str, list[str]] | None = None
+        """The sorted names in each folder; None when they have changed."""
+        self._durable_names: dict[str, _Inode] = {}
+        self._durable_dirs: set[str] = set(self._dirs)
         self._pending: list[_Change] = []
-        self._locks: set[Path] = set()
+        self._locks: set[str] = set()
         self._faults: list[_Fault] = []
         self._crash_at: int | None = None
         self._crashed = False
@@ -117,8 +124,8 @@ class SimFiles:
             else:
                 _rename(after._names, after._dirs, change, survivor)
         # A name whose folder did not arrive is out of reach.
-        after._dirs = {path for path in after._dirs if all(above in after._dirs for above in path.parents)}
-        after._names = {path: inode for path, inode in after._names.items() if path.parent in after._dirs}
+        after._dirs = _within_reach(after._dirs)
+        after._names = {path: inode for path, inode in after._names.items() if _folder(path) in after._dirs}
         for inode in copies.values():
             inode.durable = bytearray(inode.content)
         after._durable_dirs = set(after._dirs)
@@ -130,18 +137,26 @@ class SimFiles:
         """A disk that already holds these files: the other way round than `snapshot`."""
         files = cls(seed)
         for path, content in contents.items():
-            files._names[Path(path)] = _Inode(bytearray(content), bytearray(content))
-            files._dirs.update(Path(path).parents)
+            name = str(Path(path))
+            files._names[name] = _Inode(bytearray(content), bytearray(content))
+            while (name := _folder(name)) not in files._dirs:
+                files._dirs.add(name)
         files._durable_names, files._durable_dirs = dict(files._names), set(files._dirs)
         return files
 
     def snapshot(self) -> dict[str, bytes]:
         """Every file and what it holds."""
-        return {str(path): bytes(inode.content) for path, inode in sorted(self._names.items())}
+        return {
+            path: bytes(self._names[path].content) for path in sorted(self._names, key=lambda path: path.split("/"))
+        }
+
+    def folders(self) -> list[str]:
+        """Every folder, those with nothing in them too."""
+        return sorted(self._dirs)
 
     def content(self, path: str | Path) -> bytearray:
         """A file's bytes on disk and in memory, to be damaged in place by a test."""
-        inode = self._names[Path(path)]
+        inode = self._names[str(Path(path))]
         inode.durable = inode.content
         return inode.content
 
@@ -149,80 +164,66 @@ class SimFiles:
 
     def open(self, path: Path, mode: Mode) -> File:
         """As `Files.open`."""
-        self._check("open", path)
-        if mode == "x":
-            if path in self._names:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-            if path.parent not in self._dirs:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            inode = _Inode()
-            self._change(_Change("create", path, inode))
-            return _SimFile(self, path, inode)
-        if path not in self._names:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return _SimFile(self, path, self._names[path])
+        return self._open(str(path), mode)
 
     def list(self, path: Path) -> list[str]:
         """As `Files.list`."""
-        self._check("list", path)
-        return sorted(entry.name for entry in (*self._names, *self._dirs) if entry.parent == path and entry != path)
+        name = str(path)
+        self._check("list", name)
+        if self._listing is None:
+            self._listing = {}
+            for entry in sorted([*self._names, *self._dirs.difference(_ROOTS)]):
+                self._listing.setdefault(_folder(entry), []).append(entry.rpartition("/")[2])
+        return self._listing.get(name, [])[:]
 
     def exists(self, path: Path) -> bool:
         """As `Files.exists`."""
-        return path in self._names or path in self._dirs
+        name = str(path)
+        return name in self._names or name in self._dirs
 
     def make_dirs(self, path: Path) -> None:
         """As `Files.make_dirs`."""
-        if path in self._dirs:
-            return
-        if path in self._names:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-        self.make_dirs(path.parent)
-        self._check("mkdir", path)
-        self._change(_Change("mkdir", path))
-        self.sync_dir(path.parent)
+        self._make_dirs(str(path))
 
     def replace(self, source: Path, target: Path) -> None:
         """As `Files.replace`."""
-        self._check("replace", target)
-        self._change(_Change("replace", target, self._names[source], source=source))
+        old, new = str(source), str(target)
+        self._check("replace", new)
+        self._change(_Change("replace", new, self._names[old], source=old))
 
     def remove(self, path: Path) -> None:
         """As `Files.remove`."""
-        self._check("remove", path)
-        if path not in self._names:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        self._change(_Change("remove", path))
+        name = str(path)
+        self._check("remove", name)
+        if name not in self._names:
+            raise _error(errno.ENOENT, name)
+        self._change(_Change("remove", name))
 
     def remove_dir(self, path: Path) -> None:
         """As `Files.remove_dir`."""
-        self._check("rmdir", path)
+        name = str(path)
+        self._check("rmdir", name)
         if self.list(path):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-        self._change(_Change("rmdir", path))
+            raise _error(errno.ENOTEMPTY, name)
+        self._change(_Change("rmdir", name))
 
     def sync_dir(self, path: Path) -> None:
         """As `Files.sync_dir`."""
-        self._check("sync_dir", path)
-        self._count("sync_dir", path)
-        if self._lose_syncs:
-            return
-        for change in [change for change in self._pending if change.path.parent == path and change.kind not in _DATA]:
-            self._pending.remove(change)
-            _rename(self._durable_names, self._durable_dirs, change, change.inode)
+        self._sync_dir(str(path))
 
     def lock(self, path: Path) -> Lock:
         """As `Files.lock`."""
-        if path in self._locks:
-            raise Locked(f"{str(path.parent)!r} is being written by this process", os.getpid())
-        if path not in self._names:
-            self.open(path, "x")
-        self._locks.add(path)
-        return _SimLock(self, path)
+        name = str(path)
+        if name in self._locks:
+            raise Locked(f"{_folder(name)!r} is being written by this process", os.getpid())
+        if name not in self._names:
+            self._open(name, "x")
+        self._locks.add(name)
+        return _SimLock(self, name)
 
     def is_locked(self, path: Path) -> bool:
         """As `Files.is_locked`."""
-        return path in self._locks
+        return str(path) in self._locks
 
     def random_bytes(self, size: int) -> bytes:
         """As `Files.random_bytes`, from the seed."""
@@ -230,19 +231,44 @@ class SimFiles:
 
     # ------------------------------------------------------------ inside
 
-    def _check(self, kind: str, path: Path) -> None:
+    def _open(self, path: str, mode: Mode) -> "_SimFile":
+        self._check("open", path)
+        if mode == "x":
+            if path in self._names:
+                raise _error(errno.EEXIST, path)
+            if _folder(path) not in self._dirs:
+                raise _error(errno.ENOENT, path)
+            inode = _Inode()
+            self._change(_Change("create", path, inode))
+            return _SimFile(self, path, inode)
+        if path not in self._names:
+            raise _error(errno.ENOENT, path)
+        return _SimFile(self, path, self._names[path])
+
+    def _make_dirs(self, path: str) -> None:
+        if path in self._dirs:
+            return
+        if path in self._names:
+            raise _error(errno.ENOTDIR, path)
+        folder = _folder(path)
+        self._make_dirs(folder)
+        self._check("mkdir", path)
+        self._change(_Change("mkdir", path))
+        self._sync_dir(folder)
+
+    def _check(self, kind: str, path: str) -> None:
         """Raise what the test planned for this operation."""
         if self._crashed:
             raise Crash
         for fault in self._faults:
-            if fault.kind in (kind, "*") and fault.times and fnmatch(str(path), fault.pattern):
+            if fault.kind in (kind, "*") and fault.times and fnmatch(path, fault.pattern):
                 if fault.skip:
                     fault.skip -= 1
                     continue
                 fault.times -= 1
-                raise OSError(fault.errno, os.strerror(fault.errno), str(path))
+                raise _error(fault.errno, path)
 
-    def _count(self, kind: str, path: Path) -> None:
+    def _count(self, kind: str, path: str) -> None:
         self.operations += 1
         self.trace.append(f"{kind} {path}")
         if self.operations == self._crash_at:
@@ -257,9 +283,10 @@ class SimFiles:
             _apply(change.inode.content, change)
         else:
             _rename(self._names, self._dirs, change, change.inode)
+            self._listing = None
         self._count(change.kind, change.path)
 
-    def _write(self, path: Path, inode: _Inode, data: Buffer, offset: int) -> int:
+    def _write(self, path: str, inode: _Inode, data: Buffer, offset: int) -> int:
         self._check("write", path)
         raw = bytes(data)
         if self.capacity is not None:
@@ -269,40 +296,50 @@ class SimFiles:
             if missing > 0:
                 raw = raw[: max(0, len(raw) - missing)]
                 if not raw:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+                    raise _error(errno.ENOSPC, path)
         if len(raw) > 1 and self._random.random() < self._short_writes:
             raw = raw[: self._random.randrange(1, len(raw))]
         self._change(_Change("write", path, inode, offset, raw))
         return len(raw)
 
-    def _sync(self, path: Path, inode: _Inode) -> None:
+    def _sync(self, path: str, inode: _Inode) -> None:
         mine = [change for change in self._pending if change.inode is inode and change.kind in _DATA]
+        others = [change for change in self._pending if change.inode is not inode or change.kind not in _DATA]
         try:
             self._check("sync", path)
         except OSError:
             # What Linux does: the pages are marked clean, are still read back, and never reach the disk.
-            for change in mine:
-                self._pending.remove(change)
+            self._pending = others
             raise
         self._count("sync", path)
         if not self._lose_syncs:
+            self._pending = others
             for change in mine:
-                self._pending.remove(change)
                 _apply(inode.durable, change)
 
-
-_DATA = ("write", "truncate")
+    def _sync_dir(self, path: str) -> None:
+        self._check("sync_dir", path)
+        self._count("sync_dir", path)
+        if self._lose_syncs:
+            return
+        others = []
+        for change in self._pending:
+            if change.kind not in _DATA and _folder(change.path) == path:
+                _rename(self._durable_names, self._durable_dirs, change, change.inode)
+            else:
+                others.append(change)
+        self._pending = others
 
 
 class _SimFile:
-    def __init__(self, files: SimFiles, path: Path, inode: _Inode) -> None:
+    def __init__(self, files: SimFiles, path: str, inode: _Inode) -> None:
         self._files = files
         self._path = path
         self._inode = inode
 
     def read(self, size: int, offset: int) -> bytes:
         self._files._check("read", self._path)
-        return bytes(self._inode.content[offset : offset + size])
+        return bytes(memoryview(self._inode.content)[offset : offset + size])
 
     def write(self, data: Buffer, offset: int) -> int:
         return self._files._write(self._path, self._inode, data, offset)
@@ -322,19 +359,38 @@ class _SimFile:
 
     def map(self, size: int) -> memoryview:
         self._files._check("read", self._path)
-        return memoryview(bytes(self._inode.content[:size]))
+        return memoryview(bytes(memoryview(self._inode.content)[:size]))
 
     def close(self) -> None:
         pass
 
 
 class _SimLock:
-    def __init__(self, files: SimFiles, path: Path) -> None:
+    def __init__(self, files: SimFiles, path: str) -> None:
         self._files = files
         self._path = path
 
     def release(self) -> None:
         self._files._locks.discard(self._path)
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)  # which makes a FileNotFoundError of an ENOENT, and so on
+
+
+def _folder(path: str) -> str:
+    """As `Path.parent`."""
+    above, slash, _ = path.rpartition("/")
+    return above or slash or "."
+
+
+def _within_reach(dirs: set[str]) -> set[str]:
+    """The folders all of whose folders above are there."""
+    reached = dirs.intersection(_ROOTS)
+    for path in sorted(dirs.difference(_ROOTS), key=len):
+        if _folder(path) in reached:
+            reached.add(path)
+    return reached
 
 
 def _apply(content: bytearray, change: _Change) -> None:
@@ -347,7 +403,7 @@ def _apply(content: bytearray, change: _Change) -> None:
     content[change.offset : change.offset + len(change.data)] = change.data
 
 
-def _rename(names: dict[Path, _Inode], dirs: set[Path], change: _Change, inode: _Inode | None) -> None:
+def _rename(names: dict[str, _Inode], dirs: set[str], change: _Change, inode: _Inode | None) -> None:
     if change.kind == "mkdir":
         dirs.add(change.path)
     elif change.kind == "rmdir":

@@ -1,0 +1,99 @@
+"""Which logs have their files open? So many as the process may; beyond that, one that was not used lately rests.
+
+A log that is written has three files open: the segment, its index and the watermark. A store of ten thousand queues
+has twenty thousand logs, of which few are written at the same time. So a log opens its files with its next write, and
+closes them when others need the room.
+
+**What rests has nothing to lose.** Files are closed only after an fdatasync of all that was written to the segment has
+succeeded. Were they closed before, the kernel could fail to write a page later and have nobody to tell, and the next
+fdatasync, through another descriptor, could succeed and mean nothing. The index and the watermark are derived and carry
+checksums: what becomes of them costs time, never records, so nobody waits for them.
+"""
+
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["AWAKE", "Awake", "Rest"]
+
+_PART = 8
+"""Of the descriptors that the process may have, one in so many is a segment's; an index and a watermark go with it."""
+_LEAST, _MOST = 16, 4096
+_LOOKS = 32
+"""So many are asked whether they can rest without cost, before one must."""
+_INSISTENT_LOOKS = 32
+
+
+class Rest(Protocol):
+    """How a log is asked to close its files."""
+
+    def __call__(self, *, at_once: bool) -> None:
+        """Close them and leave, unless in use; if not `at_once`, nor if they were used lately or must be synced."""
+        ...
+
+
+class Awake:
+    """The logs on one kind of files whose files are open, about in the order of their last use. Threads: any.
+
+    Locks: `_guard` is the last one, and held for no call. A log that makes room holds its own I/O lock and asks others
+    for theirs, but waits for none that is taken.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        """How many logs may have their files open; None: what the limit of the process allows."""
+        self._guard = threading.Lock()
+        self._order: OrderedDict[int, Callable[[], Rest | None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def admit(self, key: int, rest: Callable[[], Rest | None]) -> None:
+        """A log is about to open its files: others close theirs if there are too many. `rest` is a weak reference."""
+        with self._guard:
+            self._order[key] = rest
+            self._order.move_to_end(key)
+        most = self.most if self.most is not None else _allowed()
+        for look in range(_LOOKS + _INSISTENT_LOOKS):
+            if len(self._order) <= most:
+                return
+            self._ask_the_oldest(at_once=look >= _LOOKS)
+
+    def leave(self, key: int) -> None:
+        """A log has closed its files."""
+        with self._guard:
+            self._order.pop(key, None)
+
+    def _ask_the_oldest(self, *, at_once: bool) -> None:
+        with self._guard:
+            if not self._order:
+                return
+            key = next(iter(self._order))
+            reference = self._order[key]
+            self._order.move_to_end(key)  # if it says no, it is asked again after all others
+        rest = reference()
+        if rest is not None:
+            rest(at_once=at_once)  # what rests has left, with its own lock held: it may be awake again by now
+            return
+        with self._guard:
+            if self._order.get(key) is reference:
+                del self._order[key]
+
+    def forget(self) -> None:
+        """In a forked child: the logs are the parent's."""
+        self._guard = threading.Lock()
+        self._order = OrderedDict()
+
+
+def _allowed() -> int:
+    # Asked each time: a server raises its limit when it starts.
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _PART))
+
+
+AWAKE = Awake()
+"""Of all that takes descriptors of this process."""
+os.register_at_fork(after_in_child=AWAKE.forget)

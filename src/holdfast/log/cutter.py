@@ -1,0 +1,159 @@
+"""What is a log at one moment? A cut: which segments it had then, and up to which byte; taken of many logs at once."""
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base.errors import Closed, StorageError, WriterStopped
+from holdfast.log.adopter import Adopter
+from holdfast.log.draft import Draft
+from holdfast.log.index import SparseIndex
+from holdfast.log.layout import HEADER_SIZE
+from holdfast.log.segment import Segment
+from holdfast.log.watermark import Watermark
+
+__all__ = ["Cut", "Cutter", "cut_logs"]
+
+logger = logging.getLogger("holdfast.log")
+
+
+@dataclass(slots=True)
+class Cut:
+    """A log as it was at one moment. Until `unpin` its segments stay, whatever retention would let go."""
+
+    log: "Cutter"
+    end: int
+    """The sequence after its last record."""
+    draft: Draft | None = field(repr=False)
+    """What was gathered and not written yet at that moment: it belongs to the cut, and takes no more."""
+    segments: tuple[Segment, ...] = ()
+    """Known, as the rest, after `settle`."""
+    size: int = 0
+    """How many bytes of the last segment belong to it."""
+    last_timestamp: int = 0
+
+    def settle(self) -> None:
+        """Wait until what was gathered is written, and find where it ends."""
+        draft, self.draft = self.draft, None
+        if draft is not None:
+            try:
+                self.log.write_gathered()
+            except StorageError:
+                if draft.error is None:
+                    raise
+                # Its callers were told that it is not there: then it need not be here.
+        self.segments, self.last_timestamp = self.log.pinned_segments(self.end)
+        if self.segments:
+            self.size, self.end = _place(self.segments[-1], self.end)
+
+    @property
+    def mark(self) -> Watermark | None:
+        """What the watermark of a log says that ends here."""
+        if not self.segments:
+            return None
+        last = self.segments[-1]
+        return Watermark(last.segment_id, self.end, self.size, self.end, self.size, self.last_timestamp)
+
+    def index(self) -> bytes | None:
+        """The index of the last segment, as far as that belongs to it; None where there is none."""
+        known = self.segments[-1].index
+        if known.header is None:
+            return None
+        index = SparseIndex(known.header)
+        for position in range(len(known)):
+            entry = known[position]
+            if entry is not None and entry.offset <= self.size:
+                index.add(entry)
+        return index.content()
+
+    def unpin(self) -> None:
+        """Let retention have its way again."""
+        self.log.unpin()
+
+
+class Cutter(Adopter):
+    """A log that can be cut. While it is pinned no segment goes: retention leaves them for the next time."""
+
+    _pins = 0
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a backup needs the segments as they are."""
+        return self._pins > 0
+
+    def unpin(self) -> None:
+        """One backup less that needs them."""
+        with self._lock:
+            self._pins -= 1
+
+    def write_gathered(self) -> None:
+        """Return when all that was gathered is written, and as safe as the flush mode promises."""
+        with contextlib.suppress(Closed):  # who closed it meanwhile, to delete it, has written what was gathered
+            self.write_out()
+
+    def pinned_segments(self, end: int) -> tuple[tuple[Segment, ...], int]:
+        """The segments that begin before this sequence, or there; and a time that no record in them is behind."""
+        writer = self._writer
+        assert writer is not None
+        with self._io:  # who began to drop some before the log was pinned has done so now
+            found = tuple(one for one in writer.segments if one.base <= end)
+            # Who was just clearing it has left none of them: then it is empty, and goes on where that one begins.
+            return found or writer.segments[:1], writer.last_timestamp
+
+    def _cut(self) -> Cut | None:
+        """With the lock held: note where the log ends; None if it is closed."""
+        writer = self._writer
+        if writer is None or self.closed:
+            return None
+        if isinstance(self._refusal, WriterStopped):
+            self._pins += 1
+            return Cut(self, writer.durable_end, None)
+        draft = self._draft
+        end, gathered = draft.end, bool(draft.payloads)
+        if gathered:
+            # It takes no more, so that a block ends here. Whoever comes next finds it full, as any draft is at times.
+            draft.stop, draft.room = end, -1
+        unwritten = draft if gathered else self._unwritten
+        self._pins += 1
+        return Cut(self, end, unwritten)
+
+
+def cut_logs(logs: Sequence[Cutter]) -> tuple[list[Cut], float]:
+    """Cut these logs at one moment, when no thread appends to any of them; also for how many seconds they were held.
+
+    So whatever is in the cut of one log and was done because of something in another finds that in the other's. What
+    threads are writing and syncing meanwhile goes on: only the drafts stand still. Nobody else has two of their locks
+    at once, and one at a time may cut.
+    """
+    if not logs:
+        return [], 0.0
+    clock = logs[0].clock
+    cuts: list[Cut] = []
+    started = clock.monotonic()
+    try:
+        with contextlib.ExitStack() as held:
+            for log in logs:
+                held.enter_context(log._lock)
+            for log in logs:
+                if (cut := log._cut()) is not None:
+                    cuts.append(cut)  # noqa: PERF401 - those before an error must be known
+    except BaseException:
+        for one in cuts:
+            one.unpin()
+        raise
+    return cuts, clock.monotonic() - started
+
+
+def _place(segment: Segment, end: int) -> tuple[int, int]:
+    """Up to which byte a segment has the records before `end`, and the sequence after the last of them."""
+    if segment.base >= end:
+        return HEADER_SIZE, segment.base
+    limit, last = segment.extent
+    start = segment.start_at(end)
+    found = start.offset, start.sequence
+    for _, header in segment.headers(start, lambda damage: None):
+        if header.sequence >= end:
+            return header.offset, end
+        found = header.next_offset, header.end
+    return (limit, end) if last == end else found

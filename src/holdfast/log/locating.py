@@ -1,0 +1,28 @@
+"""Where does a record lie? In which segment, at which byte, and what it holds."""
+
+from holdfast.base.errors import Corrupt, InvalidArgument
+from holdfast.log.inspection import Inspection
+from holdfast.log.layout import HEADER_SIZE
+from holdfast.log.log import Log
+
+__all__ = ["locate"]
+
+
+def locate(log: Log, sequence: int) -> Inspection:
+    """The place of a record in its segment."""
+    first, end = log.readable()
+    if not first <= sequence < end:
+        kept = f"holds {first} to {end - 1}" if end > first else "is empty"
+        raise InvalidArgument(f"there is no record {sequence}: the log {log.name!r} {kept}")
+    block = next(log.blocks(sequence, sequence + 1), None)
+    record = next(log.read(sequence, sequence + 1), None)
+    if block is None or record is None:
+        where = f": {log.damage[-1]}" if log.damage else ""
+        raise Corrupt(f"the record {sequence} cannot be read{where}")
+    start = block.header.offset + HEADER_SIZE + block.header.columns_length
+    holding = [row.name for row in log.segments() if row.first <= sequence][-1]
+    found = log.inspect(start, holding)
+    compressed = bool(found.details.get("compression"))
+    # Compressed payloads have no byte of their own in the file, only their block has.
+    at = start if compressed else start + block.offsets[sequence - block.sequence]
+    return Inspection(found.path, at, "payload", found.details | {"sequence": sequence}, record)

@@ -1,0 +1,80 @@
+"""A block is laid out as the format says, whether it has one record, as most that are synced have, or several."""
+
+import struct
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.base.checksum import crc32c
+from holdfast.log.draft import Draft, seal
+from holdfast.log.layout import COLUMNS
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "q": st.integers(-(1 << 63), (1 << 63) - 1),
+    "Q": st.integers(0, (1 << 64) - 1),
+    "B": st.integers(0, 255),
+    "bytes": st.binary(max_size=20),
+    "headers": st.dictionaries(_TEXT, _TEXT | st.binary(max_size=9), max_size=3),
+}
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> Draft:
+    """Drafts of a few records with any of the optional columns."""
+    draft = Draft(draw(st.integers(0, 1 << 40)), 0, 0)
+    draft.payloads = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
+    count = len(draft.payloads)
+    draft.times = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    for column in COLUMNS[1:]:
+        positions = st.integers(0, count - 1)
+        draft.extras[column.name] = draw(st.dictionaries(positions, _VALUES[column.kind], max_size=count))
+    return draft
+
+
+def padded(raw: bytes) -> bytes:
+    return raw + bytes(-len(raw) % 8)
+
+
+def strings(items: list[bytes]) -> bytes:
+    return padded(offsets(items)) + padded(b"".join(items))
+
+
+def offsets(items: list[Any]) -> bytes:
+    ends = [sum(map(len, items[:at])) for at in range(len(items) + 1)]
+    return struct.pack(f"<{len(ends)}i", *ends)
+
+
+def column_bytes(kind: str, count: int, values: dict[int, Any]) -> bytes:
+    if kind == "bytes":
+        present = sum(1 << position for position in values).to_bytes((count + 7) // 8, "little")
+        return padded(present) + strings([values.get(position, b"") for position in range(count)])
+    if kind == "headers":
+        rows = [values.get(position, {}) for position in range(count)]
+        flat = [item for row in rows for item in row.items()]
+        raw = [value if isinstance(value, bytes) else value.encode() for _, value in flat]
+        is_bytes = bytes(isinstance(value, bytes) for _, value in flat)
+        return padded(offsets(rows)) + strings([name.encode() for name, _ in flat]) + strings(raw) + padded(is_bytes)
+    return padded(struct.pack(f"<{count}{kind}", *[values.get(position, 0) for position in range(count)]))
+
+
+@given(drafts(), st.integers(0, 3))
+def test_a_block_has_the_columns_that_the_format_says(draft: Draft, after: int) -> None:
+    count, times = len(draft.payloads), list(draft.times)
+    times = [max(after, *times[: at + 1]) for at in range(count)]
+    flags = 0
+    expected = padded(offsets(draft.payloads)) + padded(struct.pack(f"<{count}I", *map(crc32c, draft.payloads)))
+    for column in COLUMNS:
+        values: dict[int, Any] = draft.extras.get(column.name, {})
+        if column.name == "timestamp":
+            values = dict(enumerate(times)) if len(set(times)) > 1 else {}
+        if values:
+            flags |= column.flag
+            expected += column_bytes(column.kind, count, values)
+    sealed = seal(draft, after, None)
+    assert sealed.columns == expected
+    assert (sealed.flags, sealed.columns_crc) == (flags, crc32c(expected))
+    assert (sealed.payload, sealed.payload_crc) == (b"".join(draft.payloads), crc32c(b"".join(draft.payloads)))
+    assert (sealed.sequence, sealed.records) == (draft.first, count)
+    assert (sealed.timestamp, sealed.last_timestamp) == (times[0], times[-1])
