@@ -194,13 +194,14 @@ class ModelQueue:
         return self.is_bounded or any(message.dedup is not None for message in messages)
 
     def entry(self, message: Message, dedup: bytes | None, now: int) -> Entry:
+        due = now + duration_ns(message.delay, "delay") if message.delay else 0
         return Entry(
             message.payload,
             message.key,
             dict(message.headers or {}),
             message.priority,
-            now + duration_ns(message.delay, "delay") if message.delay else 0,
-            now + duration_ns(message.ttl, "ttl") if message.ttl is not None else 0,
+            due,
+            (due or now) + duration_ns(message.ttl, "ttl") if message.ttl is not None else 0,
             dedup,
             now,
         )
@@ -292,7 +293,7 @@ class ModelQueue:
         entry = self.log[sequence]
         if entry.expiry:
             return entry.expiry <= now
-        return self.rules.ttl is not None and entry.time + duration_ns(self.rules.ttl, "ttl") <= now
+        return self.rules.ttl is not None and max(entry.time, entry.due) + duration_ns(self.rules.ttl, "ttl") <= now
 
     def moments(self) -> list[int]:
         """Every moment at which something will change by itself."""
@@ -301,7 +302,7 @@ class ModelQueue:
         for sequence in self.placed():
             entry = self.log[sequence]
             found += [entry.expiry] if entry.expiry else []
-            found += [entry.time + duration_ns(rules.ttl, "ttl")] if rules.ttl is not None else []
+            found += [max(entry.time, entry.due) + duration_ns(rules.ttl, "ttl")] if rules.ttl is not None else []
             if rules.starvation is not None:
                 found.append(max(entry.time, entry.due) + duration_ns(rules.starvation, "starvation"))
         return found

@@ -9,7 +9,10 @@ import pytest
 import holdfast
 from holdfast import Flush, Message, Queue, Store
 from holdfast.base.errors import InvalidArgument
+from holdfast.log.layout import BlockHeader, parse_block_header
+from holdfast.log.writer import SegmentWriter
 from holdfast.queue import bodies
+from holdfast.testing import SimClock
 from tests.queue.calls import got
 
 ASYNC = Flush.async_()
@@ -35,6 +38,25 @@ def test_what_is_read_is_what_was_put(disk_store: Store) -> None:
     assert numbers(queue, 2000) == list(range(7, 2007))
     queue.void_leases("again")
     assert numbers(queue, 3000) == list(range(3000))
+
+
+def test_messages_that_were_put_singly_are_found_without_a_walk_to_each(
+    disk_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = disk_store.queue("work")
+    for number in range(600):  # each is a block of its own, and between two entries of the index are a thousand
+        queue.put(b"%d-" % number)
+    queue.page_out()
+    looked = 0
+
+    def counted(memory: memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:
+        nonlocal looked
+        looked += 1
+        return parse_block_header(memory, at, offset, limit)
+
+    monkeypatch.setattr("holdfast.log.segment.parse_block_header", counted)
+    assert numbers(queue, 600) == list(range(600))
+    assert looked <= 2 * 600
 
 
 def test_pages_are_bounded_in_records_and_in_bytes(disk_store: Store) -> None:
@@ -136,6 +158,69 @@ def test_counts_begin_with_the_opening(tmp_path: Path) -> None:
         assert (queue.cache_hits, queue.cache_misses) == (0, 1)
 
 
+def mapped(folder: Path) -> int:
+    """Bytes of memory that are pages of segments in this folder."""
+    found, is_segment = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if not line.split()[0].endswith(":"):
+            is_segment = str(folder) in line and line.endswith(".data")
+        elif is_segment and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the system what is mapped")
+def test_asking_how_a_queue_does_reads_no_body_and_leaves_nothing_mapped(disk_store: Store) -> None:
+    queue = disk_store.queue("work", flush=ASYNC)
+    log = queue.log
+    for _ in range(4):  # by way of the log: the queue has not seen them, and must catch up
+        log.append_many([b"x" * 1000] * 4000)
+    log.sync()
+    queue.page_out()
+    assert queue.stats().ready == 16_000
+    assert mapped(disk_store.path) < 1 << 20
+    assert queue.cached_bytes == 0
+    queue.lease(1)
+    assert queue.cached_bytes > 0  # who wants the body gets it, and its neighbours
+
+
+def test_the_age_of_a_message_is_known_wherever_it_lies(store: Store, clock: SimClock) -> None:
+    queue = store.queue("work", flush=ASYNC)
+    for _ in range(5):
+        queue.put(b"x")
+        clock.advance(1)
+    for _ in range(2):  # at hand, and then in a segment
+        found = []
+        for _ in range(5):
+            found.append(queue.stats().oldest_age)
+            queue.lease(1)
+        assert found == pytest.approx([5, 4, 3, 2, 1], abs=0.001)
+        queue.void_leases("again")
+        queue.sync()
+        queue.page_out()
+
+
+def test_a_draft_that_readers_do_not_find_in_the_segment_yet_stays_at_hand(
+    disk_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = disk_store.queue("work", flush=ASYNC)
+    publish = SegmentWriter._publish
+    found: list[int] = []
+
+    # As another thread may: it is written, and not yet shown.
+    def look_and_publish(writer: SegmentWriter, *, tell: bool = True) -> None:
+        if writer is queue.log._writer:
+            queue.log.limit_recent(0)
+            found.append(queue.stats().ready)
+        publish(writer, tell=tell)
+
+    monkeypatch.setattr(SegmentWriter, "_publish", look_and_publish)
+    for count in range(1, 4):
+        queue.put(b"x")
+        queue.log.write_out()
+        assert found[-1] == queue.stats().ready == count
+
+
 def test_priorities_read_all_over_the_log(disk_store: Store) -> None:
     queue = disk_store.queue("work", flush=ASYNC, starvation=None)
     queue.put_many([Message(b"%d" % n, priority=n % 10) for n in range(3000)])
@@ -195,3 +280,17 @@ def test_memory_does_not_grow_with_what_is_read(tmp_path: Path, batch: int) -> N
     drained, grown_mb = map(int, done.stdout.split())
     assert drained == 300_000
     assert grown_mb < 100
+
+
+def test_in_normal_work_nearly_all_bodies_come_from_memory(disk_store: Store) -> None:
+    """Consumers who are some thousand messages behind, and a cache that has room for a tenth of all."""
+    queue = disk_store.queue("work", flush=ASYNC)
+    queue.cache_limit = 2 << 20
+    for _ in range(200):
+        queue.put_many([bytes(100)] * 500)
+        if queue.stats().ready > 4000:
+            queue.ack(queue.lease(500))
+    while batch := queue.lease(500):
+        queue.ack(batch)
+    assert queue.cache_hits + queue.cache_misses == 100_000
+    assert queue.cache_hits > 95_000

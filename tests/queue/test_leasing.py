@@ -529,7 +529,7 @@ def test_everything_at_once_from_many_threads_keeps_the_queue_whole(disk_store: 
     assert sum(call.result() for call in calls) > 0
     with queue._lock:
         queue.standing.check()
-    while messages := queue.lease(100, wait=0.3):
+    while messages := queue.lease(100, wait=1.5):
         queue.ack(messages)
     stats = queue.stats()
     assert (stats.ready, stats.delayed, stats.leased, stats.moving) == (0, 0, 0, 0)
@@ -542,11 +542,11 @@ def test_taking_does_not_cost_more_the_more_there_is(store: Store) -> None:
         queue = store.queue(f"of {backlog}", flush=Flush.async_())
         queue.put_many([Message(b"x", priority=n % 2) for n in range(backlog)])
         found = []
-        for _ in range(3):
-            start = time.perf_counter()
+        for _ in range(7):
+            start = time.thread_time()  # of this thread alone, as others share the machine
             for message in [got(queue) for _ in range(100)]:
                 assert message.ack()
-            found.append(time.perf_counter() - start)
+            found.append(time.thread_time() - start)
         return min(found)
 
     assert seconds(100_000) < 20 * seconds(1000)

@@ -62,14 +62,25 @@ def test_a_message_that_comes_back_after_its_time_is_not_delivered_again(store: 
     assert queue.stats().total_dropped == 1
 
 
-def test_a_delay_longer_than_its_life_means_never(store: Store, clock: SimClock) -> None:
-    queue = store.queue("orders")
-    queue.put(b"x", delay=10, ttl=5)
-    queue.put(b"y", delay=5, ttl=10)
-    clock.advance(6)
-    assert payloads(queue.lease(9)) == [b"y"]
-    clock.advance(5)
+@pytest.mark.parametrize("of", ["message", "queue"])
+def test_a_life_begins_when_the_delay_is_over(store: Store, clock: SimClock, of: str) -> None:
+    queue = store.queue("orders", ttl=5 if of == "queue" else None)
+    queue.put_many([Message(body, delay=10, ttl=5 if of == "message" else None) for body in (b"x", b"y")])
+    clock.advance(14)
+    assert payloads(queue.lease(1)) == [b"x"]
+    clock.advance(2)
     assert queue.lease(9) == []
+
+
+@pytest.mark.parametrize("of", ["message", "queue"])
+def test_who_looks_after_a_queue_comes_when_the_next_life_ends(store: Store, clock: SimClock, of: str) -> None:
+    queue = store.queue("orders", ttl=0.25 if of == "queue" else None)
+    queue.put_many([Message(b"x", ttl=0.25 if of == "message" else None), Message(b"y", ttl=600)])
+    assert queue.tick() == pytest.approx(0.25, abs=0.001)
+    clock.advance(0.25)
+    again = queue.tick()
+    assert again is None or again >= 1
+    assert queue.stats().ready == 1
 
 
 def test_overdue_messages_go_by_themselves(store: Store, clock: SimClock, flush: Flush) -> None:

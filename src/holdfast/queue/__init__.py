@@ -1,8 +1,20 @@
 """Work queues: leases, delays, priorities, dedup, retries and dead letters, as views of logs."""
 
-from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
+from holdfast.queue.delivery import DeadLetter, Delayed, Delivery, Waiting
 from holdfast.queue.queue import Queue
 from holdfast.queue.settings import Backoff, QueueSettings
-from holdfast.queue.stats import QueueStats
+from holdfast.queue.stats import Counts, LeaseInfo, Preview, QueueStats
 
-__all__ = ["Backoff", "DeadLetter", "Delivery", "Queue", "QueueSettings", "QueueStats", "Waiting"]
+__all__ = [
+    "Backoff",
+    "Counts",
+    "DeadLetter",
+    "Delayed",
+    "Delivery",
+    "LeaseInfo",
+    "Preview",
+    "Queue",
+    "QueueSettings",
+    "QueueStats",
+    "Waiting",
+]

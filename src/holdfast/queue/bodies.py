@@ -103,6 +103,11 @@ class Bodies:
         page = self.page(sequence)
         return page.headers[sequence - page.first] if page is not None and page.headers else NO_HEADERS
 
+    def time(self, sequence: int) -> int | None:
+        """When a message was put; its body is read by those who want it, not for this."""
+        page = self._find(sequence)
+        return page.times[sequence - page.first] if page is not None else self._log.time_of(sequence)
+
     def _find(self, sequence: int) -> Page | None:
         at = bisect_right(self._firsts, sequence) - 1
         if at < 0:

@@ -12,7 +12,7 @@ from holdfast.queue.bodies import Page
 from holdfast.queue.delivery import Delivery, make_delivery
 from holdfast.queue.events import Event, Leased, LeasedSpan, Moving, Returned, Settled, encode, encode_lease_of_one
 from holdfast.queue.journal import PENDING_MAX
-from holdfast.queue.lease import Lease
+from holdfast.queue.lease import NEVER, Lease
 from holdfast.queue.memory import Memory
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.waiting import shares
@@ -65,6 +65,8 @@ class Core(Memory):
         self, count: int, lease_ns: int, now: int, most_bytes: int | None = None
     ) -> tuple[list[Delivery], Draft | None]:
         """Lease the next messages. Those whose time to live is over, or that cannot be read, go another way."""
+        if self._paused:
+            return [], None
         standing = self.standing
         ready = standing.ready
         while True:
@@ -232,7 +234,9 @@ class Core(Memory):
         own = page.expiries[index] if page.expiries is not None else 0
         if own:
             return own
-        return page.times[index] + self._ttl_ns if self._ttl_ns is not None else 1 << 63
+        if self._ttl_ns is None:
+            return NEVER
+        return max(page.times[index], page.dues[index] if page.dues else 0) + self._ttl_ns
 
     def _starved(self, now: int) -> Callable[[int], bool] | None:
         if self._starvation_ns is None:
@@ -334,19 +338,23 @@ class Core(Memory):
             return float("inf")
         return max(0.0, min((min(moments) - now) / NS, LONGEST_SLEEP_S))
 
-    def _sweep_overdue(self, now: int) -> Draft | None:
-        """Messages at the head whose time to live is over leave, though nobody asks for them."""
-        draft = None
+    def _sweep_overdue(self, now: int) -> int:
+        """Messages at the head whose time to live is over leave, though nobody asks for them; when the next may."""
+        soonest = NEVER
         for priority, level in enumerate(self.standing.ready.levels):
             while level:
                 spans = [(priority, start, stop) for start, stop in level.front(256)]
                 ids, _, overdue, lost = self._read_picks(spans, now)
-                if not (overdue or lost):
-                    break
                 self._give_up(overdue, lost, now)
-                if len(overdue) + len(lost) < len(ids):
+                gone = {*overdue, *lost}
+                if len(gone) < len(ids):
+                    soonest = min(soonest, *(self._expiry_of(one) for one in ids if one not in gone))
                     break
-        return draft
+        return soonest
+
+    def _expiry_of(self, sequence: int) -> int:
+        page = self._bodies.page(sequence)
+        return NEVER if page is None else self._expiry(page, sequence - page.first)
 
     def _commit_later(self, draft: Draft | None) -> None:
         """What a look has swept up need not be durable for the caller: the next commit, or the tick, takes it along."""

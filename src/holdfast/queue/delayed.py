@@ -2,9 +2,10 @@
 
 import heapq
 import logging
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from struct import Struct
 from typing import Any
 
@@ -22,6 +23,7 @@ NEAR_KEEP = 4_096
 BUCKET_BITS = 12
 _FAMILY = "visibility_index"
 _KEY = Struct(">QQ")
+_DUE = Struct(">Q")
 Entry = tuple[int, int, int]
 """Due time, sequence, priority: in this order they come up."""
 
@@ -106,19 +108,80 @@ class Delayed:
 
     def drop(self, start: int, stop: int) -> int:
         """Forget messages by their sequence; how many there were. Reads everything: for rare cases."""
-        found = [entry for entry in self if start <= entry[1] < stop]
-        if found:
-            gone = set(found)
-            self._near = [entry for entry in self._near if entry not in gone]
-            heapq.heapify(self._near)
-            self._far = [entry for entry in self._far if entry not in gone]
-            for due, sequence, _ in found:
-                self._fresh.pop((due, sequence), None)
-            self._dropped += found
-            self.count -= len(found)
-            for entry in found:
-                self._leave(entry[1])
+        found = self.find([(start, stop)], self.count)
+        self.leave_out(found)
         return len(found)
+
+    def find(self, spans: list[tuple[int, int]], most: int, hints: Iterable[tuple[int, int]] = ()) -> list[Entry]:
+        """Messages by their sequence, in ascending spans, of which there are so many at most.
+
+        Those that are due when a hint (due time, sequence) says are found at once. Then it reads by due time until it
+        has them all, which takes a second for a million.
+        """
+        starts = [start for start, _ in spans]
+        gone = set(self._dropped) if hints else set()
+        found = {entry for hint in hints if (entry := self._at(*hint)) is not None and entry not in gone}
+        for entry in self if len(found) < most else ():
+            at = bisect_right(starts, entry[1]) - 1
+            if at >= 0 and entry[1] < spans[at][1]:
+                found.add(entry)
+                if len(found) >= most:
+                    break
+        return sorted(found)
+
+    def _at(self, due: int, sequence: int) -> Entry | None:
+        """A message that is due at this very moment; it may have been dropped."""
+        if (due, sequence) <= self._fired:
+            return None
+        priority = self._fresh.get((due, sequence))
+        if priority is None and not self._cleared and (value := self._state.get(_FAMILY, self._key(due, sequence))):
+            priority = value[0]
+        return None if priority is None else (due, sequence, priority)
+
+    def leave_out(self, entries: list[Entry]) -> None:
+        """Forget entries that `find` gave."""
+        if not entries:
+            return
+        gone = set(entries)
+        self._near = [entry for entry in self._near if entry not in gone]
+        heapq.heapify(self._near)
+        self._far = [entry for entry in self._far if entry not in gone]
+        for due, sequence, _ in entries:
+            self._fresh.pop((due, sequence), None)
+        self._dropped += entries
+        self.count -= len(entries)
+        for entry in entries:
+            self._leave(entry[1])
+
+    def may_have(self, sequence: int) -> bool:
+        """Whether a message may be here: surely not, or one of the 4096 around it is."""
+        return sequence >> BUCKET_BITS in self._buckets
+
+    def count_before(self, sequence: int) -> int:
+        """How many messages are below this sequence; up to 4095 too many where not all are at hand."""
+        if self.at_hand:
+            return sum(entry[1] < sequence for entry in self._near) + sum(entry[1] < sequence for entry in self._far)
+        return sum(count for bucket, count in self._buckets.items() if bucket << BUCKET_BITS < sequence)
+
+    def soonest(self, count: int) -> list[Entry]:
+        """The next ones to come up; they stay."""
+        if self.next_due is not None and len(self._near) >= count:
+            return heapq.nsmallest(count, self._near)
+        return list(islice(self, count))
+
+    def dues(self) -> Iterator[bytes]:
+        """The due time of each, as 8 bytes: first of those in memory, in any order, then of the others, ascending.
+
+        As they are at the moment of the call, so that it may be read without the queue's lock.
+        """
+        memory = [_DUE.pack(entry[0]) for entry in (*self._near, *self._far)]
+        if self._horizon is None:
+            return iter(memory)
+        first, last = len(self._prefix), len(self._prefix) + _DUE.size
+        start = max(self._horizon, (self._fired[0], self._fired[1] + 1))
+        stored = self._state.scan(_FAMILY, self._key(*start), after(self._prefix))
+        gone = {self._key(due, sequence) for due, sequence, _ in self._dropped}
+        return chain(memory, (key[first:last] for key, _ in stored if not gone or key not in gone))
 
     def clear(self) -> None:
         """Forget all."""

@@ -13,7 +13,7 @@ from holdfast.log.record import Headers
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
 
-__all__ = ["DeadLetter", "Delivery", "Waiting", "by_lease", "listed", "make_delivery"]
+__all__ = ["DeadLetter", "Delayed", "Delivery", "Waiting", "by_lease", "listed", "make_delivery"]
 
 
 class _Delivered(NamedTuple):
@@ -115,6 +115,21 @@ class Waiting(NamedTuple):
     """Deliveries that failed so far."""
     enqueued_at: int
     priority: int
+
+
+class Delayed(NamedTuple):
+    """A message that must wait, and until when."""
+
+    id: int
+    due_at: int
+    """When it comes up, in nanoseconds since 1970."""
+    payload: bytes
+    key: bytes | None
+    headers: Headers
+    priority: int
+    attempts: int
+    """Deliveries that failed so far."""
+    enqueued_at: int
 
 
 class DeadLetter(NamedTuple):

@@ -41,6 +41,7 @@ CAUSES = (
     "moved",  # 7: it arrived where it was moving to
     "damaged",  # 8: its record cannot be read
     "rejected",  # 9: its holder refused it for good
+    "discarded",  # 10: someone who looks after the queue dropped it
 )
 """Why something happened; in the journal by its place in this list, so that it only ever grows."""
 _CAUSE = {name: number for number, name in enumerate(CAUSES)}

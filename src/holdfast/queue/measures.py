@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
-from holdfast.base.metrics import Rate, Reading, Registry
+from holdfast.base.metrics import Rate, Registry
 
 if TYPE_CHECKING:
     from holdfast.queue.memory import Memory
@@ -60,7 +60,8 @@ class Measures:
             "How far back a duplicate is found: less than asked for where the limit of ids was met.",
             lambda: queue.standing.dedup.window_at(clock.time_ns()) / 1e9,
         )
-        self.put_rate = Rate(Reading(lambda: queue.log.end), clock.monotonic)
+        put = registry.reading("holdfast_queue_put_total", "Messages put.", self._labels, lambda: queue.log.end)
+        self.put_rate = Rate(put, clock.monotonic)
         self.lease_rate = Rate(totals["leased"], clock.monotonic)
         self.ack_rate = Rate(totals["acked"], clock.monotonic)
 

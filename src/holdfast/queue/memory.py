@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from holdfast.base.clock import Clock
+from holdfast.base.clock import NS, Clock
 from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, WriterStopped
 from holdfast.base.metrics import Registry
 from holdfast.log.draft import Draft
@@ -19,6 +19,7 @@ from holdfast.queue.dedup import Dedup
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
 from holdfast.queue.forwarding import Forwarder
 from holdfast.queue.journal import PENDING_MAX, Journal
+from holdfast.queue.lease import NEVER
 from holdfast.queue.measures import Measures
 from holdfast.queue.settings import QueueSettings
 from holdfast.queue.standing import Standing
@@ -29,11 +30,13 @@ from holdfast.state.memory import MemoryState
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
 
-__all__ = ["CHECKPOINT_VALUES", "Memory"]
+__all__ = ["CHECKPOINT_VALUES", "SWEEP_S", "Memory"]
 
 logger = logging.getLogger("holdfast.queue")
 
 _PATIENCE_S = 2.0
+SWEEP_S = 1.0
+"""How often the ticker looks for what must leave by itself."""
 CHECKPOINT_VALUES = 16_384
 """Changed values in memory after which a checkpoint hands them to the state."""
 
@@ -42,9 +45,10 @@ class Memory:
     """The innermost part of a queue: its state and how that is kept. A base class of `Queue`.
 
     Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (who
-    carries messages to another queue) before `_lock` (who changes this queue) before the locks of the logs and, last,
-    that of the waiters. No lock is held while the disk is waited for, but for a checkpoint. Invariant: an event is in
-    the journal before it counts, and whatever was given to a caller was durable first, as far as the flush mode goes.
+    carries messages to another queue) and `_pausing` (who pauses or resumes) before `_lock` (who changes this queue)
+    before the locks of the logs and, last, that of the waiters. No lock is held while the disk is waited for, but for
+    a checkpoint and a pause. Invariant: an event is in the journal before it counts, and whatever was given to a
+    caller was durable first, as far as the flush mode goes.
     """
 
     def __init__(
@@ -63,6 +67,8 @@ class Memory:
         metrics: Registry,
         read_only: bool,
         log_is_new: bool = False,
+        is_paused: Callable[[], bool],
+        keep_paused: Callable[[bool], None],
     ) -> None:
         self.name = name
         self.settings = settings
@@ -85,10 +91,14 @@ class Memory:
         self._lock = threading.Lock()
         self._whole = _Whole(self._spoil)
         self._mover = threading.Lock()
+        self._pausing = threading.Lock()
+        self._is_paused, self._keep_paused = is_paused, keep_paused
+        self._paused = not read_only and is_paused()
+        """Whether nothing is handed out. The short ways are closed then, so that they need not ask."""
         self._closed: HoldfastError | None = None
         self._asleep = True
         """Whether the ticker must be told of the next event."""
-        self._tick_at = 1 << 63
+        self._tick_at = NEVER
         """When the ticker comes next by itself."""
         self._waiting_at = (-1, 0.0)
         """For readers: the record of the journal that is ahead of the log, and since when."""
@@ -112,7 +122,8 @@ class Memory:
         self._drops_excess = not self._unbounded and settings.overflow != "reject"
         # What is too much must go before anything is handed out, and what may be overdue must be looked at.
         plain = self._ttl_ns is None and not self._drops_excess and settings.max_bytes is None
-        self._may_be_quick = plain and not read_only and log.settings.flush.mode != "sync"
+        self._suits_short_ways = plain and not read_only and log.settings.flush.mode != "sync"
+        self._may_be_quick = self._suits_short_ways and not self._paused
         self._quick = self._may_be_quick
         """Whether messages may be handed out and acked one by one along the short ways."""
         self._append = log.append
@@ -125,6 +136,23 @@ class Memory:
         self._leased_before = self.standing.totals.leased
         self._measures = Measures(self, metrics, clock)
         self._measures.orphans.add(self._checkpoint.orphans)
+        if not read_only:
+            self._waiters.noticed = self._mind_leaving
+        self._opened()
+
+    def _opened(self) -> None:
+        """Called when all is there, for the parts above."""
+
+    @property
+    def _may_leave(self) -> bool:
+        """Whether messages may have to leave though nobody asks for them."""
+        timed = self._ttl_ns is not None or self.standing.expiring or "expiry" in self.log.columns_written
+        return timed or self._drops_excess
+
+    def _mind_leaving(self) -> None:
+        """Something was written: let the ticker look at it, if nobody else may ever and it would not come soon."""
+        if self._may_leave and self._now() + min(SWEEP_S * NS, self._ttl_ns or NEVER) < self._tick_at:
+            self._wake_ticker()
 
     # Reading the past.
 
@@ -314,10 +342,8 @@ class Memory:
 
     def _record(self, event: bytes) -> Draft | None:
         journal = self._journal
-        draft = None
-        if journal.durable:
-            draft = journal.record(event)
-        else:
+        draft = journal.record(event) if journal.durable else None
+        if not journal.durable:
             if len(journal.pending) >= PENDING_MAX:
                 journal.flush()
             journal.pending.append(event)
@@ -354,6 +380,14 @@ class Memory:
         if floor != self._floor_kept:
             self.log.positions.set(Position(place_of(self.name), floor, self._now()))
             self._floor_kept = floor
+
+    def hand_over(self) -> Log:
+        """For a backup: the journal's log, after every event that has happened was handed to it."""
+        if not (self._journal.durable or self.read_only):
+            with self._lock, self._whole:
+                if self._closed is None and not self._journal.broken:
+                    self._journal.flush()
+        return self._journal.log
 
     def _settle_journal(self) -> None:
         """Make every event durable, whatever the flush mode."""
@@ -410,7 +444,7 @@ class Memory:
 
     def disown(self) -> None:
         """Called in a forked child: this opening is the parent's."""
-        self._lock, self._mover = threading.Lock(), threading.Lock()
+        self._lock, self._mover, self._pausing = threading.Lock(), threading.Lock(), threading.Lock()
         self._waiters.disown()
         self._quick = self._may_be_quick = False
         self._closed = Closed(

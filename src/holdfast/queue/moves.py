@@ -13,7 +13,8 @@ from holdfast.queue.core import LONGEST_SLEEP_S, Core
 from holdfast.queue.delivery import DeadLetter
 from holdfast.queue.events import LeasedSpan, Moving, Settled
 from holdfast.queue.forwarding import Letter, is_forwarded
-from holdfast.queue.memory import CHECKPOINT_VALUES
+from holdfast.queue.lease import NEVER
+from holdfast.queue.memory import CHECKPOINT_VALUES, SWEEP_S
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.standing import FOR, Move
 
@@ -28,8 +29,9 @@ REDRIVEN = "holdfast-redriven"
 CHECKPOINT_BYTES = 8 << 20
 """Journal bytes after which a checkpoint is made, so that opening after a kill has little to read."""
 CHECKPOINT_INTERVAL_S = 30.0
-_SWEEP_TTL_S = 1.0
 _RETRY_S = 1.0
+_SOON_S = 0.01
+"""Messages whose time to live is over at about the same time leave together."""
 _BATCH = 1000
 _BATCH_BYTES = 4 << 20
 
@@ -41,6 +43,11 @@ class Moves(Core):
     time of the move and the message's sequence (the columns `producer` and `number`): whether it has arrived can be
     seen there, and it is never written twice.
     """
+
+    _swept_to = -1
+    """How far the ticker had looked when it came last."""
+    _next_overdue = NEVER
+    """When the time to live is over of the next message that waits."""
 
     def _send_off(self) -> None:
         """See to it that messages that are leaving are brought where they go."""
@@ -83,7 +90,10 @@ class Moves(Core):
         self._doubtful_moves = problem is not None
         if problem is not None:
             self._ticker_knows = True  # it comes again by itself
-            logger.warning("%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields)
+            level = logging.INFO if isinstance(problem, NotFound) else logging.WARNING  # a forwarder may be yet to come
+            logger.log(
+                level, "%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields
+            )
 
     def tick(self) -> float | None:
         """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
@@ -94,15 +104,15 @@ class Moves(Core):
                 return None
             now = self._now()
             draft = self._look(now)
-            if self._ttl_ns is not None or self.standing.expiring:
-                draft = self._sweep_overdue(now) or draft
+            timed = self._ttl_ns is not None or self.standing.expiring
+            self._next_overdue = self._sweep_overdue(now) if timed else NEVER
             waits = self._until_next(now)
             if self._journal.pending:
                 self._journal.flush()
                 waits.append(self._journal.log.settings.flush.interval_ns / NS)
             else:
                 self._asleep = not waits or self._journal.log.settings.flush.mode != "sync"
-            self._tick_at = now + round(min(waits) * NS) if waits else 1 << 63
+            self._tick_at = now + round(min(waits) * NS) if waits else NEVER
         self._journal.commit(draft)
         if self.standing.moving:
             self.carry()
@@ -126,11 +136,14 @@ class Moves(Core):
                 waits.append(self._checkpoint_at - moment)
         if (left := standing.leases.due_in(now)) is not None:
             waits.append(min(left / NS, LONGEST_SLEEP_S))
-        if (self._ttl_ns is not None or standing.expiring) and standing.ready:
-            waits.append(_SWEEP_TTL_S)
+        expires = self._ttl_ns is not None or standing.expiring
+        # What came since may have been handed out by now: then it is looked at once more, and not with each put.
+        if (expires and standing.ready) or (self._may_leave and standing.scanned != self._swept_to):
+            waits.append(min(SWEEP_S, max(_SOON_S, (self._next_overdue - now) / NS)))
+        self._swept_to = standing.scanned
         if standing.moving:
             waits.append(_RETRY_S)
-        if self._waiters.listeners and (due := standing.delayed.next_due) is not None:
+        if (self._waiters.listeners or self._may_leave) and (due := standing.delayed.next_due) is not None:
             waits.append(max(0.0, min((due - now) / NS, LONGEST_SLEEP_S)))
         return waits
 

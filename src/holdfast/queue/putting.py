@@ -1,7 +1,8 @@
 """How do messages get in? Plain ones by the log's own append; the others after a look at what is there."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +12,27 @@ from holdfast.log.batch import ALL, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.delayed import Entry
+from holdfast.queue.lease import NEVER
 from holdfast.queue.moves import Moves
 from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.settings import positive_ns
 
-__all__ = ["Putting"]
+__all__ = ["JOINED", "Putting"]
 
 DEDUP_MAX = 1024
 """Bytes of a dedup id."""
 
 
+Column = tuple[str, Any, int]
+"""A column of the log, its value for a message, and how many bytes that adds."""
+JOINED = -1
+"""Stands for the id of a message that is put when its transaction ends."""
+
+
 class Putting(Moves):
     """The part of a queue that takes messages in."""
+
+    _join: Callable[[list[bytes | Message]], bool] | None = None
 
     def put(
         self,
@@ -37,7 +47,8 @@ class Putting(Moves):
         """Add a message and return its id; durable when this returns, unless the log's flush mode is weaker.
 
         With `delay` it is not delivered before, with `ttl` not after so much time. A `dedup` id that was put within
-        the queue's window writes nothing and returns the first message's id.
+        the queue's window writes nothing and returns the first message's id. In a transaction of the store the message
+        is put at its end, and the id is -1.
         """
         if (
             key is None
@@ -59,6 +70,8 @@ class Putting(Moves):
         messages = list(messages)
         now = self._now()
         ids: Sequence[int]
+        if self._join is not None and self._join(messages):
+            return [JOINED] * len(messages)
         if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
             draft, first, count = self.log.gather(*check_batch(messages, lambda one: _columns(one, now)))
             if count:
@@ -68,14 +81,39 @@ class Putting(Moves):
             ids = self._put_carefully(messages, now)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
             self.log.announce()
-            self._mind_delays(messages, now)
+            self._mind_times(messages, now)
         if self._drops_excess:
             self._shorten()
         return ids
 
+    def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
+        """From here on, offer what is put to a transaction first: where `join` takes it, it is put at its end."""
+
+        def append(payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
+            return JOINED if join([payload]) else self.log.append(payload, key, headers)
+
+        self._join, self._append = join, append
+
+    def check_messages(self, messages: list[bytes | Message]) -> None:
+        """Raise what `put_many` would, of these messages and of the room there is now."""
+        with self._lock:
+            self._check_room(check_batch(messages, lambda one: _columns(one, self._now()))[0])
+
+    def put_decided(self, messages: list[Message], producer: int, now: int) -> None:
+        """Add messages of a transaction that is decided: whatever room there is, marked so that they can be found."""
+        numbers = itertools.count(1)
+
+        def columns(message: Message) -> list[Column]:
+            return [*_columns(message, now), ("producer", producer, 0), ("number", next(numbers), 0)]
+
+        self._put_carefully([*messages], now, columns)
+        self.log.announce()
+        self._mind_times([*messages], now)
+
     def put_alike(self, payloads: list[bytes], like: Message) -> Sequence[int]:
         """Add messages that are all like one, but for their payloads: checked once, so that a run of them is cheap."""
-        if not self._unbounded or like.dedup is not None or not set(map(type, payloads)) <= {bytes}:
+        plain = self._join is None and self._unbounded and like.dedup is None
+        if not plain or not set(map(type, payloads)) <= {bytes}:
             return self.put_many([replace(like, payload=payload) for payload in payloads])
         now = self._now()
         (own,), extras, size = check_batch([like], lambda one: _columns(one, now))
@@ -86,11 +124,14 @@ class Putting(Moves):
             self.log.commit(draft)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
             self.log.announce()
-            self._mind_delays([like], now)
+            self._mind_times([like], now)
         return range(first, first + count)
 
-    def _put_carefully(self, messages: list[bytes | Message], now: int) -> list[int]:
-        """With a look at what is there: for dedup ids and a limited length."""
+    def _put_carefully(
+        self, messages: list[bytes | Message], now: int, decided: Callable[[Message], list[Column]] | None = None
+    ) -> list[int]:
+        """With a look at what is there: for dedup ids and a limited length, which what is `decided` may exceed."""
+        columns = decided or (lambda one: _columns(one, now))
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
         in_flight = self.log.ids_in_flight
         while True:
@@ -114,9 +155,10 @@ class Putting(Moves):
                         fresh[key] = len(positions)
                         positions.append(position)
                 if waits_for is None:
-                    batch = check_batch([messages[position] for position in positions], lambda one: _columns(one, now))
-                    self._check_room(batch[0])
-                    draft, first, count = self.log.gather(*batch)
+                    batch = check_batch([messages[position] for position in positions], columns)
+                    if decided is None:
+                        self._check_room(batch[0])
+                    draft, first, count = self.log.gather(*batch, limited=decided is None)
                     in_flight.update(dict.fromkeys(fresh, draft))
                     self._measures.duplicates.add(len(messages) - count)
                     break
@@ -134,20 +176,19 @@ class Putting(Moves):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids]
 
-    def _mind_delays(self, messages: list[bytes | Message], now: int) -> None:
-        """Let the ticker come in time for what was just put, if someone listens."""
+    def _mind_times(self, messages: list[bytes | Message], now: int) -> None:
+        """Let the ticker come when what was just put is due, or overdue, if someone listens."""
         if self._waiters.listeners:
-            delays = [duration_ns(one.delay, "delay") for one in messages if isinstance(one, Message) and one.delay]
-            if delays and now + min(delays) < self._tick_at:
-                self._tick_at = now + min(delays)
+            timed = [one for one in messages if isinstance(one, Message) and (one.delay or one.ttl)]
+            first = min((duration_ns(one.delay or one.ttl or 0, "delay") for one in timed), default=NEVER)
+            if now + first < self._tick_at:
+                self._tick_at = now + first
                 self._wake_ticker()
 
     def _land(self, draft: Draft) -> None:
         """What was gathered in this draft is visible, or never will be."""
         with self.log.ids_guard:
-            in_flight = self.log.ids_in_flight
-            for key in [key for key, other in in_flight.items() if other is draft]:
-                del in_flight[key]
+            _forget(self.log.ids_in_flight, draft)
 
     def tick(self) -> float | None:
         """As in `Moves`; and keep to the limit of the length, which others who put into the log do not know."""
@@ -255,18 +296,24 @@ def _dedup_key(message: Message) -> bytes | None:
     return key
 
 
-def _columns(message: Message, now: int) -> list[tuple[str, Any, int]]:
+def _forget(in_flight: dict[bytes, Draft], draft: Draft) -> None:
+    for key in [key for key, other in in_flight.items() if other is draft]:
+        del in_flight[key]
+
+
+def _columns(message: Message, now: int) -> list[Column]:
     """What a message asks of a queue, as columns of the log."""
-    found: list[tuple[str, Any, int]] = []
+    found: list[Column] = []
     priority = message.priority
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority < PRIORITIES:
         raise InvalidArgument(f"priority must be a whole number from 0 to {PRIORITIES - 1}, not {priority!r}")
     if priority:
         found.append(("priority", priority, 0))
-    if message.delay is not None and (delay := duration_ns(message.delay, "delay")):
+    delay = 0 if message.delay is None else duration_ns(message.delay, "delay")
+    if delay:
         found.append(("due", now + delay, 0))
-    if message.ttl is not None:
-        found.append(("expiry", now + positive_ns(message.ttl, "ttl"), 0))
+    if message.ttl is not None:  # from when it could be delivered: what must wait longer than it lives would never be
+        found.append(("expiry", now + delay + positive_ns(message.ttl, "ttl"), 0))
     if (key := _dedup_key(message)) is not None:
         found.append(("dedup", key, len(key)))
     return found

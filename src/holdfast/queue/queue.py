@@ -1,5 +1,6 @@
 """What is a queue? A view of a log for those who work: put, lease, ack, and what happens when that goes wrong."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -12,8 +13,8 @@ from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
 from holdfast.queue.events import Purged, Sought
 from holdfast.queue.forwarding import is_forwarded
 from holdfast.queue.moves import dead_letter_of
+from holdfast.queue.operating import Operating, check_count, check_position, checked_ids
 from holdfast.queue.settings import positive_ns
-from holdfast.queue.settling import Settling
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.waiting import Waiter
 
@@ -22,12 +23,24 @@ __all__ = ["Queue"]
 Stop = threading.Event | Callable[[], bool]
 
 
-class Queue(Settling):
+class Queue(Operating):
     """A work queue on a log; made by `Store.queue`.
 
     A message is delivered until it is acked: to one consumer at a time, oldest first in the highest priority. All
     methods may be called from any thread.
     """
+
+    def _opened(self) -> None:
+        """Where the application traces, so does the queue."""
+        if "opentelemetry.trace" in sys.modules:
+            from holdfast.queue.tracing import follow  # noqa: PLC0415
+
+            follow(self)
+
+    def tick(self) -> float | None:
+        """As in `Putting`; and look whether the application has begun to trace since."""
+        self._opened()
+        return super().tick()
 
     # Taking.
 
@@ -46,7 +59,7 @@ class Queue(Settling):
         served first, and messages that come while several wait are dealt to them in turns. With `most_bytes`, no more
         are taken once their payloads have so many, where nobody has to wait.
         """
-        _check_count(count, "lease")
+        check_count(count, "lease")
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
         patience = None if wait is None else duration_ns(wait, "wait") / NS
         self._check_writable()
@@ -158,44 +171,47 @@ class Queue(Settling):
 
     def peek(self, count: int = 10) -> list[Waiting]:
         """The next messages as they would be delivered, without taking them."""
-        _check_count(count, "peek")
-        found: list[Waiting] = []
+        check_count(count, "peek")
         with self._lock, self._whole:
             now = self._now()
             self._commit_later(self._look(now))
-            wanted = count
-            while True:  # some of the next ones may be overdue, and nobody has swept them up yet
-                picks = self.standing.ready.pick(wanted, self._starved(now))
-                alive = [
-                    (priority, sequence)
-                    for priority, start, stop in picks
-                    for sequence in range(start, stop)
-                    if (page := self._bodies.page(sequence)) and self._expiry(page, sequence - page.first) > now
-                ]
-                if len(alive) >= count or wanted > self.standing.ready.count:
-                    break
-                wanted *= 4
-            for priority, sequence in alive[:count]:
-                if page := self._bodies.page(sequence):
-                    index = sequence - page.first
-                    failure = self.standing.failures.get(sequence)
-                    found.append(
-                        Waiting(
-                            sequence,
-                            page.payloads[index],
-                            page.keys[index] if page.keys else None,
-                            page.headers[index] if page.headers else NO_HEADERS,
-                            failure.attempts if failure else 0,
-                            page.times[index],
-                            priority,
-                        )
+            return self._peeked(count, now)
+
+    def _peeked(self, count: int, now: int) -> list[Waiting]:
+        found: list[Waiting] = []
+        wanted = count
+        while True:  # some of the next ones may be overdue, and nobody has swept them up yet
+            picks = self.standing.ready.pick(wanted, self._starved(now))
+            alive = [
+                (priority, sequence)
+                for priority, start, stop in picks
+                for sequence in range(start, stop)
+                if (page := self._bodies.page(sequence)) and self._expiry(page, sequence - page.first) > now
+            ]
+            if len(alive) >= count or wanted > self.standing.ready.count:
+                break
+            wanted *= 4
+        for priority, sequence in alive[:count]:
+            if page := self._bodies.page(sequence):
+                index = sequence - page.first
+                failure = self.standing.failures.get(sequence)
+                found.append(
+                    Waiting(
+                        sequence,
+                        page.payloads[index],
+                        page.keys[index] if page.keys else None,
+                        page.headers[index] if page.headers else NO_HEADERS,
+                        failure.attempts if failure else 0,
+                        page.times[index],
+                        priority,
                     )
+                )
         return found
 
     def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
         """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
         if count is not None:
-            _check_count(count, "dead_letters")
+            check_count(count, "dead_letters")
         self._check_open()
         target = self._dead_letter_queue()
         if target is None:
@@ -227,14 +243,16 @@ class Queue(Settling):
         Each gets a new id, its attempts start again, and a header counts how often this was done.
         """
         self._check_writable()
-        wanted: set[int] | None = None
-        if ids is not None:
-            listed: list[object] = [ids] if isinstance(ids, int | str | bytes) else list(ids)
-            if isinstance(ids, int) or not all(type(id) is int for id in listed):
-                raise InvalidArgument(f"redrive takes ids as dead_letters() gives them, not {ids!r}")
-            wanted = {id for id in listed if isinstance(id, int)}
+        wanted = None if ids is None else checked_ids(ids, "redrive", "dead_letters()")
         target = self._dead_letter_queue()
         return 0 if target is None else target.send_back(wanted, self.name)
+
+    def delete_dead_letters(self, ids: Iterable[int] | None = None) -> int:
+        """Drop dead letters of this queue (all, or those with these ids) for good, and return how many."""
+        self._check_writable()
+        wanted = None if ids is None else checked_ids(ids, "delete_dead_letters", "dead_letters()")
+        target = self._dead_letter_queue()
+        return 0 if target is None else target.discard_letters(wanted, self.name)
 
     def purge(self) -> int:
         """Drop every message that is not leased, delayed ones too; how many."""
@@ -257,9 +275,7 @@ class Queue(Settling):
             now = self._now()
             self._look(now)
             start, end = self.log.start, self.log.visible_end
-            if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
-                raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {end}")
-            position = max(sequence, start)
+            position = max(check_position(sequence, end, self.log.name), start)
             if self._floor_kept > position:
                 self._keep_floor(position)  # before retention could take what will be wanted again
             draft = self._decide([Sought(now, position)])
@@ -281,14 +297,14 @@ class Queue(Settling):
         """Counts, ages and rates."""
         dead = self._dead_letter_queue()
         dead_count = dead.waiting() if dead is not None else 0
+        paused = self.paused
         with self._lock, self._whole:
             now = self._now()
             self._commit_later(self._look(now))
             standing = self.standing
             totals = standing.totals
             firsts = [level.first for level in standing.ready.levels if level]
-            page = self._bodies.page(min(firsts)) if firsts else None
-            oldest = max(0, now - page.times[min(firsts) - page.first]) / NS if page is not None else None
+            put_at = self._bodies.time(min(firsts)) if firsts else None
             return QueueStats(
                 name=self.name,
                 log=self.log.name,
@@ -298,7 +314,7 @@ class Queue(Settling):
                 moving=len(standing.moving),
                 dead=dead_count,
                 leases=len(standing.leases.by_id),
-                oldest_age=oldest,
+                oldest_age=None if put_at is None else max(0, now - put_at) / NS,
                 next_due=standing.delayed.next_due,
                 put_rate=self._measures.put_rate.per_second(),
                 lease_rate=self._measures.lease_rate.per_second(),
@@ -320,13 +336,8 @@ class Queue(Settling):
                 hold_p99=self._measures.holds.quantile(0.99),
                 orphans=self._checkpoint.orphans,
                 lag=max(0, self.log.end - standing.floor()),
+                paused=paused,
             )
-
-    def waiting(self) -> int:
-        """How many messages are ready or delayed."""
-        with self._lock, self._whole:
-            self._commit_later(self._look(self._now()))
-            return self.standing.ready.count + self.standing.delayed.count
 
     # Memory.
 
@@ -373,11 +384,6 @@ class Queue(Settling):
     def _dead_letter_queue(self) -> "Queue | None":
         name = self.settings.dead_letter
         return self._find_queue(name) if name is not None and not is_forwarded(name) else None
-
-
-def _check_count(count: int, what: str) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidArgument(f"{what} needs a count from 1 up, not {count!r}")
 
 
 def _is_sound(wait: Duration) -> bool:

@@ -108,6 +108,22 @@ class Ranges:
                 at += 1
         return found
 
+    def count_before(self, sequence: int) -> int:
+        """How many of the set are below this one. What is away in the state is looked at and stays there."""
+        if not self.count or sequence <= self._lows[0]:
+            return 0
+        found = 0
+        for chunk in self._chunks[: bisect_left(self._lows, sequence)]:
+            away = chunk.starts is None
+            starts, stops = self._arrays(chunk)
+            end = bisect_left(starts, sequence, chunk.head)  # the first range that begins there or behind
+            found += sum(stops[chunk.head : end]) - sum(starts[chunk.head : end])
+            if end > chunk.head:
+                found -= max(0, stops[end - 1] - sequence)
+            if away:
+                chunk.starts = chunk.stops = None
+        return found
+
     def add(self, start: int, stop: int) -> None:
         """Put these sequences in; those that are in already stay."""
         if start >= stop:

@@ -96,14 +96,25 @@ class Settling(Putting):
 
         For who holds all leases, and begins anew: those of its last life are nobody's.
         """
-        reason = _checked(reason)
+        return self._void(None, _checked(reason))
+
+    def void_lease(self, lease_id: int, reason: str = "the lease was void") -> int:
+        """The same for one lease: its messages come back now; how many, which is none where it is over."""
+        if isinstance(lease_id, bool) or not isinstance(lease_id, int):
+            raise InvalidArgument(f"void_lease takes the id of a lease, as leases() gives it, not {lease_id!r}")
+        return self._void(lease_id, _checked(reason))
+
+    def _void(self, which: int | None, reason: str) -> int:
         with self._lock, self._whole:
             self._check_writable()
             now = self._now()
             draft = self._look(now)
-            count = self.standing.leases.count
+            count = 0
             events: list[Event] = []
-            for lease_id, lease in list(self.standing.leases.by_id.items()):
+            leases = self.standing.leases.by_id
+            for lease_id in list(leases) if which is None else [which] if which in leases else []:
+                lease = leases[lease_id]
+                count += len(lease.left)
                 events += self._returns(now, "expired", reason, lease_id, lease.spans(lease.left), 0)
                 if len(events) >= EVENTS_MAX:
                     draft, events = self._decide(events), []
@@ -237,6 +248,13 @@ class Settling(Putting):
 
     def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
         """As `extend`; the ids of those that were lost."""
+        return self.extend_ids(by_lease(deliveries), duration)
+
+    def extend_ids(self, parts: Parts, duration: Duration | None = None) -> list[int]:
+        """Hold them, and all that was leased with them, for so long from now on (the queue's lease if None).
+
+        Gives the ids of those whose lease is no longer ours.
+        """
         lease_ns = self._lease_ns if duration is None else duration_ns(duration, "duration")
         lost: list[int] = []
         with self._lock, self._whole:
@@ -244,7 +262,7 @@ class Settling(Putting):
             now = self._now()
             draft = self._look(now)
             events: list[Event] = []
-            for lease_id, _, _ in self._held(by_lease(deliveries), lost):
+            for lease_id, _, _ in self._held(parts, lost):
                 events.append(Extended(now, lease_id, now + lease_ns))
             if events:
                 draft = self._decide(events)

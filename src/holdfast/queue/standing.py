@@ -85,9 +85,9 @@ class Standing:
             lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"", self.weights
         )
         self.delayed = (
-            Delayed(state, prefix, self._waits_elsewhere)
+            Delayed(state, prefix, self.waits_elsewhere)
             if self.weights is None
-            else WeighedDelayed(state, prefix, self._waits_elsewhere, self.weights)
+            else WeighedDelayed(state, prefix, self.waits_elsewhere, self.weights)
         )
         self.leases = Leases()
         self.failures = Failures(state, prefix)
@@ -185,8 +185,7 @@ class Standing:
                 for span in spans:
                     self.start_move(time, cause, reason, target, lease_id, span)
             case Settled(_, cause, done):
-                for start, stop in done:
-                    self.settle(cause, start, stop)
+                self.settle(cause, done)
             case Purged(_, end):
                 self.totals.dropped += self.ready.count + self.delayed.count
                 self._clear_waiting()
@@ -252,24 +251,23 @@ class Standing:
             self.moving[sequence] = Move(time, target, cause, reason, priority, failure)
         self.failures.forget(start, stop)
 
-    def settle(self, cause: str, start: int, stop: int) -> None:
+    def settle(self, cause: str, spans: list[tuple[int, int]]) -> None:
         """Messages are gone without an ack."""
-        if cause == "moved":
-            for sequence in range(start, stop):
-                move = self.moving.pop(sequence, None)
-                if move is None:  # its leaving was lost, and it may still stand somewhere
-                    self._leave(0, sequence, sequence + 1)
-                if move is not None and move.cause == "redriven":
-                    self.totals.redriven += 1
-                else:
-                    self.totals.dead += 1
-            return
-        if cause in ("attempts", "rejected"):
-            self._leave(0, start, stop)
-        elif self.ready.remove_anywhere(start, stop) < stop - start and self.delayed.count:
-            self.delayed.drop(start, stop)
-        self.failures.forget(start, stop)
-        self.totals.dropped += stop - start
+        delayed: list[tuple[int, int]] = []
+        missing = 0
+        for start, stop in spans:
+            if cause == "moved":
+                self._arrive(start, stop)
+                continue
+            if cause in ("attempts", "rejected"):
+                self._leave(0, start, stop)
+            elif (found := self.ready.remove_anywhere(start, stop)) < stop - start:
+                delayed.append((start, stop))
+                missing += stop - start - found
+            self.failures.forget(start, stop)
+            self.totals.dropped += stop - start
+        if delayed and self.delayed.count:  # once for all of them: it may have to read everything
+            self.delayed.leave_out(self.delayed.find(sorted(delayed), missing))
 
     def floor(self) -> int:
         """Every message below this sequence is done; to within what `Delayed` knows."""
@@ -335,6 +333,17 @@ class Standing:
             assert counted == self.waiting_bytes
         assert self.leases.count == sum(len(lease.left) for lease in self.leases.by_id.values())
 
+    def _arrive(self, start: int, stop: int) -> None:
+        """Messages that were moving have come to where they go."""
+        for sequence in range(start, stop):
+            move = self.moving.pop(sequence, None)
+            if move is None:  # its leaving was lost, and it may still stand somewhere
+                self._leave(0, sequence, sequence + 1)
+            if move is not None and move.cause == "redriven":
+                self.totals.redriven += 1
+            else:
+                self.totals.dead += 1
+
     def _take(self, span: LeasedSpan) -> None:
         """Wherever these messages wait, they wait no longer."""
         if self.ready.remove(span.priority, span.start, span.stop) < span.stop - span.start:
@@ -358,7 +367,7 @@ class Standing:
             for sequence in range(start, stop):
                 self.moving.pop(sequence, None)
 
-    def _waits_elsewhere(self, sequences: list[int]) -> set[int]:
+    def waits_elsewhere(self, sequences: list[int]) -> set[int]:
         """Which of these cannot be delayed: they are ready, held or on their way, or not even known."""
         held = {sequence for lease in self.leases.by_id.values() for sequence in lease.left}
         levels = [level for level in self.ready.levels if level]

@@ -38,6 +38,8 @@ class Waiters:
         """In the order of their coming; changed with both this lock and the queue's held."""
         self.listeners: tuple[Callable[[], None], ...] = ()
         """Who wants to be called when there may be more, instead of waiting."""
+        self.noticed: Callable[[], None] = lambda: None
+        """Told of each sign, from any thread, perhaps with locks held: must be short."""
         self.signals = 0
         self._clock = clock
         self._guard = threading.Lock()
@@ -48,6 +50,7 @@ class Waiters:
             self.signals += 1
             if self.line:
                 self.line[0].condition.notify()
+        self.noticed()
         if self.listeners:
             self.tell()
 
@@ -106,6 +109,7 @@ class Waiters:
         self._guard = threading.Lock()
         self.line = []
         self.listeners = ()
+        self.noticed = lambda: None
 
 
 def shares(demands: list[int], available: int) -> list[int]:

@@ -1,0 +1,358 @@
+"""What can be done with a queue from outside? Pausing it, looking at what it holds, and dropping what must go."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from sys import byteorder
+from typing import NamedTuple
+
+from holdfast.base.clock import Instant
+from holdfast.base.errors import InvalidArgument
+from holdfast.log.record import Headers
+from holdfast.queue.delivery import Delayed, Waiting
+from holdfast.queue.events import Settled, encode
+from holdfast.queue.lease import NEVER
+from holdfast.queue.moves import DEATH
+from holdfast.queue.ranges import spans_of
+from holdfast.queue.settling import Settling
+from holdfast.queue.standing import FOR
+from holdfast.queue.stats import Counts, LeaseInfo, Preview, Rates
+
+__all__ = ["Operating", "check_count", "check_position", "checked_ids"]
+
+KEPT_PART = 20
+"""A histogram that took a while is shown for so many times as long, before the delays are read again."""
+_A_WHILE_S = 0.05
+_LETTERS = 1000
+"""Dead letters that are looked at with the lock held at a time."""
+Bucket = tuple[int, int, int]
+"""Its first moment, the one after its last, and how many messages come up between."""
+
+
+class _Stored(NamedTuple):
+    payload: bytes
+    key: bytes | None
+    headers: Headers
+    time: int
+    priority: int
+    due: int
+    """Not before; 0: at once."""
+    expiry: int
+    """Not after; 0: whenever."""
+    owner: str | None
+    """The only queue it is for."""
+
+
+class Operating(Settling):
+    """The part of a queue for those who look after it. What only looks reads bodies without the queue's lock."""
+
+    _histogram: tuple[float, int, list[Bucket]] = (float("-inf"), 0, [])
+    """Until when the last one is shown, for how many buckets, and what it was."""
+
+    # Pausing.
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is handed out until `resume`."""
+        return self._is_paused() if self.read_only else self._paused
+
+    def pause(self) -> None:
+        """Hand out nothing from now on, also after a restart, until `resume`.
+
+        All else goes on: messages are put, those that are held are acked, given back or run out, dead letters leave.
+        Who waits for a message goes on waiting.
+        """
+        self._check_writable()
+        with self._pausing:
+            if not self._paused:
+                self._set_paused(True)
+                try:
+                    self._keep_paused(True)
+                except BaseException:
+                    self._set_paused(False)
+                    self._waiters.wake()
+                    raise
+
+    def resume(self) -> None:
+        """Hand out messages again, first to those who wait."""
+        self._check_writable()
+        with self._pausing:
+            if self._paused:
+                self._keep_paused(False)
+                self._set_paused(False)
+        self._waiters.wake()
+
+    def _set_paused(self, paused: bool) -> None:
+        with self._lock, self._whole:
+            self._paused = paused
+            self._may_be_quick = self._suits_short_ways and not paused and self._closed is None
+            self._quick = self._may_be_quick and not self._journal.broken
+
+    # Looking.
+
+    def counts(self) -> Counts:
+        """How many messages stand where: a few microseconds, for who looks at thousands of queues.
+
+        Waits for nobody, and reads no bodies. Where the queue is busy just now, what was put since the last look
+        counts as ready; leases that have run out count as held until someone looks closer.
+        """
+        self._check_open()
+        if self.read_only:
+            self.waiting()
+        elif self._lock.acquire(blocking=False):
+            try:
+                with self._whole:
+                    self._take_in()
+            finally:
+                self._lock.release()
+        standing = self.standing
+        unseen = max(0, self.log.visible_end - standing.scanned)
+        return Counts(
+            standing.ready.count + unseen, standing.delayed.count, standing.leases.count, len(standing.moving)
+        )
+
+    def _take_in(self) -> None:
+        """What a look does, without what must be written."""
+        standing = self.standing
+        if self._closed is not None or self._journal.broken:
+            return
+        if standing.scanned != self.log.visible_end:
+            self._catch_up(self._now())
+        if standing.delayed.count:
+            now = self._now()
+            if (due := standing.delayed.next_due) is not None and due <= now:
+                standing.fire(now)
+                self._waiters.wake()
+
+    def rates(self) -> Rates:
+        """Messages a second over the last minute, as cheap as `counts`."""
+        measures = self._measures
+        return Rates(measures.put_rate.per_second(), measures.lease_rate.per_second(), measures.ack_rate.per_second())
+
+    def waiting(self) -> int:
+        """How many messages are ready or delayed."""
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+            return self.standing.ready.count + self.standing.delayed.count
+
+    def message(self, id: int) -> Waiting | None:
+        """A message by its id, wherever it stands, also if it is done; None where the log no longer has it."""
+        if isinstance(id, bool) or not isinstance(id, int):
+            raise InvalidArgument(f"message takes the id of a message, not {id!r}")
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+            failure = self.standing.failures.get(id) if id >= 0 else None
+        for sequence, one in self._stored([id]):
+            attempts = failure.attempts if failure is not None else 0
+            return Waiting(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
+        return None
+
+    def leases(self, count: int | None = None) -> list[LeaseInfo]:
+        """The leases that are held now, oldest first."""
+        if count is not None:
+            check_count(count, "leases")
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+            return [
+                LeaseInfo(lease_id, tuple(sorted(lease.left)), lease_id, lease.expires)
+                for lease_id, lease in islice(self.standing.leases.by_id.items(), count)
+            ]
+
+    def delayed(self, count: int = 200) -> list[Delayed]:
+        """The messages that must wait, those that come up next first."""
+        check_count(count, "delayed")
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+            entries = self.standing.delayed.soonest(count)
+            failures = {sequence: self.standing.failures.get(sequence) for _, sequence, _ in entries}
+        stored = dict(self._stored(sorted(failures)))
+        return [
+            Delayed(
+                sequence,
+                due,
+                one.payload,
+                one.key,
+                one.headers,
+                priority,
+                failure.attempts if (failure := failures[sequence]) is not None else 0,
+                one.time,
+            )
+            for due, sequence, priority in entries
+            if (one := stored.get(sequence)) is not None
+        ]
+
+    def delayed_histogram(self, buckets: int = 60) -> list[Bucket]:
+        """How many messages come up when: from the first to the last that is due, in so many equal stretches.
+
+        Each is its first moment, the one after its last, and a count. Reads no bodies, and only a moment with the
+        lock held. With a million delayed it takes a while, and is then shown for some time as it was.
+        """
+        check_count(buckets, "delayed_histogram")
+        begin = self._clock.monotonic()
+        until, of, found = self._histogram
+        if begin < until and of == buckets:
+            return list(found)
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+            dues = array("Q")
+            unread = self.standing.delayed.dues()
+        dues.frombytes(b"".join(unread))
+        if byteorder == "little":
+            dues.byteswap()
+        found = _histogram(array("Q", sorted(dues)), buckets)
+        end = self._clock.monotonic()
+        if end - begin > _A_WHILE_S:
+            self._histogram = (end + KEPT_PART * (end - begin), buckets, found)
+        return list(found)
+
+    def preview(self, position: int | None = None, *, when: Instant | None = None) -> Preview:
+        """What `seek(position)`, or `seek_time(when)`, would do; nothing of it is done."""
+        self._check_open()
+        if (position is None) == (when is None):
+            raise InvalidArgument("preview takes a position or when, and not both")
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+        if when is not None:
+            position = self.log.sequence_at(when)
+        with self._lock, self._whole:
+            start, end = self.log.start, self.log.visible_end
+            place = max(check_position(position, end, self.log.name), start)
+            standing = self.standing
+            held = [lease.left for lease in standing.leases.by_id.values()]
+            waiting = standing.ready.count + standing.delayed.count + standing.leases.count + len(standing.moving)
+            dropped = (
+                sum(level.count_before(place) for level in standing.ready.levels)
+                + standing.delayed.count_before(place)
+                + sum(sequence < place for left in held for sequence in left)
+                + sum(sequence < place for sequence in standing.moving)
+            )
+        return Preview(place, start, end, end - place, waiting, dropped, lambda count: self._sample(place, count))
+
+    def _sample(self, position: int, count: int) -> list[Waiting]:
+        """The first messages from a position on that a seek would bring."""
+        check_count(count, "sample")
+        self._check_open()
+        now = self._now()
+        found: list[Waiting] = []
+        for sequence, one in self._read(position, self.log.visible_end):
+            expiry = one.expiry or (max(one.time, one.due) + self._ttl_ns if self._ttl_ns is not None else NEVER)
+            if one.owner in (None, self.name) and expiry > now:
+                found.append(Waiting(sequence, one.payload, one.key, one.headers, 0, one.time, one.priority))
+                if len(found) >= count:
+                    break
+        return found
+
+    # Dropping.
+
+    def discard(self, ids: Iterable[int]) -> int:
+        """Drop messages that wait, ready or delayed, for good, and return how many; others are left as they are."""
+        wanted = checked_ids(ids, "discard", "peek() and delayed()")
+        self._check_writable()
+        if self.standing.delayed.count:  # when it was due first: the way to it, unless it has failed since
+            delayed = sorted(filter(self.standing.delayed.may_have, wanted))
+            hints = [(one.due, sequence) for sequence, one in self._stored(delayed) if one.due]
+        else:
+            hints = []
+        with self._lock, self._whole:
+            self._check_writable()
+            now = self._now()
+            draft = self._look(now)
+            standing = self.standing
+            levels = [level for level in standing.ready.levels if level]
+            ready = {id for id in wanted if any(id in level for level in levels)}
+            rest = [id for id in sorted(wanted - ready) if standing.delayed.may_have(id)]
+            elsewhere = standing.waits_elsewhere(rest)  # for whom all the delays would be read in vain
+            rest = [id for id in rest if id not in elsewhere]
+            sought = set(rest)
+            hints = [hint for hint in hints if hint[1] in sought]
+            entries = standing.delayed.find(spans_of(rest), len(rest), hints) if rest else []
+            gone = sorted(ready | {sequence for _, sequence, _ in entries})
+            if gone:
+                spans = spans_of(gone)
+                draft = self._record(encode(Settled(now, "discarded", spans)))
+                # As `Standing.settle` does, which has to look for them.
+                standing.delayed.leave_out(entries)
+                for start, stop in spans:
+                    standing.ready.remove_anywhere(start, stop)
+                    standing.failures.forget(start, stop)
+                standing.totals.dropped += len(gone)
+        self._commit(draft)
+        return len(gone)
+
+    def discard_letters(self, ids: set[int] | None, home: str) -> int:
+        """Called on a queue of dead letters: drop those of `home`; how many."""
+        with self._lock, self._whole:
+            self._commit_later(self._look(self._now()))
+            letters = [one for _, one in self._waiting_sequences() if ids is None or one in ids]
+        own: list[int] = []
+        for at in range(0, len(letters), _LETTERS):
+            with self._lock, self._whole:
+                own += [
+                    one
+                    for one in letters[at : at + _LETTERS]
+                    if self._bodies.headers(one).get(DEATH + "queue", home) == home
+                ]
+        return self.discard(own)
+
+    # Reading.
+
+    def _stored(self, ids: list[int]) -> Iterator[tuple[int, _Stored]]:
+        """Messages as the log has them, of these ascending ids; what it no longer has is left out."""
+        for start, stop in spans_of(ids):
+            yield from self._read(max(start, self.log.start), min(stop, self.log.visible_end))
+
+    def _read(self, start: int, stop: int) -> Iterator[tuple[int, _Stored]]:
+        for piece in self.log.pieces(start, stop) if start < stop else ():
+            lost = set(piece.lost())
+            priorities, dues, expiries, moved = map(piece.numbers, ("priority", "due", "expiry", "producer"))
+            columns = zip(piece.payloads(), piece.keys(), piece.headers(), piece.times(), strict=True)
+            for index, (payload, key, headers, time) in enumerate(columns):
+                if piece.first + index in lost:
+                    continue
+                owner = headers.get(FOR) if moved is not None and moved[index] else None
+                yield (
+                    piece.first + index,
+                    _Stored(
+                        payload,
+                        key,
+                        headers,
+                        time,
+                        priorities[index] if priorities is not None else 0,
+                        dues[index] if dues is not None else 0,
+                        expiries[index] if expiries is not None else 0,
+                        owner if isinstance(owner, str) else None,
+                    ),
+                )
+
+
+def check_count(count: int, what: str) -> None:
+    """Refuse a count that is none."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidArgument(f"{what} needs a count from 1 up, not {count!r}")
+
+
+def check_position(position: object, end: int, log: str) -> int:
+    """A place in a log to seek to."""
+    if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position <= end:
+        raise InvalidArgument(f"cannot seek to {position!r}: the log {log!r} ends at {end}")
+    return position
+
+
+def checked_ids(ids: Iterable[int], what: str, source: str) -> set[int]:
+    """Ids of messages, which must be whole numbers."""
+    listed: list[object] = [ids] if isinstance(ids, int | str | bytes) else list(ids)
+    if isinstance(ids, int) or not all(type(id) is int for id in listed):
+        raise InvalidArgument(f"{what} takes ids as {source} gives them, not {ids!r}")
+    return {id for id in listed if isinstance(id, int)}
+
+
+def _histogram(dues: "array[int]", buckets: int) -> list[Bucket]:
+    """Ascending moments, counted in equal stretches from the first to the last."""
+    if not dues:
+        return []
+    first, end = dues[0], dues[-1] + 1
+    buckets = min(buckets, end - first)
+    edges = [first + (end - first) * number // buckets for number in range(buckets + 1)]
+    places = [bisect_left(dues, edge) for edge in edges]
+    return [(edges[at], edges[at + 1], places[at + 1] - places[at]) for at in range(buckets)]

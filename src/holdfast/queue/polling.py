@@ -1,0 +1,275 @@
+"""How does an asyncio program wait for messages? It polls: no thread waits, and what comes is dealt in turns."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from itertools import islice
+from typing import Any
+
+from holdfast.base.clock import NS, Duration, duration_ns
+from holdfast.base.errors import Closed, HoldfastError, InvalidArgument
+from holdfast.queue.delivery import Delivery
+from holdfast.queue.queue import Queue
+from holdfast.queue.settings import positive_ns
+from holdfast.queue.waiting import shares
+
+__all__ = ["Polls"]
+
+logger = logging.getLogger("holdfast.queue")
+
+_AT_ONCE = 128
+"""Polls that are served with the queue's lock held once: others who need it must not wait for thousands."""
+_WATCH_S = 1.0
+"""How often it is looked whether the queue was closed: of that a queue tells nobody who listens."""
+_LONGEST_WAIT_S = 10 * 365 * 86_400.0
+
+
+class _Poll:
+    """One call that waits for up to `demand` messages."""
+
+    __slots__ = ("answer", "demand", "lease_ns", "most_bytes")
+
+    def __init__(
+        self, demand: int, lease_ns: int, most_bytes: int | None, answer: "asyncio.Future[list[Delivery]]"
+    ) -> None:
+        self.demand = demand
+        self.lease_ns = lease_ns
+        self.most_bytes = most_bytes
+        self.answer = answer
+
+
+class Polls:
+    """The polls of one queue in one event loop, in whose thread it is made and used.
+
+    A queue calls who listens whenever there may be more to lease: after a put, when a delay is over, when a lease has
+    run out. Then one *dealing* runs in a thread of the executor, never two at once, because it may wait for the disk.
+    It looks how many messages are ready, takes that many polls at most from the head of the line, and gives each its
+    share under a lease of its own; all leases of a dealing are made durable together. So a message costs the same
+    whether one poll waits or ten thousand do.
+    """
+
+    def __init__(self, queue: Queue, *, executor: Executor | None = None) -> None:
+        self.queue = queue
+        self._loop = asyncio.get_running_loop()
+        self._executor = executor
+        self._line: dict[_Poll, None] = {}
+        """Who waits, in the order of coming. Changed by the loop and by the dealing, with the guard held."""
+        self._guard = threading.Lock()
+        self._hasty: list[_Poll] = []
+        """Those who do not wait longer than until the next dealing is over."""
+        self._called = False
+        """Whether the loop was told that there may be more, and has not looked yet."""
+        self._deals = False
+        self._deals_again = False
+        self._at_work: set[asyncio.Future[None]] = set()
+        self._stop_listening: Callable[[], None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._closed: HoldfastError | None = None
+
+    def __len__(self) -> int:
+        """How many polls wait."""
+        return len(self._line)
+
+    async def lease(
+        self,
+        count: int = 1,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        most_bytes: int | None = None,
+    ) -> list[Delivery]:
+        """As `Queue.lease`, but `wait` is for ever unless it is given: up to `count` messages, none if time is up.
+
+        A poll that is cancelled takes nothing with it: what it was dealt in that moment is given back untried.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidArgument(f"lease needs a count from 1 up, not {count!r}")
+        queue = self.queue
+        lease_ns = queue._lease_ns if lease is None else positive_ns(lease, "lease")
+        patience = _LONGEST_WAIT_S if wait is None else duration_ns(wait, "wait") / NS
+        if self._closed is not None:
+            raise Closed(*self._closed.args)
+        self._listen()
+        poll = _Poll(count, lease_ns, most_bytes, self._loop.create_future())
+        with self._guard:
+            self._line[poll] = None
+        timer: asyncio.TimerHandle | None = None
+        if patience == 0:
+            self._hasty.append(poll)
+        elif patience < _LONGEST_WAIT_S:
+            timer = self._loop.call_later(patience, self._send_away, poll)
+        self._start()
+        try:
+            return await poll.answer
+        except asyncio.CancelledError:
+            self._leave(poll)
+            if not poll.answer.cancelled() and poll.answer.exception() is None:  # dealt to, but not yet awake
+                self.give_back(poll.answer.result())
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Release these, in the background: for who can no longer hand them on."""
+        if deliveries:
+            self._keep(self._release(deliveries))
+
+    async def close(self, reason: str = "nobody can wait here any longer: the server stops") -> None:
+        """Send everybody away with `Closed`, and return when nothing is under way."""
+        self._closed = Closed(reason)
+        self._let_go()
+        self._fail_all(self._closed)
+        while self._at_work:
+            await asyncio.wait(set(self._at_work))
+
+    # In the loop's thread.
+
+    def _listen(self) -> None:
+        if self._stop_listening is None:
+            self._stop_listening = self.queue.listen(self._may_be_more)
+        if self._watch is None:
+            self._watch = self._loop.call_later(_WATCH_S, self._look_around)
+
+    def _look_around(self) -> None:
+        self._watch = None
+        if not self._line and not self._deals:
+            self._let_go()  # until the next one comes, puts need not call anybody
+            return
+        if self.queue.closed:
+            self._start()  # which finds out why
+        self._watch = self._loop.call_later(_WATCH_S, self._look_around)
+
+    def _let_go(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+
+    def _start(self) -> None:
+        """Let a dealing begin, or another one follow."""
+        if self._deals:
+            self._deals_again = True
+        elif self._line:
+            self._deals, self._deals_again = True, False
+            hasty, self._hasty = self._hasty, []
+            self._keep(self._deal_once(hasty))
+
+    async def _deal_once(self, hasty: list[_Poll]) -> None:
+        dealt: list[tuple[_Poll, list[Delivery]]] = []
+        try:
+            await self._loop.run_in_executor(self._executor, self._deal, dealt)
+        except Exception as error:
+            for poll, deliveries in dealt:
+                _answer_error(poll, error)
+                self.give_back(deliveries)
+            self._fail_all(error)
+        else:
+            orphans: list[Delivery] = []
+            for poll, deliveries in dealt:
+                if poll.answer.done():  # it was cancelled, or its time was up, while it was dealt to
+                    orphans += deliveries
+                else:
+                    poll.answer.set_result(deliveries)
+            if orphans:
+                self.give_back(orphans)
+        finally:
+            for poll in hasty:
+                self._send_away(poll)
+            self._deals = False
+            if self._deals_again or self._hasty:
+                self._start()
+
+    def _send_away(self, poll: _Poll) -> None:
+        """Its time is up. One that has left the line is being answered."""
+        if self._leave(poll) and not poll.answer.done():
+            poll.answer.set_result([])
+
+    def _leave(self, poll: _Poll) -> bool:
+        with self._guard:
+            return self._line.pop(poll, _ABSENT) is None
+
+    def _fail_all(self, error: Exception) -> None:
+        with self._guard:
+            line, self._line = self._line, {}
+        for poll in line:
+            _answer_error(poll, error)
+
+    async def _release(self, deliveries: list[Delivery]) -> None:
+        try:
+            await self._loop.run_in_executor(self._executor, self.queue.try_release, deliveries)
+        except HoldfastError as error:  # then their lease runs out
+            logger.warning("what a poll of %s left behind is not given back: %s", self.queue.name, error)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+
+    # In any thread.
+
+    def _may_be_more(self) -> None:
+        if self._line and not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits in it
+                self._loop.call_soon_threadsafe(self._hear)
+
+    def _hear(self) -> None:
+        self._called = False
+        self._start()
+
+    # In a thread of the executor. This stands inside the queue, as `Queue.lease` does: with its lock held it decides
+    # for many at once, which no sequence of calls from outside could do with one wait for the disk.
+
+    def _deal(self, dealt: list[tuple[_Poll, list[Delivery]]]) -> None:
+        queue = self.queue
+        queue._check_writable()
+        if queue._drops_excess:
+            queue._shorten()
+        with queue._lock, queue._whole:
+            now = queue._now()
+            drafts = [queue._look(now)]
+            if queue._waiters.line:
+                queue._deal(now)
+            ready = queue.standing.ready.count
+        with self._guard:
+            polls = list(islice(self._line, ready))
+        parts = shares([poll.demand for poll in polls], ready)
+        for start in range(0, len(polls), _AT_ONCE):
+            with queue._lock, queue._whole:
+                now = queue._now()
+                for poll, share in zip(polls[start : start + _AT_ONCE], parts[start:], strict=False):
+                    with self._guard:
+                        if poll not in self._line:
+                            continue
+                    deliveries, draft = queue._hand_out(share, poll.lease_ns, now, poll.most_bytes)
+                    if not deliveries:  # others took what was there
+                        break
+                    if draft is not drafts[-1]:
+                        drafts.append(draft)
+                    with self._guard:
+                        self._line.pop(poll, None)
+                    dealt.append((poll, deliveries))
+                    if len(deliveries) < share:  # its bytes were enough: the rest is for those behind
+                        self._deals_again = True
+        for draft in drafts:
+            queue._commit(draft)
+        if queue.standing.moving:
+            try:
+                queue._send_off()
+            except HoldfastError as error:  # the background tries again; what was dealt must reach those it is for
+                logger.warning("dead letters of %s could not be moved: %s", queue.name, error)
+
+
+_ABSENT = object()
+
+
+def _answer_error(poll: _Poll, error: Exception) -> None:
+    if not poll.answer.done():
+        poll.answer.set_exception(type(error)(*error.args) if isinstance(error, HoldfastError) else error)
+        poll.answer.exception()  # whoever waited may be gone

@@ -1,0 +1,227 @@
+"""Where does a trace go on? An application that traces gets spans of its queues, and messages carry their context.
+
+Only where the application has set a tracer provider of OpenTelemetry; a queue that does not trace is not slowed down.
+What goes through the broker is left alone: AMQP's clients trace by themselves.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.base.clock import Duration
+from holdfast.base.errors import HoldfastError
+from holdfast.log.record import Headers, Message
+from holdfast.queue.delivery import Delivery, listed
+from holdfast.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanKind, Tracer, TracerProvider
+
+__all__ = ["TracedQueue", "context_of", "follow"]
+
+PARENT = "traceparent"
+STATE = "tracestate"
+"""Headers of a message, as W3C's Trace Context has them."""
+LINKS_MAX = 128
+"""Producers that a span is linked to at most; what is beyond, exporters drop anyway."""
+
+
+class Carrier(Protocol):
+    """What has the headers of a message: a delivery, one that waits, a dead letter."""
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+        ...
+
+
+def follow(queue: Queue, provider: "TracerProvider | None" = None) -> bool:
+    """Let a queue trace from now on, with this provider or, if there is one, the application's; whether it does.
+
+    A queue asks for the application's by itself when it is opened and whenever the background works for it: call this
+    to be sure at once.
+    """
+    if provider is None:
+        if isinstance(queue, TracedQueue):
+            return True
+        # Who traces has imported it: for all others it is not loaded, even if it is installed.
+        trace = sys.modules.get("opentelemetry.trace")
+        ask = getattr(trace, "get_tracer_provider", None)
+        if trace is None or ask is None:
+            return False
+        provider = ask()
+        if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+            return False
+        assert provider is not None
+    queue._tracer = provider.get_tracer("holdfast")  # type: ignore[attr-defined]
+    queue.__class__ = TracedQueue
+    return True
+
+
+def context_of(message: Carrier) -> "Context":
+    """The context in which a message was put, to go on from: `tracer.start_as_current_span("work", context=...)`."""
+    return _context_in(message.headers)
+
+
+class TracedQueue(Queue):
+    """A queue that makes spans. A queue becomes one by `follow`, so that all others need not even ask.
+
+    A put is a span of kind producer whose context the messages carry, unless they have one. What was received, and
+    what became of it, are spans that are linked to those who put the messages.
+    """
+
+    _tracer: "Tracer"
+
+    def put(
+        self,
+        payload: bytes,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        delay: Duration | None = None,
+        priority: int = 0,
+        ttl: Duration | None = None,
+        dedup: str | bytes | None = None,
+    ) -> int:
+        """As `Queue.put`."""
+        if self.carries_later:
+            return super().put(payload, key, headers, delay, priority, ttl, dedup)
+        return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
+
+    def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
+        """As `Queue.put_many`."""
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        messages = list(messages)
+        if self.carries_later or not messages:
+            return super().put_many(messages)
+        traced = [one for one in messages if isinstance(one, Message) and one.headers and PARENT in one.headers]
+        with self._span(
+            "put", "send", SpanKind.PRODUCER, len(messages), _links(one.headers or {} for one in traced)
+        ) as span:
+            context: dict[str, str] = {}
+            TraceContextTextMapPropagator().inject(context)
+            ids = super().put_many([_carrying(one, context) for one in messages])
+            if len(ids) == 1:
+                span.set_attribute("messaging.message.id", str(ids[0]))
+            return ids
+
+    def lease(
+        self,
+        count: int = 1,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = 0,
+        most_bytes: int | None = None,
+    ) -> list[Delivery]:
+        """As `Queue.lease`; where nothing came there is nothing to tell."""
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
+        begin = time.time_ns()
+        deliveries = super().lease(count, lease=lease, wait=wait, most_bytes=most_bytes)
+        if deliveries and not self.carries_later:
+            links = _links(delivery.headers for delivery in deliveries)
+            attributes = self._attributes("receive", "receive", len(deliveries))
+            span = self._tracer.start_span(
+                f"receive {self.name}", kind=SpanKind.CONSUMER, attributes=attributes, links=links, start_time=begin
+            )
+            if len(deliveries) == 1:
+                span.set_attribute("messaging.message.id", str(deliveries[0].id))
+            span.end()
+        return deliveries
+
+    def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
+        """As `Queue.get`."""
+        deliveries = self.lease(1, lease=lease, wait=wait)
+        return deliveries[0] if deliveries else None
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """As `Queue.ack`."""
+        deliveries = listed(deliveries)
+        with self._settling("ack", deliveries):
+            super().ack(deliveries)
+
+    def ack_one(self, delivery: Delivery) -> bool:
+        """As `Queue.ack_one`."""
+        with self._settling("ack", [delivery]):
+            return super().ack_one(delivery)
+
+    def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
+        """As `Queue.try_nack`."""
+        with self._settling("nack", deliveries) as span:
+            span.set_attribute("holdfast.reason", str(reason))
+            return super().try_nack(deliveries, reason, delay)
+
+    def try_release(self, deliveries: list[Delivery]) -> list[int]:
+        """As `Queue.try_release`."""
+        with self._settling("release", deliveries):
+            return super().try_release(deliveries)
+
+    def _settling(self, operation: str, deliveries: list[Delivery]) -> "AbstractContextManager[Span]":
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
+        links = _links(delivery.headers for delivery in deliveries)
+        one = str(deliveries[0].id) if len(deliveries) == 1 else None
+        return self._span(operation, "settle", SpanKind.CLIENT, len(deliveries), links, one)
+
+    def _span(
+        self, operation: str, type: str, kind: "SpanKind", count: int, links: "list[Link]", message: str | None = None
+    ) -> "AbstractContextManager[Span]":
+        attributes = self._attributes(operation, type, count)
+        if message is not None:
+            attributes["messaging.message.id"] = message
+        name = f"{'put' if type == 'send' else type} {self.name}"
+        return self._tracer.start_as_current_span(name, kind=kind, attributes=attributes, links=links)
+
+    def _attributes(self, operation: str, type: str, count: int) -> dict[str, str | int]:
+        found: dict[str, str | int] = {
+            "messaging.system": "holdfast",
+            "messaging.destination.name": self.name,
+            "messaging.operation.name": operation,
+            "messaging.operation.type": type,
+        }
+        if count != 1:
+            found["messaging.batch.message_count"] = count
+        return found
+
+
+def _carrying(message: bytes | Message, context: dict[str, str]) -> bytes | Message:
+    """A message with a context in its headers, unless it has one."""
+    if not isinstance(message, Message):
+        return Message(message, headers=context)
+    headers = message.headers or {}
+    return message if PARENT in headers else replace(message, headers={**headers, **context})
+
+
+def _links(headers: Iterable[Headers]) -> "list[Link]":
+    """Links to those who put messages with these headers, each once."""
+    from opentelemetry.trace import Link, get_current_span  # noqa: PLC0415
+
+    found: dict[tuple[str, str], Link] = {}
+    for one in headers:
+        if PARENT not in one:
+            continue
+        known = (_text(one[PARENT]), _text(one.get(STATE, "")))
+        if known not in found and len(found) < LINKS_MAX:
+            context = get_current_span(_context_in(one)).get_span_context()
+            if context.is_valid:
+                found[known] = Link(context)
+    return list(found.values())
+
+
+def _context_in(headers: Headers) -> "Context":
+    try:
+        from opentelemetry.context import Context  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+    except ImportError as error:
+        raise HoldfastError("to go on with a trace install opentelemetry-api") from error
+    found = {name: _text(headers[name]) for name in (PARENT, STATE) if name in headers}
+    return TraceContextTextMapPropagator().extract(found, Context())
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
