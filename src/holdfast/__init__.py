@@ -1,5 +1,7 @@
 """Holdfast: a durable message queue that you embed like SQLite, serve like RabbitMQ and query with Spark."""
 
+from typing import TYPE_CHECKING, Any
+
 from holdfast import errors
 from holdfast.errors import (
     Closed,
@@ -35,50 +37,153 @@ from holdfast.log import (
     TailerStats,
     Verification,
 )
-from holdfast.queue import Backoff, DeadLetter, Delivery, Queue, QueueStats, Waiting
+from holdfast.queue import (
+    Backoff,
+    Counts,
+    DeadLetter,
+    Delayed,
+    Delivery,
+    LeaseInfo,
+    Preview,
+    Queue,
+    QueueStats,
+    Waiting,
+)
 from holdfast.store import Store, open
+
+if TYPE_CHECKING:
+    from holdfast.remote import RemoteStore, connect
+    from holdfast.restoring import restore_backup
+    from holdfast.table import (
+        AlreadyExists,
+        DictEdit,
+        Each,
+        Index,
+        Keyring,
+        Keys,
+        Limits,
+        ListEdit,
+        ListenerBehind,
+        Migration,
+        MigrationFailed,
+        MigrationNeeded,
+        MigrationPending,
+        Model,
+        NoRecord,
+        Normalized,
+        Ref,
+        Reversed,
+        SetEdit,
+        Table,
+        TableScanRefused,
+        TypeOf,
+        ValidationFailed,
+        Values,
+        Violation,
+        Words,
+        field,
+        key_from_text,
+        none_of,
+        search,
+        text_of_key,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlreadyExists",
     "Backoff",
     "Block",
     "Closed",
     "Conflict",
     "Corrupt",
+    "Counts",
     "Damage",
     "DeadLetter",
+    "Delayed",
     "Delivery",
+    "DictEdit",
     "DiskFull",
+    "Each",
     "Flush",
     "HoldfastError",
+    "Index",
     "Inspection",
     "InvalidArgument",
     "InvalidName",
+    "Keyring",
+    "Keys",
+    "LeaseInfo",
     "LeaseLost",
+    "Limits",
+    "ListEdit",
+    "ListenerBehind",
     "Locked",
     "Log",
     "LogStats",
     "Message",
     "MessageTooLarge",
+    "Migration",
+    "MigrationFailed",
+    "MigrationNeeded",
+    "MigrationPending",
+    "Model",
     "NewerFormat",
+    "NoRecord",
+    "Normalized",
     "NotFound",
+    "Preview",
     "Queue",
     "QueueFull",
     "QueueStats",
     "ReadOnly",
     "Record",
+    "Ref",
+    "RemoteStore",
     "Retention",
+    "Reversed",
     "Roll",
     "SegmentStats",
+    "SetEdit",
     "StorageError",
     "Store",
+    "Table",
+    "TableScanRefused",
     "Tailer",
     "TailerStats",
+    "TypeOf",
+    "ValidationFailed",
+    "Values",
     "Verification",
+    "Violation",
     "Waiting",
+    "Words",
     "WriterStopped",
     "__version__",
+    "connect",
     "errors",
+    "field",
+    "key_from_text",
+    "none_of",
     "open",
+    "restore_backup",
+    "search",
+    "text_of_key",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What tables need is loaded by those who have some, and what a server needs by those who speak to one."""
+    if name in ("RemoteStore", "connect"):
+        from holdfast import remote  # noqa: PLC0415
+
+        return getattr(remote, name)
+    if name == "restore_backup":
+        from holdfast.restoring import restore_backup  # noqa: PLC0415
+
+        return restore_backup
+    if name in __all__:
+        from holdfast import table  # noqa: PLC0415
+
+        return getattr(table, name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

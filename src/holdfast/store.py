@@ -1,4 +1,4 @@
-"""What is a store? A folder with one writer and any number of readers, and the logs and queues in it."""
+"""What is a store? A folder with one writer and any number of readers, and the logs, queues and tables in it."""
 
 import contextlib
 import logging
@@ -6,29 +6,34 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 from holdfast.adopting import Adopting
-from holdfast.base.clock import Clock, Duration, SystemClock
+from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, NotFound, ReadOnly
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of
 from holdfast.deleting import Deleting
 from holdfast.folders import JOURNALS, LOGS, Folders, few
+from holdfast.listing import ListedStore
 from holdfast.log.incoming import Manifest
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker, Ticking
-from holdfast.queue import Backoff, Queue, QueueSettings
+from holdfast.options import LogOptions, QueueOptions
+from holdfast.queue import Queue, QueueSettings
 from holdfast.queue.forwarding import Forwarder, check_prefix, is_forwarded
 from holdfast.queue.settings import asdict_shallow
 from holdfast.state import State, open_state
+from holdfast.tables import Tables
+from holdfast.transactions import TRANSACTIONS, Transactions
 
-__all__ = ["LogOptions", "QueueOptions", "Store", "open"]
+__all__ = ["Store", "open"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -36,7 +41,6 @@ LOCK = "LOCK"
 STATE = "state"
 _JOURNAL_RECORD = 256 << 20
 _JOURNAL_ROLL = Roll.any(Roll.size(64 << 20), Roll.time(86_400))
-
 
 _open_stores: weakref.WeakSet["Store"] = weakref.WeakSet()
 
@@ -47,37 +51,6 @@ def _disown_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_disown_in_child)
-
-
-class LogOptions(TypedDict, total=False):
-    """The settings that `Store.log` takes."""
-
-    flush: Flush
-    roll: Roll
-    index_interval: int
-    compression: str | None
-    retention: Retention | None
-    verify_on_open: bool
-    max_message: int
-
-
-class QueueOptions(LogOptions, total=False):
-    """The settings that `Store.queue` takes: those of `QueueSettings`, and those of its log."""
-
-    log: str
-    lease: Duration
-    max_attempts: int | None
-    backoff: Backoff
-    dead_letter: str | None
-    dedup_window: Duration
-    dedup_limit: int
-    starvation: Duration | None
-    ttl: Duration | None
-    expired: str
-    max_length: int | None
-    max_bytes: int | None
-    overflow: str
-    history: Duration
 
 
 def open(
@@ -96,7 +69,7 @@ def open(
     return Store(Path(path), read_only=read_only, files=files, clock=clock, background=background)
 
 
-class Store:
+class Store(ListedStore):
     """An open store; also a context manager.
 
     Files: `LOCK`, `logs/`, `journals/` and `state/`. Threads: all methods may be called from any.
@@ -110,6 +83,7 @@ class Store:
         self._files: Files = files or SystemFiles()
         self._clock: Clock = clock or SystemClock()
         self._guard = threading.RLock()
+        self._backing_up = threading.Lock()
         self._open_logs: dict[str, Log] = {}
         self._open_queues: dict[str, Queue] = {}
         self._implicit: set[str] = set()
@@ -123,8 +97,25 @@ class Store:
         self._folders = Folders(self._files, path, read_only=read_only)
         self._deleting = Deleting(self._files, self._folders, self._open_state)
         self._adopting = Adopting(self._files, self._clock, path, self._open_to_adopt)
-        self._ticker = Ticker(self._ticking)
-        self._wake: Callable[[], None] = self._wake_ticker if background else lambda: None
+        self._tables = Tables(
+            self._files,
+            self._clock,
+            path,
+            self._open_log,
+            read_only=read_only,
+            metrics=self.metrics,
+            background=background,
+        )
+        self._transactions = Transactions(
+            self._clock,
+            path,
+            self._tables,
+            self._open_log,
+            self.find_queue,
+            lambda: [*self._open_queues.values()],
+        )
+        self._ticker = Ticker(self._ticking, self._named)
+        self._wake: Callable[..., None] = self._wake_ticker if background else lambda name=None: None
         _open_stores.add(self)
         with errors_as_ours("opening the store", path):
             if read_only:
@@ -138,6 +129,15 @@ class Store:
                     self._files.sync_dir(path.parent)
                 self._lock = self._files.lock(path / LOCK)
                 self._deleting.resume()
+                try:
+                    if self._files.exists(path / TRANSACTIONS):
+                        self._transactions.recover()
+                except BaseException:
+                    for one in self._snapshot():
+                        one.disown()
+                    self._transactions.disown()
+                    self._lock.release()
+                    raise
                 self._wake()  # something may be handed in at any time
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
@@ -213,13 +213,15 @@ class Store:
                     journal,
                     self._open_state(),
                     clock=self._clock,
-                    wake=self._wake,
+                    wake=partial(self._wake, name),
                     open_queue=self.queue,
                     find_queue=self._find_queue,
                     find_forwarder=self._find_forwarder,
                     metrics=self.metrics,
                     log_is_new=known_log is not None and known_log != log.id,
                     read_only=self.read_only,
+                    is_paused=lambda: self._folders.is_paused(folder),
+                    keep_paused=lambda paused: self._keep_paused(name, paused),
                 )
             except BaseException:
                 journal.disown()  # nothing was confirmed: what it holds is not worth a wait
@@ -228,37 +230,28 @@ class Store:
                 # After the queue has taken note that its log is another one, if it is.
                 self._folders.keep_queue_meta(name, folder, chosen, log.id)
             self._open_queues[name] = queue
+            self._transactions.include_queue(queue)
             dead = wanted.dead_letter
             is_elsewhere = dead is None or is_forwarded(dead) or dead in self._open_queues
             if dead is not None and not (is_elsewhere or self.read_only) and self._find_queue(dead):
                 self._implicit.add(dead)  # it may have a redrive to finish
-            self._wake()
+            self._wake(name)
             return queue
 
-    def journal(self, queue: str) -> Log:
-        """The journal of a queue, read-only: each event in the life of its messages (see `queue.events`)."""
-        self._check_open()
-        if not self.read_only:
-            raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
-        folder = self.path / JOURNALS / folder_of(queue, "queue name")
-        if self._folders.queue_meta(queue, folder)[0] is None:
-            raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {few(self.queues())}")
-        return self._open_log(queue, self.path / JOURNALS, LogSettings())
+    def find_queue(self, name: str) -> Queue | None:
+        """The queue of that name, opened if it is not open; None where there is none.
 
-    def log_of(self, queue: str) -> str:
-        """The name of the log that a queue is a view of."""
-        settings, _ = self._folders.queue_meta(queue, self.path / JOURNALS / folder_of(queue, "queue name"))
-        return str((settings or {}).get("log", queue))
-
-    def queues(self) -> list[str]:
-        """The names of all queues in the store, sorted."""
-        self._check_open()
-        return self._folders.queues()
-
-    def logs(self) -> list[str]:
-        """The names of all logs in the store, sorted."""
-        self._check_open()
-        return self._folders.logs()
+        Who opens it with settings of their own afterwards still may, and closes what was given here: ask each time.
+        """
+        check_name(name, "queue name")
+        with self._guard:
+            self._check_open()
+            self._finish_deleting()
+            known = self._open_queues.get(name)
+            queue = self._find_queue(name)
+            if queue is not None and queue is not known:
+                self._implicit.add(name)
+            return queue
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with all that is known of its messages, and its log if that has its name and no other queue.
@@ -321,15 +314,22 @@ class Store:
         return self._adopting.adopt()
 
     def close(self) -> None:
-        """Drain and sync what was accepted, and let the lock go; idempotent."""
+        """Drain and sync what was accepted, and let the lock go; idempotent. A transaction under way ends first."""
+        if not self._closed:
+            with self._transactions.alone():
+                self._close()
+
+    def _close(self) -> None:
         with self._guard:
             if self._closed:
                 return
             self._closed = True  # nothing is opened from here on
         # Without the guard: the ticker may be waiting for it to move a message to a queue that is not open yet.
         self._ticker.stop()
+        self._tables.stop_migrating()
         with self._guard:
-            problem: HoldfastError | None = None
+            problem = self._tables.close()
+            self._transactions.close()
             for one in self._snapshot():  # queues first: they have something to say to their logs
                 if isinstance(one, Log) and self._open_queues:
                     break
@@ -340,9 +340,10 @@ class Store:
                     logger.error("closing %s failed: %s", one.name, error, extra={"log": one.name})
                 if one.closed:
                     (self._open_logs if isinstance(one, Log) else self._open_queues).pop(one.name)
-            if self._open_queues or self._open_logs:
+            if self._open_queues or self._open_logs or self._tables.open_tables:
                 self._closed = False
-                self._ticker = Ticker(self._ticking)
+                self._ticker = Ticker(self._ticking, self._named)
+                self._wake()  # what is open still counts on it
             else:
                 if self._state is not None:
                     self._state.close()
@@ -350,6 +351,26 @@ class Store:
                     self._lock.release()
             if problem is not None:
                 raise problem
+
+    def abandon(self) -> None:
+        """Let everything go and save nothing: for who is about to delete the folder."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+        self._ticker.stop()
+        self._tables.stop_migrating()
+        with self._guard:
+            self._tables.close()
+            self._transactions.close()
+            for queue in self._open_queues.values():
+                queue.abandon(f"the store {str(self.path)!r} is no more")
+            for log in self._open_logs.values():
+                log.abandon()
+            if self._state is not None:
+                self._state.close()
+            if self._lock is not None:
+                self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -365,15 +386,15 @@ class Store:
         self._guard = threading.RLock()
         for one in self._snapshot():
             one.disown()
+        self._tables.disown()
+        self._transactions.disown()
         self._open_queues.clear()
         self._open_logs.clear()
         self._closed = True
 
-    def _snapshot(self) -> list[Log | Queue]:
-        return [*self._open_queues.values(), *self._open_logs.values()]
-
     def _ticking(self) -> list[Ticking]:
-        return [*self._snapshot(), *([] if self.read_only else [self._adopting])]
+        ours: list[Ticking] = [] if self.read_only else [self._adopting, *self._tables.migrating()]
+        return [*self._snapshot(), *self._tables.logs(), *ours]
 
     @contextlib.contextmanager
     def _open_to_adopt(self, manifest: Manifest) -> Iterator[Log]:
@@ -407,7 +428,8 @@ class Store:
             clock=self._clock,
             lock=self.path / LOCK,
             read_only=self.read_only,
-            wake=self._wake,
+            wake=partial(self._wake, name if root.name in (LOGS, JOURNALS) else None),
+            queue_at=partial(self._folders.queue_at, name),
         )
         if not self.read_only and root.name == LOGS:
             self._adopting.resume(log)
@@ -435,14 +457,22 @@ class Store:
                     f"the log {log.name!r} is open with another {name}: close the store to change it, or leave it out"
                 )
 
+    def _keep_paused(self, name: str, paused: bool) -> None:
+        with self._guard:
+            self._check_open()
+            if (queue := self._open_queues.get(name)) is None or queue.closed:  # its folder may be another's by now
+                raise Closed(f"the queue {name!r} is closed: open it again")
+            folder = self._folders.journal(name)
+            chosen, _ = self._folders.queue_meta(name, folder)
+            self._folders.keep_queue_meta(name, folder, chosen or {}, queue.log.id, paused=paused)
+
     def _find_queue(self, name: str) -> Queue | None:
         """A queue that is there; None where none was ever made."""
         with self._guard:
             known = self._open_queues.get(name)
-            if known is not None:
+            if known is not None and not known.closed:
                 return known
-            folder = self.path / JOURNALS / folder_of(name, "queue name")
-            return self.queue(name) if self._folders.queue_meta(name, folder)[0] is not None else None
+            return self.queue(name) if self._folders.has_queue(name) else None
 
     def _find_forwarder(self, target: str) -> Forwarder | None:
         return next((one for prefix, one in self._forwarders.items() if target.startswith(prefix)), None)
@@ -454,10 +484,14 @@ class Store:
 
     def _finish_deleting(self) -> None:
         if self._deleting.unfinished and not self.read_only:
-            self._deleting.finish()
+            self._deleting.finish(wait=True)
 
-    def _wake_ticker(self) -> None:
-        self._ticker.wake()
+    def _named(self, name: str) -> list[Ticking]:
+        found: tuple[Ticking | None, ...] = (self._open_queues.get(name), self._open_logs.get(name))
+        return [one for one in found if one is not None]
+
+    def _wake_ticker(self, name: str | None = None) -> None:
+        self._ticker.wake(name)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -88,10 +88,13 @@ class QueueWork:
 
     def check(self, files: SimFiles) -> None:
         without_state = files.after_crash("prefix", 0)  # a copy
+        crashed = self.clock
         self.check_disk(files)
+        self.clock = crashed
         if without_state.exists(STATE):
             without_state.remove(STATE)
-        self.check_disk(without_state)
+            self.check_disk(without_state)
+            self.clock = crashed
 
     def check_disk(self, files: SimFiles) -> None:
         clock = self.clock = SimClock(self.clock.time_ns())  # each case goes on from when the crash came

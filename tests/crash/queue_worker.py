@@ -96,6 +96,7 @@ def main(folder: str, missing: list[int], seed: int) -> None:
     os.write(1, b"put\n")
     while (stats := queue.stats()).ready + stats.delayed + stats.leased:
         threading.Event().wait(0.02)
+    queue.sync()  # the last acks are decided, and may not yet be on disk
     os.write(1, b"done\n")
     os._exit(0)
 

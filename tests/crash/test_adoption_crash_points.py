@@ -142,7 +142,7 @@ def test_no_crash_loses_or_doubles_a_batch(name: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_suite_fails_when_fsync_does_nothing(name: str) -> None:
     with pytest.raises(AssertionError):
-        crash_points(SCENARIOS[name], files=lambda seed: SimFiles(seed, lose_syncs=True), seeds=(0,))
+        crash_points(SCENARIOS[name], files=lambda seed: SimFiles(seed, lose_syncs=True), modes=("dropped",))
 
 
 class Finishing(Adoptions):
@@ -171,4 +171,5 @@ def test_finishing_may_be_cut_off_anywhere_too(name: str) -> None:
             files=lambda _, crashed=crashed, stop=stop: crashed.after_crash("torn", stop),  # type: ignore[misc]
             modes=("dropped", "reordered"),
             seeds=(0,),
+            confirms=False,
         )

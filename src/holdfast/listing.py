@@ -1,0 +1,64 @@
+"""What is in a store? The names of its logs and queues, and which of them are open here."""
+
+from pathlib import Path
+
+from holdfast.backing import BackedStore
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.names import folder_of
+from holdfast.folders import JOURNALS, Folders, few
+from holdfast.log.log import Log
+from holdfast.log.settings import LogSettings
+from holdfast.queue import Queue
+
+__all__ = ["ListedStore"]
+
+
+class ListedStore(BackedStore):
+    """The part of a store that says what there is."""
+
+    read_only: bool
+    _folders: Folders
+
+    def _open_log(self, name: str, root: Path, settings: LogSettings) -> Log:
+        raise NotImplementedError
+
+    def journal(self, queue: str) -> Log:
+        """The journal of a queue, read-only: each event in the life of its messages (see `queue.events`)."""
+        self._check_open()
+        if not self.read_only:
+            raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
+        folder = self.path / JOURNALS / folder_of(queue, "queue name")
+        if self._folders.queue_meta(queue, folder)[0] is None:
+            raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {few(self.queues())}")
+        return self._open_log(queue, self.path / JOURNALS, LogSettings())
+
+    def log_of(self, queue: str) -> str:
+        """The name of the log that a queue is a view of."""
+        settings, _ = self._folders.queue_meta(queue, self.path / JOURNALS / folder_of(queue, "queue name"))
+        return str((settings or {}).get("log", queue))
+
+    def queues(self) -> list[str]:
+        """The names of all queues in the store, sorted."""
+        self._check_open()
+        return self._folders.queues()
+
+    def logs(self) -> list[str]:
+        """The names of all logs in the store, sorted."""
+        self._check_open()
+        return self._folders.logs()
+
+    def open_queues(self) -> list[Queue]:
+        """The queues that are open here now."""
+        return list(self._open_queues.values())
+
+    def open_logs(self) -> list[Log]:
+        """The logs that are open here now."""
+        return list(self._open_logs.values())
+
+    def open_log(self, name: str) -> Log | None:
+        """The log of that name as it is open here now, if it is."""
+        return self._open_logs.get(name)
+
+    def _snapshot(self) -> list[Log | Queue]:
+        """What is open here now, queues first."""
+        return [*self._open_queues.values(), *self._open_logs.values()]

@@ -1,0 +1,60 @@
+"""What may be chosen for a log, a queue and a table? The settings that a store takes, for type checkers."""
+
+from typing import TYPE_CHECKING, TypedDict
+
+from holdfast.base.clock import Duration
+from holdfast.log.policy import Flush, Retention, Roll
+from holdfast.queue import Backoff
+
+if TYPE_CHECKING:
+    from holdfast.table.keyring import Keyring
+    from holdfast.table.migrating import Migration
+    from holdfast.table.migrating.phases import VersionChange
+
+__all__ = ["LogOptions", "QueueOptions", "TableOptions"]
+
+
+class LogOptions(TypedDict, total=False):
+    """The settings that `Store.log` takes."""
+
+    flush: Flush
+    roll: Roll
+    index_interval: int
+    compression: str | None
+    retention: Retention | None
+    verify_on_open: bool
+    max_message: int
+
+
+class TableOptions(LogOptions, total=False):
+    """The settings that `Store.table` takes, and those of its log."""
+
+    keep_all_versions: bool
+    update_history: bool
+    keyring: "Keyring"
+    """The keys of what is sensitive."""
+    migration: "Migration | None"
+    """How records become those of this model, where that is needed."""
+    migration_budget: Duration | None
+    """How long the opening works at a migration, before the background goes on with it; None is until it is done."""
+    on_version_change: "VersionChange | None"
+    """Is called with the old description (None for a new table) and the new one, before that is kept."""
+
+
+class QueueOptions(LogOptions, total=False):
+    """The settings that `Store.queue` takes: those of `QueueSettings`, and those of its log."""
+
+    log: str
+    lease: Duration
+    max_attempts: int | None
+    backoff: Backoff
+    dead_letter: str | None
+    dedup_window: Duration
+    dedup_limit: int
+    starvation: Duration | None
+    ttl: Duration | None
+    expired: str
+    max_length: int | None
+    max_bytes: int | None
+    overflow: str
+    history: Duration

@@ -1,0 +1,85 @@
+"""Which rows need not be looked up again? Those read last, within a bound; never one that has changed."""
+
+import threading
+from collections.abc import Iterable
+
+__all__ = ["CACHE_BYTES", "RowCache"]
+
+CACHE_BYTES = 32 << 20
+"""How much the rows of a table may take, present and past together."""
+_ENTRY_COST = 250
+"""Roughly what an entry takes beside the bytes of its row."""
+
+
+class RowCache:
+    """Rows of one table as bytes: what a record is, and what it was from one version up to another.
+
+    Reading needs no lock. What is read from the state may be outdated by the time it is kept: so a reader notes `turn`
+    first, and nothing is kept once that has moved on, nor while the state changes. So what the cache has is never older
+    than what the state has of another record.
+    """
+
+    __slots__ = ("_changing", "_guard", "_room", "past", "present", "turn")
+
+    def __init__(self, most: int = CACHE_BYTES) -> None:
+        self.present: dict[bytes, bytes] = {}
+        """By key the row."""
+        self.past: dict[bytes, tuple[int, int, bytes]] = {}
+        """By key from which version on, before which one, and the row."""
+        self.turn = 0
+        self._changing = 0
+        self._room = most
+        self._guard = threading.Lock()
+
+    def keep(self, turn: int, key: bytes, raw: bytes) -> None:
+        """Keep a row that was read in this turn."""
+        with self._guard:
+            if turn == self.turn and not self._changing and key not in self.present:
+                self._make_room(len(raw))
+                self.present[key] = raw
+
+    def keep_past(self, turn: int, key: bytes, first: int, stop: int, raw: bytes) -> None:
+        """Keep what a record was, read in this turn."""
+        with self._guard:
+            if turn == self.turn and not self._changing:
+                old = self.past.pop(key, None)
+                self._room += 0 if old is None else len(old[2]) + _ENTRY_COST
+                self._make_room(len(raw))
+                self.past[key] = (first, stop, raw)
+
+    def hold(self, keys: Iterable[bytes]) -> None:
+        """These are about to change: forget them, and keep nothing until `release`."""
+        with self._guard:
+            self.turn += 1
+            self._changing += 1
+            for key in keys:
+                self._forget(key)
+
+    def _forget(self, key: bytes) -> None:
+        if (raw := self.present.pop(key, None)) is not None:
+            self._room += len(raw) + _ENTRY_COST
+        if (then := self.past.pop(key, None)) is not None:
+            self._room += len(then[2]) + _ENTRY_COST
+
+    def release(self) -> None:
+        """They have changed."""
+        with self._guard:
+            self.turn += 1
+            self._changing -= 1
+
+    def clear(self) -> None:
+        """Everything may have changed."""
+        with self._guard:
+            self.turn += 1
+            self._room += sum(len(raw) + _ENTRY_COST for raw in self.present.values())
+            self._room += sum(len(then[2]) + _ENTRY_COST for then in self.past.values())
+            self.present.clear()
+            self.past.clear()
+
+    def _make_room(self, size: int) -> None:
+        self._room -= size + _ENTRY_COST
+        while self._room < 0 and (self.present or self.past):
+            if len(self.present) >= len(self.past):
+                self._room += len(self.present.pop(next(iter(self.present)))) + _ENTRY_COST
+            else:
+                self._room += len(self.past.pop(next(iter(self.past)))[2]) + _ENTRY_COST

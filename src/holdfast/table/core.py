@@ -1,0 +1,460 @@
+"""How does a request become durable, and the state follow the log? One append, one sync for all who wait, one batch."""
+
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Closed, Corrupt, InvalidArgument, ReadOnly, WriterStopped
+from holdfast.base.versions import Versions
+from holdfast.log.batch import Extra
+from holdfast.log.draft import Draft
+from holdfast.log.log import Log
+from holdfast.state import State, Transaction
+from holdfast.table.cache import RowCache
+from holdfast.table.keys import KeyLayout
+from holdfast.table.model import Model
+from holdfast.table.place import Place, clear_table, keep_place, place_in
+from holdfast.table.requests import Operation, Outcome
+from holdfast.table.rows import EventKind, Row, decode_event, encode_event
+from holdfast.table.settings import TableSettings
+from holdfast.table.staging import Busy, Staging, Step
+from holdfast.table.views import Images, View, plain_images
+
+__all__ = ["Core"]
+
+logger = logging.getLogger("holdfast.table")
+
+M = TypeVar("M", bound=Model)
+S = TypeVar("S", bound=Staging)
+
+
+class Gate(Protocol):
+    """What `holdfast.table.migrating` puts before a table."""
+
+    def check(self) -> None:
+        """Raise, unless the caller may pass."""
+        ...
+
+
+_REPLAY = 1000
+"""Records whose events are replayed in one batch."""
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A request on its way to the disk."""
+
+    steps: list[Step]
+    names: set[bytes]
+    batch: Transaction
+    draft: Draft
+    offset: int
+    """Of its first event in the draft."""
+    version: int
+    landed: bool = field(default=False)
+
+    @property
+    def position(self) -> int:
+        """Behind its last event in the log."""
+        return self.draft.first + self.offset + len(self.steps)
+
+
+class Core(Generic[M]):
+    """The writing half of a table.
+
+    Threads: any. `_lock` is held while a request is worked out and gathered, not while the disk works; `_landing` while
+    what is on disk goes into the state, in the order of the log.
+    """
+
+    def __init__(
+        self,
+        model: type[M],
+        settings: TableSettings,
+        log: Log,
+        state: State,
+        versions: Versions,
+        *,
+        clock: Clock,
+        images: Images | None = None,
+        tables: "Callable[[str], Any]" = lambda name: None,
+        read_only: bool = False,
+    ) -> None:
+        """`tables` finds other tables by name, for references."""
+        self.name = model.__spec__.name
+        self.settings = settings
+        self.log = log
+        self.read_only = read_only
+        self.tables = tables
+        self._state = state
+        self._clock = clock
+        self.bind(model, images or plain_images(model))
+        self._versions = versions
+        self._lock = threading.RLock()
+        self._landed = threading.Condition(self._lock)
+        self._landing = threading.Lock()
+        self._flights: deque[_Flight] = deque()
+        self._pending: set[bytes] = set()
+        """What the flights have to do with: keys of records and of unique values."""
+        self.cache = RowCache()
+        self._durable = log.settings.flush.mode == "sync"
+        self.closed = False
+        self._stopped = ""
+        self._reserved = False
+        self.gate: Gate | None = None
+        """While the table is migrated: who may use it."""
+        self.position = 0
+        """Up to where the state has followed the log."""
+        self.last_version = 0
+        """The version of the last change that the state has."""
+        self._open()
+
+    def bind(self, model: type[M], images: Images) -> None:
+        """Use this class for the records; one that is defined alike may take the place of another."""
+        self.model = model
+        self.spec = model.__spec__
+        self.plannable = self.spec
+        """The model, as far as scans may rely on it: without indexes that are being filled."""
+        self.layout = KeyLayout(self.spec, self._clock)
+        self.view = View(
+            self._state,
+            self.spec,
+            images,
+            history=self.settings.keep_all_versions,
+            updates=self.settings.update_history,
+        )
+        self._decode = images.decode
+        self._keeps_past = self.settings.keep_all_versions
+        self._kept_past = self.settings.keep_all_versions + 2 * self.settings.update_history
+
+    join: Callable[[Sequence[Operation]], list[Outcome] | None] | None = None
+    """Offers a request to a transaction first; None where there is none."""
+
+    # Requests
+
+    def write(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Carry out a request: all of its operations get one version, and those that may take place do so together.
+
+        An operation that may not is answered with its error, and changes nothing. Returns when the rest is as safe as
+        the log's flush mode promises, and can be read.
+        """
+        self._check_writable()
+        if self.join is not None and (outcomes := self.join(operations)) is not None:
+            return outcomes
+        staging: Staging | None = None
+        try:
+            with self._lock:
+                self._check_free()
+                staging, outcomes = self._stage(operations)
+                if not staging.steps:
+                    return outcomes
+                flight = self._take_off(staging)
+            self._land(flight)
+            return outcomes
+        except BaseException as error:
+            if staging is not None and not isinstance(error, Exception):
+                # An interrupt: what is on its way is brought to its end, or nobody would do so.
+                for one in [one for one in self._flights if one.names is staging.names]:
+                    self._land(one)
+            raise
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Alone with the table: nothing is on its way, and nobody else can send something off."""
+        with self._lock:
+            self._check_writable()
+            self._check_free()
+            self._wait_for_flights(self._check_writable)
+            yield
+
+    def _wait_for_flights(self, check: Callable[[], None] | None = None) -> None:
+        while self._flights:
+            self._landed.wait(1)
+            if check is not None:
+                check()
+
+    @contextlib.contextmanager
+    def reserved(self) -> Iterator[None]:
+        """The same, for a transaction: also nobody else in this thread, as another task of its event loop."""
+        with self.writing():
+            self._reserved = True
+            try:
+                yield
+            finally:
+                self._reserved = False
+
+    def begin_staging(self, version: int) -> Staging:
+        """For a transaction that has the table for itself."""
+        if version <= self.last_version:
+            raise InvalidArgument(
+                f"the table {self.name!r} was opened and changed after the transaction began: open it first"
+            )
+        return self.staging(Staging, version)
+
+    def staging(self, kind: type[S], version: int) -> S:
+        """What works out a request of some kind."""
+        size_max = self.log.settings.max_message
+        return kind(self.model, self.view, self.layout, version, self._pending, size_max)
+
+    def check_size(self, staging: Staging) -> None:
+        """Raise what handing this to the log would, were it too large."""
+        self.log.check_size(*records_of(staging.steps))
+
+    def take_off(self, staging: Staging) -> "_Flight":
+        """For a transaction: hand what it does to the log, as safe as that promises. Where this fails, `stop`."""
+        flight = self._take_off(staging)
+        self._make_safe(flight)
+        return flight
+
+    def stop(self, why: str) -> None:
+        """Take no more requests: what the log has of those under way is not known until it is opened again."""
+        with self._lock:
+            self._stopped = self._stopped or why
+            self._flights.clear()
+            self._pending.clear()
+            self._landed.notify_all()
+
+    def _stage(self, operations: Sequence[Operation]) -> tuple[Staging, list[Outcome]]:
+        while True:
+            staging = self.staging(Staging, self._versions.next())
+            try:
+                return staging, [staging.run(operation) for operation in operations]
+            except Busy:
+                # What another thread has on its way may fail to get there: nothing is ever built on it.
+                self._landed.wait(1)
+                self._check_writable()
+
+    def _take_off(self, staging: Staging) -> _Flight:
+        return self._launch(staging.steps, staging.names, staging.version, staging.batch)
+
+    def _launch(self, steps: list[Step], names: set[bytes], version: int, batch: Transaction | None = None) -> _Flight:
+        if batch is None:
+            batch = self._state.transaction()
+            for step in steps:
+                self.view.apply(batch, *step)
+        flight: _Flight | None = None
+        try:
+            draft, first, _ = self.log.gather(*records_of(steps))
+            flight = _Flight(steps, names, batch, draft, first - draft.first, version)
+            self._pending |= flight.names
+            self._flights.append(flight)
+            return flight
+        except BaseException as error:
+            if flight is not None or not isinstance(error, Exception):
+                self.stop(f"a request was interrupted while it was handed to the log ({error!r})")
+            raise
+
+    def _make_safe(self, flight: _Flight) -> None:
+        self.log.commit(flight.draft)
+        if not self._durable:
+            self.log.write_out()  # if not synced: the state must not be ahead of what a kill leaves
+        if flight.draft.error is not None:
+            raise flight.draft.error
+
+    def _land(self, flight: _Flight) -> None:
+        """Bring a flight to the disk and into the state. It is all there afterwards, or nothing of it, or we stop."""
+        try:
+            self._make_safe(flight)
+            self._follow(flight)
+        except Exception as error:
+            if flight.draft.error is not None:  # nothing of it was written
+                self._forget([flight])
+            else:
+                self.stop(f"a request is in the log, and perhaps not in the state ({error})")
+            raise
+        except BaseException:  # an interrupt: it is finished all the same, since nobody knows how far it is
+            try:
+                self._make_safe(flight)
+                self._follow(flight)
+            except BaseException as error:
+                if flight.draft.error is None:
+                    self.stop(f"a request was interrupted: it is perhaps in the log, and not in the state ({error!r})")
+                else:
+                    self._forget([flight])
+            raise
+
+    def _follow(self, flight: _Flight) -> None:
+        """Put a flight into the state, with all before it and beside it, which are on disk as well, or failed."""
+        with self._landing:
+            if flight.landed:
+                return
+            self._check_going()  # and no more: what is under way when a table is closed still arrives
+            with self._lock:
+                landing: list[_Flight] = []
+                for one in self._flights:
+                    if one.draft is not flight.draft and flight in landing:
+                        break
+                    landing.append(one)
+                arrived = [one for one in landing if one.draft.error is None]
+            if len(arrived) == 1:
+                batch = arrived[0].batch
+                self._put_place(batch, arrived)
+            else:
+                batch = self._state.transaction()
+                self.put_into(batch, arrived)
+            batch.commit(sync=False)
+            self.arrive(arrived)
+
+    def put_into(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
+        """Put what these did, and up to where the state follows the log then, into a batch; then comes `arrive`."""
+        for one in flights:
+            batch.absorb(one.batch)
+        self._put_place(batch, flights)
+
+    def _put_place(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
+        self._keep_place(batch, flights[-1].position, self._latest(flights))
+        self.cache.hold(step.key for one in flights for step in one.steps)
+
+    def arrive(self, flights: "Sequence[_Flight]") -> None:
+        """These are in the state."""
+        self.cache.release()
+        # Only now: whoever asks for the records as of this version must not be given older ones.
+        self.position, self.last_version = flights[-1].position, self._latest(flights)
+        for one in flights:
+            one.landed = True
+        self._forget(flights)
+
+    def _latest(self, flights: "Sequence[_Flight]") -> int:
+        """The last version then: what comes from another store may be older than what is here."""
+        return max(self.last_version, *[one.version for one in flights])
+
+    def _forget(self, flights: "Sequence[_Flight]") -> None:
+        """These are on their way no more. It can be done again, should an interrupt divide it."""
+        with self._lock:
+            for one in [*filter(self._flights.__contains__, flights)]:
+                self._flights.remove(one)
+            self._pending.clear()
+            for one in self._flights:
+                self._pending |= one.names
+            self._landed.notify_all()
+
+    def _keep_place(self, batch: Transaction, position: int, version: int) -> None:
+        keep_place(batch, self.view.prefix, Place(self.log.id, position, version, self._kept_past))
+
+    def _commit(self, batch: Transaction, position: int, version: int) -> None:
+        """Change the state, and with it its place in the log."""
+        self._keep_place(batch, position, version)
+        batch.commit(sync=False)
+        self.cache.clear()
+        # Only now: whoever sees the version must find what it did in the state.
+        self.position, self.last_version = position, version
+
+    # Following the log
+
+    def _open(self) -> None:
+        place = place_in(self._state, self.view.prefix, self.log)
+        if place is None:
+            self.rebuild(force=True)
+        elif place.kept != self._kept_past:
+            self.rebuild()  # the log knows the past that was not kept, or not all of it
+        else:
+            self.position, self.last_version = place.position, place.version
+            self._versions.see(place.version)
+            self.follow()
+
+    def rebuild(self, *, force: bool = False) -> int:
+        """Forget the state and build it from the log; how many events there were.
+
+        Who reads meanwhile finds what is built so far. A damaged log would not give all of it: that is refused, unless
+        with `force`.
+        """
+        with self._lock:
+            self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
+            with self._landing:
+                if not force and (damage := self.log.verify().damage):
+                    raise Corrupt(
+                        f"the log of the table {self.name!r} is damaged ({damage[0]}): what is there stays as it is; "
+                        "rebuild(force=True) builds what the log still has"
+                    )
+                clear_table(self._state, self.view.prefix)
+                self.position = self.log.start
+                return self.follow()
+
+    def follow(self) -> int:
+        """Take in what the log has beyond the state's position; how many events."""
+        count = 0
+        current: dict[bytes, tuple[Row | None, Any]] = {}
+        batch = self._state.transaction()
+        end = self.log.readable()[1]
+        version = self.last_version
+        for record in self.log.read(self.position, end):
+            event = decode_event(record.payload)
+            key = record.key or b""
+            if len(current) >= _REPLAY or (event.kind is EventKind.HARD_DELETE and key in current):
+                self._commit(batch, record.sequence, version)
+                batch, current = self._state.transaction(), {}
+            if key not in current:
+                row = self.view.row(key)
+                current[key] = (row, None if row is None else self.view.images.decode(key, row.image))
+            old, before = current[key]
+            after_it = self.view.images.decode(key, event.image) if event.image else None
+            current[key] = (self.view.apply(batch, key, event, old, before, after_it), after_it)
+            version = max(version, event.version)
+            count += 1
+        if self.position != end:
+            self._commit(batch, end, version)
+        self._versions.see(self.last_version)
+        return count
+
+    # Ends
+
+    def close(self) -> None:
+        """Take no more requests; those under way finish. Idempotent."""
+        with self._lock:
+            self.closed = True
+            while self._flights:
+                if not self._landed.wait(5):
+                    break
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(f"the table {self.name!r} is closed: open the store again")
+        if self.gate is not None:
+            self.gate.check()
+
+    def _check_writable(self) -> None:
+        if self.closed or self.gate is not None:
+            self._check_open()
+        if self.read_only:
+            raise ReadOnly("the store was opened read-only: open it without read_only=True to change a table")
+        if self._stopped:
+            self._check_going()
+
+    def _check_going(self) -> None:
+        if self._stopped:
+            raise WriterStopped(
+                f"the table {self.name!r} takes no more requests: {self._stopped}. Open the store again"
+            )
+
+    def _check_free(self) -> None:
+        if self._reserved:
+            raise InvalidArgument(
+                f"a transaction of this thread has the table {self.name!r}: end it first, or write in it"
+            )
+
+    def _catch_up(self) -> None:
+        """For readers of a table whose log another process writes: take in what is new first."""
+        self._check_open()
+        if self.read_only:
+            with self._lock:
+                self.log.refresh()
+                if self.log.visible_end > self.position:
+                    self.follow()
+
+
+def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[Extra], int]:
+    """Events as records of a log, checked: payloads, keys, and the size of the largest."""
+    payloads: list[bytes] = []
+    extras: list[Extra] = []
+    largest = 0
+    for position, step in enumerate(steps):
+        key = step.key
+        payload = encode_event(step.event)
+        payloads.append(payload)
+        extras.append(Extra(position, "key", key, len(key)))
+        largest = max(largest, len(payload) + len(key))
+    return payloads, extras, largest

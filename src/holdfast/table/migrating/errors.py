@@ -1,0 +1,32 @@
+"""Which errors do migrations raise? One is needed, one is under way, one went wrong, or none can help."""
+
+from collections.abc import Sequence
+
+from holdfast.base.errors import HoldfastError, InvalidArgument
+
+__all__ = ["IncompatibleModel", "MigrationFailed", "MigrationNeeded", "MigrationPending"]
+
+
+class MigrationNeeded(HoldfastError):
+    """The records of a table do not suit the model that it is opened with; nothing was changed."""
+
+    def __init__(self, message: str, table: str, reasons: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.table = table
+        self.reasons = tuple(reasons)
+        """Sentences that each name a field or an index."""
+
+    def __reduce__(self) -> tuple[type["MigrationNeeded"], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (str(self), self.table, self.reasons)
+
+
+class MigrationPending(HoldfastError):
+    """A request came to a table whose migration is not done."""
+
+
+class MigrationFailed(HoldfastError):
+    """A migration came to an end that it was not meant to have; what it did is kept, and it can go on from there."""
+
+
+class IncompatibleModel(InvalidArgument):
+    """The model can never be one of this table, whatever is done to its records."""

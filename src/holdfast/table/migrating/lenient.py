@@ -1,0 +1,45 @@
+"""How is a record read that was written when a field had another type? Without that field; the rest is there.
+
+The past of a table, and its log, keep what was written; a migration writes records
+anew, and leaves history as it was.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.table.model import Model
+from holdfast.table.views import Images
+
+__all__ = ["lenient_images"]
+
+_raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def lenient_images(images: Images, model: type[Model]) -> Images:
+    """The same images, but that a field which cannot be read as what it is now is left out."""
+    decode = images.decode
+
+    def read(key: bytes, image: bytes) -> Any:
+        try:
+            return decode(key, image)
+        except msgspec.ValidationError:
+            return decode(key, _legible(images, model, key, image))
+
+    return images._replace(decode=read)
+
+
+def _legible(images: Images, model: type[Model], key: bytes, image: bytes) -> bytes:
+    """An image with those of its fields that can be read."""
+    good: dict[str, msgspec.Raw] = {}
+    known = {str(number) for number in model.__spec__.numbers}
+    for number, raw in _raw_map.decode(image).items():
+        if number not in known:
+            continue
+        try:
+            images.decode(key, _encode({number: raw}))
+        except msgspec.ValidationError:
+            continue
+        good[number] = raw
+    return _encode(good)

@@ -1,0 +1,105 @@
+"""May a table be opened with this model? What must happen first is decided here, before anything is changed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.table.migrating.errors import MigrationNeeded, MigrationPending
+from holdfast.table.migrating.lenient import lenient_images
+from holdfast.table.migrating.phases import Migration, Phase
+from holdfast.table.migrating.progress import Progress
+from holdfast.table.migrating.verdicts import IndexWork, NeedsMigration, NewIndexes, Verdict, judge
+from holdfast.table.model import Model
+from holdfast.table.views import Images
+
+__all__ = ["Opening", "decide"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What is known before a table is opened."""
+
+    name: str
+    verdict: Verdict
+    old: dict[str, Any] | None
+    new: dict[str, Any]
+    migration: Migration | None
+    progress: Progress | None
+    """Of a migration that is under way, or of the last one that was."""
+    retyped: bool
+    """Whether the table may hold, in its past at least, values of other types than the model has."""
+    abandoned: IndexWork | None = None
+    """What a migration has begun to build that nobody asks for any more."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a migration is under way."""
+        return self.progress is not None and self.progress.unfinished and self.abandoned is None
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is something to be done before requests are taken."""
+        return self.resumes or isinstance(self.verdict, NewIndexes | NeedsMigration)
+
+    def images(self, images: Images, model: type[Model]) -> Images:
+        """How this table's records are read."""
+        return lenient_images(images, model) if self.retyped else images
+
+
+def decide(
+    name: str,
+    old: dict[str, Any] | None,
+    new: dict[str, Any],
+    migration: Migration | None,
+    progress: Progress | None,
+    *,
+    retyped: bool = False,
+    read_only: bool = False,
+) -> Opening:
+    """Decide what must happen; raises where a table cannot be opened with this model, or not without a migration."""
+    verdict = judge(old, new)
+    under_way = progress if progress is not None and progress.unfinished else None
+    if read_only:
+        _check_readable(name, verdict, under_way)
+        return Opening(name, verdict, old, new, None, progress, retyped)
+    abandoned: IndexWork | None = None
+    if under_way is not None and under_way.target != new:
+        if under_way.wrote or under_way.phase is Phase.FINALISE:
+            reason = (
+                f"a migration to version {under_way.target.get('version')} is under way ({under_way.phase}), "
+                "and has changed records"
+            )
+            raise MigrationNeeded(f"the table {name!r}: {reason}: open it with that model", name, (reason,))
+        abandoned = under_way.work
+    needed = isinstance(verdict, NeedsMigration)
+    finishes = under_way is not None and abandoned is None and under_way.phase is Phase.FINALISE
+    if isinstance(verdict, NeedsMigration) and migration is None and not finishes:
+        reasons = "".join(f"\n- {reason}" for reason in verdict.reasons)
+        raise MigrationNeeded(
+            f"the records of the table {name!r} may not suit this model (version {(old or {}).get('version')} to "
+            f"{new.get('version')}):{reasons}\nGive hf.table({name}, migration=Migration(backfill=...)), or change the "
+            "model",
+            name,
+            verdict.reasons,
+        )
+    if under_way is not None and abandoned is None:
+        needed = needed or under_way.needed
+    return Opening(name, verdict, old, new, migration, progress, retyped or needed, abandoned)
+
+
+def _check_readable(name: str, verdict: Verdict, under_way: Progress | None) -> None:
+    if under_way is not None and under_way.wrote:
+        raise MigrationPending(f"the table {name!r} is being migrated by its owner: read it when that is done")
+    if isinstance(verdict, NeedsMigration):
+        reasons = verdict.reasons
+    elif isinstance(verdict, NewIndexes):
+        reasons = tuple(f"index {index} is not filled" for index in verdict.work.build)
+    else:
+        return
+    if reasons:
+        text = "".join(f"\n- {reason}" for reason in reasons)
+        raise MigrationNeeded(
+            f"the table {name!r} was not opened for writing with this model yet:{text}\nDo that first, or read it with "
+            "the model that it has",
+            name,
+            reasons,
+        )

@@ -1,0 +1,127 @@
+"""How far has a migration come? What is kept of it in the table's folder, so that it goes on after a crash.
+
+`migration.json` is replaced whole. Where the state is `idle` there is nothing to be done, and the rest is memory.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.errors import Corrupt, NewerFormat
+from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.table.migrating.phases import Phase
+from holdfast.table.migrating.step import Cursor
+from holdfast.table.migrating.verdicts import IndexWork
+
+__all__ = ["FILE", "STATES", "AuditEntry", "Progress", "ProgressFile"]
+
+FILE = "migration.json"
+_FORMAT = 1
+STATES = ("idle", "running", "paused", "cancelled", "failed", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Something that happened in a migration."""
+
+    at: int
+    """Nanoseconds since 1970."""
+    event: str
+    """Started, Begun, Partial, Retry, Done, Indexed, Ingested, Paused, Resumed, Cancelled, Failed, Abandoned or
+    Completed."""
+    phase: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a migration stands."""
+
+    name: str = ""
+    state: str = "running"
+    phase: Phase = Phase.EXPAND
+    indexing: bool = False
+    """In the backfill: whether the user's part is done, and indexes are filled."""
+    cursor: Cursor = None
+    attempts: int = 0
+    processed: int = 0
+    total: int | None = None
+    started: int = 0
+    since: int = 0
+    """The table's version when the phase began."""
+    wrote: bool = False
+    """Whether records or indexes of the old definition may have been changed: from then on there is no way back."""
+    ingested: bool = False
+    """Whether indexes that are built elsewhere were handed over."""
+    error: str = ""
+    old: dict[str, Any] | None = None
+    target: dict[str, Any] = field(default_factory=dict)
+    work: IndexWork = field(default_factory=IndexWork)
+    needed: bool = True
+    """Whether somebody had to say what becomes of the records."""
+    audit: list[AuditEntry] = field(default_factory=list)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something to be done."""
+        return self.state != "idle"
+
+
+class ProgressFile:
+    """The file of one table's progress."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+        self.path = folder / FILE
+
+    def read(self) -> Progress | None:
+        """What is kept; None if there never was a migration. Raises `Corrupt` if it cannot be understood."""
+        with errors_as_ours("reading the migration in", self._folder):
+            try:
+                raw = read_file(self._files, self.path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        try:
+            return _decoded(json.loads(raw))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Corrupt(
+                f"{str(self.path)!r} is not legible ({type(error).__name__}: {error}): put it back from a backup",
+                str(self.path),
+            ) from error
+
+    def keep(self, progress: Progress) -> None:
+        """Keep it, safe from a power cut when this returns."""
+        with errors_as_ours("keeping the migration in", self._folder):
+            self._files.make_dirs(self._folder)
+            replace_file(self._files, self.path, json.dumps(_encoded(progress), ensure_ascii=False).encode() + b"\n")
+
+
+def _encoded(progress: Progress) -> dict[str, Any]:
+    written = asdict(progress)
+    cursor = progress.cursor
+    written["cursor"] = {"bytes": b64encode(cursor).decode()} if isinstance(cursor, bytes) else cursor
+    return {"format": _FORMAT, **written}
+
+
+def _decoded(written: Mapping[str, Any]) -> Progress:
+    values = dict(written)
+    form = values.pop("format")
+    if form != _FORMAT:
+        raise NewerFormat(f"this migration is of format {form}: open the store with a newer version of Holdfast")
+    if values["state"] not in STATES:
+        raise ValueError(f"there is no state {values['state']!r}")
+    cursor = values["cursor"]
+    values["cursor"] = b64decode(cursor["bytes"], validate=True) if isinstance(cursor, dict) else cursor
+    values["phase"] = Phase(values["phase"])
+    work = values["work"]
+    lists: Any = {name: tuple(one) if isinstance(one, list) else one for name, one in work.items()}
+    values["work"] = IndexWork(**lists)
+    values["audit"] = [AuditEntry(**entry) for entry in values["audit"]]
+    for name, kind in (("attempts", int), ("processed", int), ("since", int), ("target", dict), ("error", str)):
+        if not isinstance(values[name], kind):
+            raise TypeError(f"{name} is {values[name]!r}")
+    return Progress(**values)

@@ -1,0 +1,62 @@
+"""How is a record written anew by a migration? As a change like any other, but that final fields may change."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.base.errors import HoldfastError
+from holdfast.table.core import Core
+from holdfast.table.model import Model, copy_of
+from holdfast.table.objects import same
+from holdfast.table.rows import EventKind
+from holdfast.table.staging import Staging
+from holdfast.table.views import Images
+
+__all__ = ["rewrite"]
+
+
+class _Rewriting(Staging):
+    """A request that replaces whole records."""
+
+    def replace(self, key: bytes, record: Any, gone: Sequence[int]) -> None:
+        """Put a record in the place of what is there; `gone` are the numbers of fields that are no more."""
+        row, before = self._standing(key)
+        if row is None:
+            self._check_uniques(key, record)
+            self._step(key, EventKind.ADD, self.version, False, (), copy_of(record))
+            return
+        changed = tuple(
+            field.number
+            for name, field in self._view.spec.fields.items()
+            if not same(field.type, getattr(record, name), getattr(before, name))
+        )
+        if not changed and self._view.images.encode(key, record) == row.image:
+            return
+        if not row.deleted:
+            self._check_uniques(key, record)
+        self._step(key, EventKind.CHANGE, row.created, row.deleted, (*changed, *gone), copy_of(record))
+
+
+def rewrite(table: Core[Any], old: type[Model], old_images: Images, puts: Sequence[tuple[bytes, Any]]) -> int:
+    """Replace records in one request; how many differ. Raises, and writes nothing, if one may not be."""
+    table._check_writable()
+    removed = [field for field in old.__spec__.fields.values() if field.number not in table.spec.numbers]
+    with table.writing():
+        staging = table.staging(_Rewriting, table._versions.next())
+        for key, record in puts:
+            gone: list[int] = []
+            if removed and (row := table.view.row(key)) is not None:
+                was = old_images.decode(key, row.image)
+                gone = [field.number for field in removed if getattr(was, field.name) is not None]
+            staging.replace(key, record, gone)
+        if not staging.steps:
+            return 0
+        flight = table.take_off(staging)
+        try:
+            batch = table.view.state.transaction()
+            table.put_into(batch, [flight])
+            batch.commit(sync=False)
+        except HoldfastError as error:
+            table.stop(f"what a migration wrote is in the log and not in the state ({error})")
+            raise
+        table.arrive([flight])
+        return len(staging.steps)

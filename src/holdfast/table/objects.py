@@ -1,0 +1,107 @@
+"""How is an object read, compared and copied? At a path, as it is kept, and so that the copy can be edited."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.table.fields import FieldSpec
+from holdfast.table.indexes import getter
+from holdfast.table.steps import parse_path, variant_name, variant_of
+from holdfast.table.types import FieldType, Kind
+
+if TYPE_CHECKING:
+    from holdfast.table.model import Model
+
+__all__ = ["copied", "copiers_of", "copy_of", "get_at", "same"]
+
+M = TypeVar("M", bound="Model")
+
+_SHALLOW: dict[Kind, Callable[[Any], Any]] = {Kind.LIST: list.copy, Kind.SET: set.copy, Kind.DICT: dict.copy}
+
+
+def copy_of(obj: M) -> M:
+    """A copy whose lists, sets, dicts and embedded models are its own."""
+    made: Any = obj
+    made = made.__copy__()  # a third of what copy.copy takes
+    for name, copier in obj.__spec__.copiers:
+        value = getattr(made, name)
+        if value is not None:
+            setattr(made, name, copier(value))
+    return made  # type: ignore[no-any-return]
+
+
+def copiers_of(fields: Iterable[FieldSpec]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """How each field is copied that holds something which could be changed in place."""
+    return tuple((spec.name, copier) for spec in fields if (copier := _copier(spec.type)) is not None)
+
+
+def get_at(obj: Any, path: str) -> Any:
+    """The value at a path such as `address.city` or `size:Length.cm`; None if it or something before it is absent."""
+    model: Any = type(obj)
+    return _getter(model, path)(obj)
+
+
+@lru_cache(1024)
+def _getter(model: Any, path: str) -> Callable[[Any], Any]:
+    return getter(model.__spec__, parse_path(path))
+
+
+def same(ftype: FieldType, old: Any, new: Any) -> bool:
+    """Whether two values of a type are kept alike: True, 1 and 1.0 are equal to Python, and so are 1.0 and 1.00."""
+    if old is new:
+        return True
+    if old is None or new is None or old != new:
+        return False
+    match ftype.kind:
+        case Kind.DECIMAL:
+            return type(old) is type(new) and bool(old.as_tuple() == new.as_tuple())
+        case Kind.FLOAT:
+            return math.copysign(1, old) == math.copysign(1, new)
+        case Kind.LIST if ftype.item is not None:
+            return all(same(ftype.item, *pair) for pair in zip(old, new, strict=True))
+        case Kind.SET if ftype.item is not None:
+            there = {item: item for item in new}
+            return all(same(ftype.item, item, there[item]) for item in old)
+        case Kind.DICT if ftype.item is not None and ftype.key is not None:
+            there = {key: key for key in new}
+            return all(same(ftype.key, key, there[key]) and same(ftype.item, old[key], new[key]) for key in old)
+        case Kind.EMBEDDED:
+            fields = type(old).__spec__.fields.values()
+            return all(same(spec.type, getattr(old, spec.name), getattr(new, spec.name)) for spec in fields)
+        case Kind.UNION:
+            name_of = variant_of(ftype)
+            name = name_of(old)
+            variant = next((one for one in ftype.variants if variant_name(one) == name), None)
+            return name == name_of(new) and (variant is None or same(variant, old, new))
+    return True
+
+
+def _copier(ftype: FieldType) -> Callable[[Any], Any] | None:
+    """What copies values of this type; nothing if they cannot be changed."""
+    if ftype.scalar:
+        return None
+    if ftype.kind is Kind.EMBEDDED:
+        return copy_of
+    if ftype.kind is Kind.UNION:
+        return copied if any(not variant.scalar for variant in ftype.variants) else None
+    if ftype.item is None or _copier(ftype.item) is None:
+        return _SHALLOW[ftype.kind]
+    return copied
+
+
+def copied(value: Any) -> Any:
+    """A copy of anything that a field can hold, by what it is."""
+    if isinstance(value, msgspec.Struct):
+        return copy_of(value)  # type: ignore[type-var]
+    if type(value) is list:
+        return [copied(item) for item in value]
+    if type(value) is set:
+        return value.copy()
+    if type(value) is dict:
+        return {key: copied(item) for key, item in value.items()}
+    return value

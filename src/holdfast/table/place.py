@@ -1,0 +1,61 @@
+"""Up to where has a state followed the log of a table? A place that is kept with every change of the state."""
+
+import logging
+from struct import Struct
+from typing import NamedTuple
+
+from holdfast.log.log import Log
+from holdfast.state import State, Transaction
+from holdfast.table.views import after
+
+__all__ = ["Place", "clear_table", "keep_place", "place_in"]
+
+logger = logging.getLogger("holdfast.table")
+
+_POSITION = b"\0position"
+_PLACE = Struct(">16sQQB")
+
+
+class Place(NamedTuple):
+    """Up to where the state has followed which log."""
+
+    log: bytes
+    position: int
+    version: int
+    kept: int
+    """What of the past was kept on the way."""
+
+
+def keep_place(batch: Transaction, prefix: bytes, place: Place) -> None:
+    """Keep a place with what led there."""
+    batch.put("model", prefix + _POSITION, _PLACE.pack(*place))
+
+
+def place_in(state: State, prefix: bytes, log: Log) -> Place | None:
+    """The place that is kept for a table; None if there is none in this log, so that all is to be built anew."""
+    raw = state.get("model", prefix + _POSITION)
+    if raw is None or len(raw) != _PLACE.size:
+        return None
+    place = Place(*_PLACE.unpack(raw))
+    start, end = log.readable()
+    if place.log == log.id and start <= place.position <= end:
+        return place
+    # A power cut can take back what the log had not synced, and leave the state that it led to.
+    logger.warning(
+        "the state of the table %r is not one of its log (%d of %d): it is built anew",
+        log.name,
+        place.position,
+        end,
+        extra={"table": log.name},
+    )
+    return None
+
+
+def clear_table(state: State, prefix: bytes) -> None:
+    """Delete all that a state holds of a table's records; what is kept of its definition stays."""
+    batch = state.transaction()
+    for family in ("table", "keys", "index", "unique", "historic_table", "historic_index", "historic_unique",
+                   "update_history"):  # fmt: skip
+        batch.delete_range(family, prefix, after(prefix))
+    batch.delete("model", prefix + _POSITION)
+    batch.commit()

@@ -1,0 +1,272 @@
+"""How do the changes of another store come in? At their own versions, each once, and never over something newer."""
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.base.versions import VERSION_MAX, check_not_ahead, version_before
+from holdfast.log.record import Record as LogRecord
+from holdfast.table.differences import field_in
+from holdfast.table.errors import ValidationFailed
+from holdfast.table.keys import KeyLayout
+from holdfast.table.model import Model, copy_of
+from holdfast.table.objects import same
+from holdfast.table.reading import Point
+from holdfast.table.record import Record
+from holdfast.table.requests import Done, NoRecord, Outcome
+from holdfast.table.rows import EventKind, Row, decode_event
+from holdfast.table.staging import Busy, Staging
+from holdfast.table.updates import Addition, Alteration, Removal
+from holdfast.table.validation import validate
+from holdfast.table.views import View, after
+from holdfast.table.watching import Watching
+
+__all__ = ["Replication"]
+
+M = TypeVar("M", bound=Model)
+
+_AT_ONCE = 1000
+"""Updates that become durable together."""
+
+
+class _Arrival(NamedTuple):
+    """An update, as far as it concerns this store."""
+
+    key: bytes
+    version: int
+    created: int
+    deleted: bool
+    hard: bool = False
+    record: Any = None
+    """All its values afterwards; None where only its being there has changed."""
+    names: frozenset[str] | None = None
+    """The fields that were changed; None for all."""
+    fields: frozenset[int] = frozenset()
+    """Numbers of those that were written; others differ too where something before this was not taken in."""
+    sequence: int = -1
+    """Its place in the log that it comes from, which takes nothing that breaks a rule."""
+
+
+class Replication(Watching[M]):
+    """The part of a table that takes in what happened elsewhere."""
+
+    def apply(self, updates: "Iterable[Addition[M] | Alteration[M] | Removal | LogRecord]") -> list[Outcome]:
+        """Take in updates of the same table of another store, or records of its log, at the versions they have there.
+
+        An update is ignored, which is a success that changed nothing, if the record here has its version or a newer
+        one, or was deleted for good by one. So the same updates can come again, and records of the log and additions,
+        which bring the whole record, in any order. Of an `Alteration` only the fields that it names are taken, if the
+        record is there: these must come in the order of their versions. What may not be, as a unique value that
+        another record has, is answered with its error, and the others are taken in.
+        """
+        self._check_writable()
+        if self.join is not None and self.join([]) is not None:
+            raise InvalidArgument("updates have versions of their own: apply them outside of the transaction")
+        arrivals = [self._arrival(update) for update in updates]
+        outcomes: list[Outcome] = []
+        for together in _together(arrivals):
+            outcomes += self._take_in(together)
+        return outcomes
+
+    def compact_tombstones(self, up_to: Point) -> int:
+        """Forget which keys were deleted for good up to a version, itself included; how many.
+
+        Updates from before that must no longer come: they would bring the records back.
+        """
+        self._check_writable()
+        version = version_before(up_to, "up_to") or 0
+        prefix = self.view.prefix
+        with self._landing:
+            batch = self._state.transaction()
+            old = [
+                name
+                for name, raw in self._state.scan("keys", prefix, after(prefix))
+                if int.from_bytes(raw, "big") <= version
+            ]
+            for name in old:
+                batch.delete("keys", name)
+            batch.commit()
+        return len(old)
+
+    def _take_in(self, arrivals: Sequence[_Arrival]) -> list[Outcome]:
+        check_not_ahead(max(arrival.version for arrival in arrivals), self._clock)
+        with self._lock:
+            self._check_free()
+            incoming, outcomes = self._stage_arrivals(arrivals)
+            self._versions.see(max(arrival.version for arrival in arrivals))
+            if not incoming.steps:
+                return outcomes
+            # Not the version of a change, but above all that the state has then, as those of flights are.
+            flight = self._launch(incoming.steps, incoming.names, self._versions.last, incoming.batch)
+        self._land(flight)
+        return outcomes
+
+    def _stage_arrivals(self, arrivals: Sequence[_Arrival]) -> "tuple[_Incoming, list[Outcome]]":
+        while True:
+            incoming = self.staging(_Incoming, 0)
+            try:
+                return incoming, [incoming.take(arrival) for arrival in arrivals]
+            except Busy:
+                self._landed.wait(1)
+                self._check_writable()
+
+    def _arrival(self, update: Any) -> _Arrival:
+        match update:
+            case Addition(record):
+                return self._of_record(record, None)
+            case Alteration(record, changes):
+                return self._of_record(record, frozenset(map(field_in, changes)))
+            case Removal(key, "soft-delete" | "hard-delete" as reason, version):
+                return _Arrival(_key(key), _version(version), version, True, reason == "hard-delete")
+            case Removal():
+                raise InvalidArgument("a record that is only no longer in somebody's range is not gone: leave it out")
+            case LogRecord():
+                return self._of_log(update)
+        raise InvalidArgument(
+            "an update is an Addition, Alteration or Removal, or a record of a table's log, not "
+            + type(update).__name__
+        )
+
+    def _of_record(self, record: Record[M], names: frozenset[str] | None) -> _Arrival:
+        if not isinstance(record.value, self.model):
+            raise InvalidArgument(
+                f"a record of this table is a {self.model.__name__}, not {type(record.value).__name__}"
+            )
+        created = _version(record.created)
+        return _Arrival(_key(record.key), _version(record.version), created, record.deleted, False, record.value, names)
+
+    def _of_log(self, record: LogRecord) -> _Arrival:
+        event = decode_event(record.payload)
+        key = _key(record.key)
+        if event.kind is EventKind.HARD_DELETE:
+            return _Arrival(key, event.version, event.created, True, True, sequence=record.sequence)
+        # The whole of it, and not only what this event changed: the ones before it may come late.
+        value = self.view.images.decode(key, event.image)
+        return _Arrival(
+            key,
+            event.version,
+            event.created,
+            event.deleted,
+            record=value,
+            fields=frozenset(event.fields),
+            sequence=record.sequence,
+        )
+
+
+class _Incoming(Staging):
+    """Updates of another store, worked out as a request is."""
+
+    def __init__(
+        self, model: type[Model], view: View, layout: KeyLayout, version: int, pending: Container[bytes], size_max: int
+    ) -> None:
+        super().__init__(model, view, layout, version, pending, size_max)
+        self._graves: dict[bytes, int] = {}
+        """Keys that were deleted for good by these updates, and at which version."""
+        self._begun: dict[bytes, int] = {}
+        """Keys of which something was taken in, and its place in the log."""
+
+    def take(self, arrival: _Arrival) -> Outcome:
+        """Work out one update."""
+        try:
+            return self._take(arrival)
+        except HoldfastError as error:
+            return error
+
+    def _take(self, arrival: _Arrival) -> Done:
+        key = arrival.key
+        row, before = self._standing(key)
+        last = self._buried(key) if row is None else row.version
+        if arrival.version < last or (arrival.version == last and not self._goes_on(arrival, row)):
+            return Done(key, last, changed=False)
+        self.version, self._begun[key] = arrival.version, arrival.sequence
+        if arrival.hard:
+            self._graves[key] = arrival.version
+            self._forget(key)
+            self._step(key, EventKind.HARD_DELETE, arrival.created if row is None else row.created, True, (), None)
+        elif row is None:
+            self._new(arrival)
+        else:
+            record = self._merged(arrival, before)
+            fields = tuple(
+                field.number
+                for name, field in self._view.spec.fields.items()
+                if field.number in arrival.fields or not same(field.type, getattr(record, name), getattr(before, name))
+            )
+            if not arrival.deleted:
+                self._check_uniques(key, record)
+            kind = EventKind.CHANGE
+            if not fields and arrival.deleted != row.deleted:
+                kind = EventKind.DELETE if arrival.deleted else EventKind.UNDELETE
+            self._step(key, kind, row.created, arrival.deleted, fields, record)
+        return Done(key, arrival.version)
+
+    def _goes_on(self, arrival: _Arrival, row: Row | None) -> bool:
+        """Whether there is more of a version than what is here.
+
+        A record that a request deleted for good and added anew; or a log from the time when each operation of a
+        request was an event of its own.
+        """
+        if row is None and arrival.created == arrival.version and not arrival.hard:
+            return True
+        return arrival.sequence > self._begun.get(arrival.key, arrival.sequence)
+
+    def _new(self, arrival: _Arrival) -> None:
+        key, record = arrival.key, arrival.record
+        if record is None:
+            raise NoRecord(f"there is no {self._model.__name__} with this key that could be hidden: add it first", key)
+        self._check(arrival, record)
+        if not arrival.deleted:
+            self._check_uniques(key, record)
+        self._step(key, EventKind.ADD, arrival.created, arrival.deleted, (), copy_of(record))
+
+    def _merged(self, arrival: _Arrival, before: Any) -> Any:
+        """What becomes of a record that is here."""
+        if arrival.record is None:
+            return before
+        given = copy_of(arrival.record)
+        if arrival.names is None:
+            record = given
+        else:
+            record = copy_of(before)
+            for name in arrival.names:
+                if name in self._view.spec.fields:
+                    setattr(record, name, getattr(given, name))
+        self._check(arrival, record)
+        return record
+
+    def _check(self, arrival: _Arrival, record: Any) -> None:
+        self._layout.check(arrival.key, record)
+        if arrival.sequence < 0 and (violations := validate(record)):
+            raise ValidationFailed(self._model.__name__, violations)
+
+    def _buried(self, key: bytes) -> int:
+        """The version that deleted a key for good, 0 if none did."""
+        version = self._graves.get(key)
+        return version if version is not None else self._view.tombstone(key) or 0
+
+
+def _together(arrivals: Iterable[_Arrival]) -> Iterator[list[_Arrival]]:
+    """Updates that become durable at once: before a deletion for good, all else of its record must be in the state."""
+    together: list[_Arrival] = []
+    touched: set[bytes] = set()
+    for arrival in arrivals:
+        whole = not together or together[-1].version != arrival.version
+        if (whole and len(together) >= _AT_ONCE) or (arrival.hard and arrival.key in touched):
+            yield together
+            together, touched = [], set()
+        together.append(arrival)
+        touched.add(arrival.key)
+    if together:
+        yield together
+
+
+def _key(key: Any) -> bytes:
+    if not isinstance(key, bytes):
+        raise InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
+    return key
+
+
+def _version(version: Any) -> int:
+    if type(version) is not int or not 0 < version < VERSION_MAX:
+        raise InvalidArgument(f"an update has the version of the store it comes from, not {version!r}")
+    return int(version)

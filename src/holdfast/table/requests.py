@@ -1,0 +1,116 @@
+"""What can be asked of a table, and what comes of it? Operations on single records; a request is a list of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.base.errors import HoldfastError, NotFound
+
+__all__ = [
+    "Add",
+    "AlreadyExists",
+    "Change",
+    "Delete",
+    "DictEdit",
+    "Done",
+    "ListEdit",
+    "NoRecord",
+    "Operation",
+    "Outcome",
+    "SetEdit",
+    "Undelete",
+]
+
+
+class Add(msgspec.Struct, frozen=True):
+    """A new record, under its own key or one that is given."""
+
+    record: Any
+    key: bytes | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """New values for some fields of a record, if what is expected of it holds.
+
+    `changes` gives by path the new value, None to remove one, or an edit. `check` gives by path what must be there,
+    `if_version` the version that the record must have. `delete` True hides the record in the same step, False brings
+    it back.
+    """
+
+    key: bytes
+    changes: Mapping[Any, Any] = msgspec.field(default_factory=dict)
+    check: Mapping[Any, Any] = msgspec.field(default_factory=dict)
+    if_version: int | None = None
+    delete: bool | None = None
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Hide a record, which frees its unique values; or with `hard` forget it and its past."""
+
+    key: bytes
+    hard: bool = False
+    if_version: int | None = None
+
+
+class Undelete(msgspec.Struct, frozen=True):
+    """Bring a softly deleted record back."""
+
+    key: bytes
+
+
+Operation = Add | Change | Delete | Undelete
+
+
+class ListEdit(msgspec.Struct, frozen=True):
+    """An edit of a list: first these values go, then these come in at their places, then these at the end."""
+
+    remove: Sequence[Any] = ()
+    insert: Mapping[int, Any] = msgspec.field(default_factory=dict)
+    append: Sequence[Any] = ()
+
+
+class SetEdit(msgspec.Struct, frozen=True):
+    """An edit of a set."""
+
+    add: Sequence[Any] = ()
+    remove: Sequence[Any] = ()
+
+
+class DictEdit(msgspec.Struct, frozen=True):
+    """An edit of a dict; `append` is for dicts whose keys are given by the table (`auto_key`)."""
+
+    put: Mapping[Any, Any] = msgspec.field(default_factory=dict)
+    remove: Sequence[Any] = ()
+    append: Sequence[Any] = ()
+
+
+class Done(msgspec.Struct, frozen=True):
+    """An operation that took place."""
+
+    key: bytes
+    version: int
+    """The record's version now: an old one, where the operation changed nothing."""
+    changed: bool = True
+    given: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """By path the keys that were given to values appended to a dict."""
+
+
+class AlreadyExists(HoldfastError):
+    """There is a record with that key."""
+
+    def __init__(self, message: str, key: bytes) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class NoRecord(NotFound):
+    """There is no record with that key, or it is deleted."""
+
+    def __init__(self, message: str, key: bytes) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+Outcome = Done | HoldfastError
+"""What came of an operation: an error is returned, not raised, where a request has several."""

@@ -1,0 +1,138 @@
+"""How are a record and a change of it kept? The bytes of rows in the state and of events in the log, both ways."""
+
+from enum import IntEnum
+from itertools import chain
+from struct import Struct, pack, unpack_from
+from typing import NamedTuple
+
+from holdfast.base.errors import Corrupt
+
+__all__ = [
+    "Event",
+    "EventKind",
+    "Row",
+    "decode_event",
+    "decode_row",
+    "encode_event",
+    "encode_row",
+    "image_of",
+    "row_after",
+    "size_of",
+    "versions_of",
+]
+
+_EVENT_FORM, _ROW_FORM, _FIELD_FORM = "<BBHQQ", "<BxHQQ", "HQ"
+_EVENT, _ROW, _FIELD = Struct(_EVENT_FORM), Struct(_ROW_FORM), Struct("<" + _FIELD_FORM)
+_VERSIONS = Struct("<QQ")
+_DELETED = 1
+
+
+class EventKind(IntEnum):
+    """What happened to a record."""
+
+    ADD = 1
+    CHANGE = 2
+    DELETE = 3
+    """Softly: the record is kept, and hidden."""
+    UNDELETE = 4
+    HARD_DELETE = 5
+    """The record and all its past are gone from the state; the log remembers that it was."""
+    SNAPSHOT = 6
+    """As it stood: written where the log before it may go."""
+
+
+class Event(NamedTuple):
+    """A change of one record: a record of the table's log."""
+
+    kind: EventKind
+    version: int
+    created: int
+    """The version that added it."""
+    deleted: bool
+    fields: tuple[int, ...]
+    """The numbers of the fields that this changed."""
+    image: bytes
+    """All fields as they are afterwards; empty after a hard delete."""
+
+
+class Row(NamedTuple):
+    """A record as the state keeps it."""
+
+    created: int
+    version: int
+    deleted: bool
+    fields: dict[int, int]
+    """By number the version of each field that was changed after the creation."""
+    image: bytes
+
+
+def row_after(old: Row | None, event: Event) -> Row | None:
+    """The row that an event makes of a record's old one."""
+    if event.kind is EventKind.HARD_DELETE:
+        return None
+    fields = {} if old is None else old.fields | dict.fromkeys(event.fields, event.version)
+    return Row(event.created, event.version, event.deleted, fields, event.image)
+
+
+def encode_event(event: Event) -> bytes:
+    """The payload of a log's record."""
+    kind, version, created, deleted, fields, image = event
+    if not fields:
+        return _EVENT.pack(kind, deleted, 0, version, created) + image
+    count = len(fields)
+    return pack(f"{_EVENT_FORM}{count}H", kind, deleted, count, version, created, *fields) + image
+
+
+def size_of(event: Event) -> int:
+    """How many bytes `encode_event` makes of it."""
+    return _EVENT.size + 2 * len(event.fields) + len(event.image)
+
+
+def decode_event(payload: bytes) -> Event:
+    """What a log's record says."""
+    try:
+        kind, flags, count, version, created = _EVENT.unpack_from(payload)
+        fields = unpack_from(f"<{count}H", payload, _EVENT.size)
+        image = payload[_EVENT.size + 2 * count :]
+        return Event(EventKind(kind), version, created, bool(flags & _DELETED), fields, bytes(image))
+    except ValueError as error:
+        raise Corrupt(f"a record of this log is no change of a table: {error}") from error
+    except Exception as error:  # struct.error is no ValueError
+        raise Corrupt(f"a record of this log is too short for a change of a table: {error}") from error
+
+
+def encode_row(row: Row) -> bytes:
+    """The value of a row."""
+    created, version, deleted, fields, image = row
+    if not fields:
+        return _ROW.pack(deleted, 0, created, version) + image
+    count = len(fields)
+    form = _ROW_FORM + _FIELD_FORM * count
+    return pack(form, deleted, count, created, version, *chain.from_iterable(fields.items())) + image
+
+
+def decode_row(raw: bytes) -> Row:
+    """What a row says."""
+    try:
+        flags, count, created, version = _ROW.unpack_from(raw)
+        stop = _ROW.size + count * _FIELD.size
+        if stop > len(raw):
+            raise Corrupt("a row of a table is shorter than it says: rebuild the table")
+        fields = dict(_FIELD.iter_unpack(raw[_ROW.size : stop])) if count else {}
+        return Row(created, version, bool(flags & _DELETED), fields, raw[stop:])
+    except Corrupt:
+        raise
+    except Exception as error:
+        raise Corrupt(f"a row of a table is not legible: {error}") from error
+
+
+def image_of(raw: bytes) -> tuple[int, int, int, bytes]:
+    """Only what most readers want of a row: flags, created, version and image."""
+    flags, count, created, version = _ROW.unpack_from(raw)
+    return flags, created, version, raw[_ROW.size + count * _FIELD.size :]
+
+
+def versions_of(raw: bytes) -> tuple[int, int]:
+    """The version that added a row's record, and the row's own."""
+    created, version = _VERSIONS.unpack_from(raw, 4)
+    return created, version

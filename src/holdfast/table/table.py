@@ -1,0 +1,59 @@
+"""What is a table? Typed, versioned records in a store: this is what users hold in their hands."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.base.errors import HoldfastError
+from holdfast.table.model import Model
+from holdfast.table.replication import Replication
+from holdfast.table.requests import Add, Change, Delete, Done, Outcome, Undelete
+
+__all__ = ["Table"]
+
+M = TypeVar("M", bound=Model)
+
+
+class Table(Replication[M]):
+    """The records of one model; made by `Store.table`.
+
+    Files: the log of its changes in `tables/<name>/`, its view in `table-state/`. Threads: all methods may be called
+    from any.
+    """
+
+    def add(self, record: M | Mapping[str, Any], *, key: bytes | None = None) -> Done:
+        """Add a record; raises `ValidationFailed` with all that is wrong, or `AlreadyExists`."""
+        return _only(self.write([Add(record, key)]))
+
+    def add_many(self, records: Iterable[M | Mapping[str, Any]]) -> list[Outcome]:
+        """Add records in one request: each is added, or its error stands in its place."""
+        return self.write([Add(record) for record in records])
+
+    def change(
+        self,
+        key: bytes,
+        changes: Mapping[Any, Any],
+        *,
+        check: Mapping[Any, Any] | None = None,
+        if_version: int | None = None,
+    ) -> Done:
+        """Change fields of a record: by path the new value, None to remove one, or a `ListEdit`, `SetEdit`, `DictEdit`.
+
+        Only if what `check` names by path is there, and the record has `if_version`: otherwise, and where a value
+        breaks a rule, raises `ValidationFailed`. Values that are there already change nothing: `.changed` is False.
+        """
+        return _only(self.write([Change(key, changes, check or {}, if_version)]))
+
+    def delete(self, key: bytes, *, hard: bool = False, if_version: int | None = None) -> Done:
+        """Hide a record and free its unique values; with `hard`, forget it and its past."""
+        return _only(self.write([Delete(key, hard, if_version)]))
+
+    def undelete(self, key: bytes) -> Done:
+        """Bring a record back that was softly deleted, if its unique values are still free."""
+        return _only(self.write([Undelete(key)]))
+
+
+def _only(outcomes: list[Outcome]) -> Done:
+    (outcome,) = outcomes
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    return outcome

@@ -1,0 +1,359 @@
+"""What does a change of a record do to the state? Rows, index entries, unique values and their past, and nothing else.
+
+Every way into the state goes through here: a request, the replay of a log's tail, a rebuild, an update from elsewhere.
+`docs/formats.md` has the keys.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.state import State, Transaction
+from holdfast.table.fields import FieldSpec
+from holdfast.table.indexes import Index, compile_index, paths_of
+from holdfast.table.model import Model, ModelSpec
+from holdfast.table.ordered import encode
+from holdfast.table.rows import Event, EventKind, Row, decode_row, encode_row, row_after, versions_of
+from holdfast.table.steps import parse_path
+
+__all__ = [
+    "BEHIND",
+    "Images",
+    "View",
+    "added_in",
+    "after",
+    "inverted",
+    "key_in",
+    "number_of",
+    "past_in",
+    "plain_images",
+    "prefix_of",
+    "released",
+    "stamp",
+    "version_in",
+]
+
+_ALL_ONES = (1 << 64) - 1
+_VERSION = 8
+BEHIND = b"\xff" * 9
+"""Behind every version that a key can end with."""
+
+Entries = Callable[[Any], list[bytes]]
+
+
+class Images(NamedTuple):
+    """How records become bytes and back: plain, or with what is sensitive sealed."""
+
+    encode: Callable[[bytes, Any], bytes]
+    """A record's key and the record."""
+    decode: Callable[[bytes, bytes], Any]
+    """A record's key and its image."""
+    unique: Callable[[FieldSpec, Any], bytes]
+    """What stands for a unique value in the state."""
+
+
+def plain_images(model: type[Model]) -> Images:
+    """Images of records without anything sensitive."""
+    decode, encode_record = model.__spec__.decode, model.__spec__.encode
+    return Images(
+        encode=lambda _, record: encode_record(record),
+        decode=lambda _, image: decode(image),
+        unique=lambda spec, value: encode(spec.type, value),
+    )
+
+
+class View:
+    """The present and, if it is kept, the past of one table's records in the state."""
+
+    def __init__(self, state: State, spec: ModelSpec, images: Images, *, history: bool, updates: bool) -> None:
+        self.state = state
+        self.spec = spec
+        self.images = images
+        self.history = history
+        self.updates = updates
+        assert spec.id is not None, "only models with an id have a table"
+        self.prefix = prefix_of(spec.id)
+        self.uniques: list[tuple[FieldSpec, bytes]] = [
+            (field, self.prefix + number_of(field)) for field in spec.fields.values() if field.unique
+        ]
+        self.indexes: list[tuple[bytes, Entries]] = []
+        self.set_indexes(spec.indexes)
+
+    def set_indexes(self, indexes: Sequence[Index]) -> None:
+        """Choose which indexes are kept from here on."""
+        self.indexes = [(self.prefix + index.id, compile_index(self.spec, index)) for index in indexes]
+        paths = [path for index in indexes for part in index.parts for path in paths_of(part)]
+        names = {parse_path(path)[0] for path in paths} | {
+            field.name for field in self.spec.fields.values() if field.unique
+        }
+        self._entered = sorted(map(str, names))
+        """The fields that entries are made of."""
+
+    def keeps_entries(self, before: Any, record: Any) -> bool:
+        """Whether a record obviously has the index entries and unique values that it had.
+
+        Obviously: what they are made of is the very same, as in a shallow copy. False says nothing.
+        """
+        for name in self._entered:  # noqa: SIM110 - a generator would take twice as long
+            if getattr(before, name) is not getattr(record, name):
+                return False
+        return True
+
+    def row(self, key: bytes) -> Row | None:
+        """A record as it is now, soft-deleted ones too."""
+        raw = self.state.get("table", self.prefix + key)
+        return None if raw is None else decode_row(raw)
+
+    def row_at(self, key: bytes, version: int) -> Row | None:
+        """A record as it was at a version; for tables with history."""
+        raw = self.raw_at(key, self.state.get("table", self.prefix + key), version)
+        return None if raw is None else decode_row(raw)
+
+    def raw_at(self, key: bytes, present: bytes | None, version: int) -> bytes | None:
+        """The row that a record had at a version, given the one it has or had a moment ago."""
+        if present is None:
+            return None
+        created, last = versions_of(present)
+        if last <= version:
+            return present
+        found = None if created > version else self.past_row(key, version)
+        return None if found is None else found[2]
+
+    def past_row(self, key: bytes, version: int) -> tuple[int, int, bytes] | None:
+        """What a record was at a version before its last one: from which version on, before which one, and the row."""
+        start = self.prefix + key
+        found = self._past("historic_table", start + inverted(version), start + BEHIND)
+        if found is None:
+            return None
+        name, raw = found
+        return version_in(name), int.from_bytes(raw[:_VERSION], "big"), past_in(raw)
+
+    def rows_of(self, key: bytes) -> Iterator[Row]:
+        """Every version of a record, the newest first; for tables with history."""
+        start = self.prefix + key
+        present = self.state.get("table", start)
+        if present is None:
+            return
+        yield decode_row(present)
+        for _, raw in self.state.scan("historic_table", start, start + BEHIND):
+            yield decode_row(past_in(raw))
+
+    def tombstone(self, key: bytes) -> int | None:
+        """The version at which a key was deleted for good."""
+        raw = self.state.get("keys", self.prefix + key)
+        return None if raw is None else int.from_bytes(raw, "big")
+
+    def owner_of(self, name: bytes) -> bytes | None:
+        """The key of the live record that has a unique value, given as `unique_keys` does."""
+        raw = self.state.get("unique", name)
+        return None if raw is None else key_in(raw)
+
+    def owner_at(self, name: bytes, version: int) -> bytes | None:
+        """The same, as it was at a version; for tables with history."""
+        raw = self.state.get("unique", name)
+        if raw is None or added_in(raw) > version:
+            found = self._past("historic_unique", name + stamp(version + 1), name + BEHIND)
+            raw = None if found is None else found[1]
+        return None if raw is None or added_in(raw) > version else key_in(raw)
+
+    def unique_keys(self, record: Any) -> list[tuple[FieldSpec, bytes]]:
+        """The unique values of a record, as keys of the state."""
+        found = []
+        for field, prefix in self.uniques:
+            value = getattr(record, field.name)
+            if value is not None:
+                found.append((field, prefix + self.images.unique(field, value)))
+        return found
+
+    def _past(self, family: str, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        """The first entry of a range, as new as the present that was looked at before: what left that is here."""
+        return self.state.first(family, start, stop, since=self.state.commits)
+
+    def apply(
+        self,
+        batch: Transaction,
+        key: bytes,
+        event: Event,
+        old: Row | None,
+        before: Any,
+        record: Any,
+        holds: Sequence[tuple[FieldSpec, bytes]] | None = None,
+    ) -> Row | None:
+        """Put what an event does into a batch; the new row.
+
+        `before` and `record` are the record as it was and will be, None where there is none; `holds` are its unique
+        values, where they are known, and known to be nobody else's any more. A hard delete looks into the state for
+        what is to be deleted: nothing else of the record may be in the batch before it.
+        """
+        row = row_after(old, event)
+        if row is None:
+            self._forget(batch, key, old, before)
+            batch.put("keys", self.prefix + key, event.version.to_bytes(8, "big"))
+        else:
+            name, version = self.prefix + key, event.version
+            batch.put("table", name, encode_row(row))
+            if old is None:
+                if before is None:
+                    batch.delete("keys", name)
+            elif self.history and old.version < version:
+                batch.put("historic_table", name + inverted(old.version), stamp(version) + encode_row(old))
+            self._index(batch, key, event, old, before, record, holds)
+        if self.history and self.updates and event.kind is not EventKind.SNAPSHOT:
+            batch.put("update_history", self.prefix + inverted(event.version) + key, bytes((event.kind,)))
+        return row
+
+    def _index(
+        self,
+        batch: Transaction,
+        key: bytes,
+        event: Event,
+        old: Row | None,
+        before: Any,
+        record: Any,
+        unique: Sequence[tuple[FieldSpec, bytes]] | None,
+    ) -> None:
+        was_live, is_live = old is not None and not old.deleted, not event.deleted
+        if before is not None and was_live == is_live and self.keeps_entries(before, record):
+            return
+        version = event.version
+        value = key + stamp(version if self.history else 0)
+        for prefix, entries in self.indexes:
+            now = entries(record)
+            if before is None:
+                for entry in now:
+                    batch.put("index", prefix + entry + key, value)
+                continue
+            was = entries(before)
+            if now != was:
+                for entry in set(was).difference(now):
+                    self._end(batch, "index", prefix + entry + key, version)
+                for entry in set(now).difference(was):
+                    batch.put("index", prefix + entry + key, value)
+        if not self.uniques:
+            return
+        in_turn = unique is not None
+        if unique is None:
+            unique = self.unique_keys(record)
+            self._make_way(batch, key, unique if is_live else (), version)
+        if before is None and is_live:  # the common case: a new record
+            for _, name in unique:
+                batch.put("unique", name, value)
+            return
+        held = set() if before is None else {name for _, name in self.unique_keys(before)}
+        holds = {name for _, name in unique}
+        if was_live == is_live and held == holds:
+            return
+        owned, owns = held if was_live else set(), holds if is_live else set()
+        for name in owned - owns:
+            if in_turn or key_in(batch.get("unique", name) or b"") == key:  # who has it since may have come first
+                self._end(batch, "unique", name, version)
+        for name in owns - owned:
+            batch.put("unique", name, value)
+        # Records that are softly deleted own nothing; who asks for them too finds them by an index of their own.
+        left, leaves = held - owned, holds - owns
+        for name in left - leaves:
+            self._end(batch, "index", released(name) + key, version)
+        for name in leaves - left:
+            batch.put("index", released(name) + key, value)
+
+    def _make_way(
+        self, batch: Transaction, key: bytes, unique: Sequence[tuple[FieldSpec, bytes]], version: int
+    ) -> None:
+        """Who owns one of these values gives it up with the same version, perhaps later, as one of two that swap."""
+        for _, name in unique:
+            raw = batch.get("unique", name)
+            if raw is not None and key_in(raw) != key:
+                self._end(batch, "unique", name, version)
+
+    def _end(self, batch: Transaction, family: str, name: bytes, version: int) -> None:
+        """An entry goes; with history it is remembered from when to when it was there."""
+        if self.history:
+            raw = batch.get(family, name)
+            if raw is not None and added_in(raw) < version:
+                batch.put("historic_" + family, name + stamp(version), raw)
+        batch.delete(family, name)
+
+    def _forget(self, batch: Transaction, key: bytes, old: Row | None, before: Any) -> None:
+        """Delete everything that is kept of a record."""
+        start = self.prefix + key
+        if old is not None:
+            names, uniques = self._names(key, before)
+            for name in names:
+                batch.delete("index", name)
+            for name in uniques:
+                raw = batch.get("unique", name)
+                if raw is not None and key_in(raw) == key:  # not one that has it since, in this very batch
+                    batch.delete("unique", name)
+        batch.delete("table", start)
+        if not self.history:
+            return
+        for row in self.rows_of(key):
+            self._forget_past(batch, key, self.images.decode(key, row.image))
+            if self.updates:
+                batch.delete("update_history", self.prefix + inverted(row.version) + key)
+        batch.delete_range("historic_table", start, start + BEHIND)
+
+    def _forget_past(self, batch: Transaction, key: bytes, record: Any) -> None:
+        names, uniques = self._names(key, record)
+        for name in names:
+            batch.delete_range("historic_index", name, name + BEHIND)
+        for name in uniques:  # others may have had the value too: only what is ours goes
+            for entry, raw in self.state.scan("historic_unique", name, name + BEHIND):
+                if key_in(raw) == key:
+                    batch.delete("historic_unique", entry)
+
+    def _names(self, key: bytes, record: Any) -> tuple[list[bytes], list[bytes]]:
+        """The entries that a record has in indexes, and of its unique values."""
+        names = [prefix + entry + key for prefix, entries in self.indexes for entry in entries(record)]
+        uniques = [name for _, name in self.unique_keys(record)]
+        return names + [released(name) + key for name in uniques], uniques
+
+
+def prefix_of(model_id: int) -> bytes:
+    """What all keys of a table begin with."""
+    return model_id.to_bytes(4, "big")
+
+
+def number_of(field: FieldSpec) -> bytes:
+    """A field in a key."""
+    return field.number.to_bytes(2, "big")
+
+
+def released(unique: bytes) -> bytes:
+    """The index entry, but for the record's key, of a unique value whose record is softly deleted."""
+    return unique[:4] + b"\0\0" + unique[4:]
+
+
+def inverted(version: int) -> bytes:
+    """A version in a key: the newest sorts first."""
+    return (_ALL_ONES - version).to_bytes(8, "big")
+
+
+def version_in(name: bytes) -> int:
+    """The version at the end of a key, where the newest sorts first."""
+    return _ALL_ONES - int.from_bytes(name[-_VERSION:], "big")
+
+
+def stamp(version: int) -> bytes:
+    """A version at the end of a key or of an entry's value: the oldest sorts first."""
+    return version.to_bytes(_VERSION, "big")
+
+
+def added_in(entry: bytes) -> int:
+    """Since which version an entry of an index, or of unique values, is there."""
+    return int.from_bytes(entry[-_VERSION:], "big")
+
+
+def key_in(entry: bytes) -> bytes:
+    """The key of the record that an entry of an index, or of unique values, is of."""
+    return entry[:-_VERSION]
+
+
+def past_in(raw: bytes) -> bytes:
+    """The row in an entry of the past: before it stands the version that put an end to it."""
+    return raw[_VERSION:]
+
+
+def after(name: bytes) -> bytes:
+    """The first key behind this one and all that begin with it."""
+    raw = name.rstrip(b"\xff")
+    return raw[:-1] + bytes((raw[-1] + 1,)) if raw else b""

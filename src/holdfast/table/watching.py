@@ -1,0 +1,329 @@
+"""How are changes followed live? A watcher reads the table's log along, and keeps what its listener sees."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from holdfast.base.clock import Duration, duration_ns
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.log.record import Record as LogRecord
+from holdfast.table.differences import differences, selection
+from holdfast.table.history import first_version, limited
+from holdfast.table.model import Model
+from holdfast.table.planner import Order
+from holdfast.table.reading import Point
+from holdfast.table.record import Record
+from holdfast.table.rows import Event, EventKind, decode_event
+from holdfast.table.scopes import Scope, scope_of
+from holdfast.table.updates import Addition, Alteration, InitialValues, Reason, Removal, Update, Updates
+from holdfast.table.window import Rank, Window
+
+__all__ = ["ListenerBehind", "Watcher", "Watching"]
+
+M = TypeVar("M", bound=Model)
+
+_BATCH = 256
+"""Events that are read from the log at once."""
+_SLICE = 0.1
+"""Seconds after which one who waits looks whether it was closed."""
+
+
+class ListenerBehind(HoldfastError):
+    """A listener was too slow: what it would need next is no longer kept, or lies further back than it asked for."""
+
+
+class Watching(Updates[M]):
+    """The part of a table that is followed live."""
+
+    def watch(
+        self,
+        where: Any = None,
+        *,
+        order: Order | None = None,
+        limit: int | None = None,
+        start: bytes | None = None,
+        include_start: bool = True,
+        keys: Sequence[bytes] | None = None,
+        select: Sequence[Any] | None = None,
+        from_version: Point | None = None,
+        ordered_keys: Sequence[bytes] | None = None,
+        wait: Duration | None = None,
+        include_initial: bool = True,
+        max_lag: int | None = None,
+        allow_table_scan: bool = False,
+    ) -> "Watcher[M]":
+        """Follow what happens to the records of `keys`, or to those that a scan with these options finds.
+
+        An iterator: `InitialValues` first, then an `Addition`, `Alteration` or `Removal` as it happens, each with its
+        index in the order. With `limit`, only so many records are seen: one that goes is followed by one that was
+        behind the last, one that comes pushes the last one out. With `from_version`, what `updates` would tell comes
+        instead of the initial values. `wait` ends it after so many seconds without an update; so does `close`, from any
+        thread.
+
+        Nobody waits for a listener. One that is slow falls behind, and gets `ListenerBehind` when what it needs next is
+        no longer kept, or when it is more than `max_lag` changes behind. The records that are seen are kept in memory.
+        A filter that follows a reference is tested when the record itself changes.
+        """
+        self._check_open()
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise InvalidArgument(f"limit must be a number from 1 on, not {limit!r}")
+        if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 1):
+            raise InvalidArgument(f"max_lag must be a number from 1 on, not {max_lag!r}")
+        if ordered_keys is not None and from_version is None:
+            raise InvalidArgument(
+                "ordered_keys says what a client has: say too from_version, up to where it has seen it"
+            )
+        patience = None if wait is None else duration_ns(wait, "wait") / 1e9
+        scope = scope_of(self, keys, where, order, start, include_start, None, allow_table_scan)
+        watcher = Watcher(self, scope, limit, select, patience, max_lag)
+        if from_version is not None:
+            first = first_version(from_version)
+            known = ordered_keys if ordered_keys is not None else keys
+            watcher._ready.extend(self._updates_of(list(watcher.window), first, ordered_keys, known, select))
+        elif include_initial:
+            records = list(watcher.window)
+            version = max((record.version for record in records), default=0)
+            watcher._ready.append(InitialValues(records, version))
+        return watcher
+
+    def _settled(self, sequence: int) -> bool:
+        """Whether the state has what the log has at a place; waits a little for it."""
+        if self.read_only:
+            self._catch_up()
+            return self.position > sequence
+        with self._landed:
+            if self.position <= sequence and not self.closed:
+                self._landed.wait(_SLICE)
+            return self.position > sequence
+
+    def _settled_position(self) -> int:
+        """A place up to which the state has the log, and beyond which nobody has seen anything of it yet."""
+        with self._landing:
+            return self.position
+
+
+class Watcher(Generic[M]):
+    """What `watch` gives: an iterator of updates, and a context manager. For one thread, but for `close`."""
+
+    def __init__(
+        self,
+        table: Watching[M],
+        scope: Scope[M],
+        limit: int | None,
+        select: Sequence[Any] | None,
+        patience: float | None,
+        max_lag: int | None,
+    ) -> None:
+        self.closed = False
+        self.window: Window[M] = Window(limit)
+        """What its listener sees, once it has read all updates."""
+        self._table = table
+        self._log = table.log
+        self._scope = scope
+        self._selected = selection(table.spec, select)
+        self._patience = patience
+        self._max_lag = max_lag
+        self._ready: deque[Update[M]] = deque()
+        self._records: deque[LogRecord] = deque()
+        self._begin()
+
+    @property
+    def lag(self) -> int:
+        """How many changes of the table lie ahead."""
+        return max(0, self._log.readable()[1] - self._position)
+
+    def poll(self, wait: Duration = 0) -> Update[M] | None:
+        """The next update; None if there is none within so many seconds, or the watcher was closed."""
+        return self._next(duration_ns(wait, "wait") / 1e9)
+
+    def close(self) -> None:
+        """End it: no more updates come. Idempotent, from any thread."""
+        self.closed = True
+
+    def __iter__(self) -> Iterator[Update[M]]:
+        return self
+
+    def __next__(self) -> Update[M]:
+        update = self._next(self._patience)
+        if update is None:
+            raise StopIteration
+        return update
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # The log
+
+    def _begin(self) -> None:
+        """Take in the records as they are, and find the place in the log that is theirs."""
+        self._table._catch_up()
+        self._position = self._table.position
+        window = self.window
+        for record in limited(self._scope.records(), window.limit):
+            rank = self._scope.rank(record)
+            if rank is not None and record.key not in window:
+                window.put(rank, record)
+        window.whole = not window.full
+        # What happened meanwhile may be in these records or not: afterwards it certainly is.
+        end = self._table._settled_position()
+        while self._position < end:
+            if self._records or self._read(end):
+                self._take(self._records.popleft())
+        self._ready.clear()
+
+    def _next(self, patience: float | None) -> Update[M] | None:
+        clock = self._log.clock
+        deadline = None if patience is None else clock.monotonic() + patience
+        while not self.closed:
+            if self._ready:
+                return self._ready.popleft()
+            try:
+                if self._records or self._read(None):
+                    self._take(self._records.popleft())
+                    continue
+            except BaseException:
+                self.closed = True
+                raise
+            left = _SLICE if deadline is None else min(_SLICE, deadline - clock.monotonic())
+            if left <= 0 or (not self._log.wait_for(self._position, left) and self._log.closed):
+                return None
+        return None
+
+    def _read(self, stop: int | None) -> bool:
+        """Read events from the log; False if there are none now."""
+        start, end = self._log.readable()
+        if self._position < start:
+            raise ListenerBehind(
+                f"the table {self._table.name!r} no longer keeps the changes from {self._position} to {start - 1} in "
+                "its log, and this listener had not read them: watch anew"
+            )
+        if stop is None and self._max_lag is not None and end - self._position > self._max_lag:
+            raise ListenerBehind(
+                f"this listener of the table {self._table.name!r} is {end - self._position} changes behind, more than "
+                f"the {self._max_lag} that it asked for: watch anew"
+            )
+        end = end if stop is None else min(end, stop)
+        if self._position >= end:
+            return False
+        self._records.extend(islice(self._log.read(self._position, end), _BATCH))
+        if not self._records:
+            raise self._gap(end)
+        return True
+
+    def _gap(self, stop: int) -> ListenerBehind:
+        return ListenerBehind(
+            f"the changes from {self._position} to {stop - 1} of the table {self._table.name!r} can no longer be read: "
+            "watch anew"
+        )
+
+    def _take(self, record: LogRecord) -> None:
+        """Find out what an event means to the listener."""
+        if record.sequence != self._position:
+            raise self._gap(record.sequence)
+        self._at = record.sequence
+        event = decode_event(record.payload)
+        key = record.key or b""
+        known = self.window.get(key)
+        if known is None or event.version > known.version:  # what was refilled may be newer than what is read here
+            now: Record[M] | None = None
+            rank: Rank | None = None
+            if not event.deleted and event.kind is not EventKind.HARD_DELETE:
+                value = self._table.view.images.decode(key, event.image)
+                now = Record(key, value, event.version, event.created)
+                rank = self._scope.rank(now)
+            self._meant(key, event, known, now, rank)
+        self._position = record.sequence + 1
+        if self._ready:
+            self._settle()  # who hears of a change can read it
+
+    def _settle(self) -> bool:
+        """Wait until the state has what was read last; False if it never will."""
+        while not self.closed:
+            if self._table._settled(self._at):
+                return True
+            if self._table.closed or self._table._stopped:
+                return False
+        return False
+
+    # The window
+
+    def _meant(
+        self, key: bytes, event: Event, known: Record[M] | None, now: Record[M] | None, rank: Rank | None
+    ) -> None:
+        if rank is None or now is None:
+            if known is not None:
+                reason: Reason = "not-in-range"
+                if now is None:
+                    reason = "hard-delete" if event.kind is EventKind.HARD_DELETE else "soft-delete"
+                self._leave(key, reason, event.version)
+                self._refill()
+        elif known is None:
+            self._enter(rank, now, moved=event.kind is EventKind.CHANGE and self._scope.moved_by(event.fields))
+        else:
+            self._stay(rank, known, now)
+
+    def _enter(self, rank: Rank, record: Record[M], *, moved: bool) -> None:
+        window = self.window
+        last = window.last
+        if not window.full or last is None:
+            self._ready.append(Addition(record, window.put(rank, record)))
+            return
+        window.whole = False
+        if rank > last:
+            return
+        end = window.take(last[1])
+        added = Addition(record, window.put(rank, record))
+        # One that moves in takes a place that was made for it; a new one makes its place itself.
+        if moved:
+            self._ready.extend((Removal(last[1], "not-in-range", record.version, end), added))
+        else:
+            self._ready.extend((added, Removal(last[1], "not-in-range", record.version, end + 1)))
+
+    def _leave(self, key: bytes, reason: Reason, version: int) -> None:
+        self._ready.append(Removal(key, reason, version, self.window.take(key)))
+
+    def _stay(self, rank: Rank, known: Record[M], now: Record[M]) -> None:
+        window = self.window
+        stood = window.rank(now.key)
+        came_from = window.take(now.key)
+        last = window.last
+        if not window.whole and rank > stood and (last is None or rank > last):
+            # It goes towards the end of the window: is there one behind which now comes before it?
+            following = self._behind(but=now.key)
+            if following is not None and following[0] < rank:
+                self._ready.append(Removal(now.key, "not-in-range", now.version, came_from))
+                self._ready.append(Addition(following[1], window.put(*following)))
+                return
+        index = window.put(rank, now)
+        changes = self._selected(differences(self._table.spec, known.value, now.value))
+        if changes or index != came_from:
+            self._ready.append(Alteration(now, changes, index, came_from))
+
+    def _refill(self) -> None:
+        window = self.window
+        while not window.full and not window.whole:
+            following = self._behind()
+            if following is None:
+                window.whole = True
+            else:
+                self._ready.append(Addition(following[1], window.put(*following)))
+
+    def _behind(self, but: bytes | None = None) -> tuple[Rank, Record[M]] | None:
+        """The first record behind the last one of the window, as the state is now, which may be ahead of what was read.
+
+        A record of which no later event tells stands in the state where it stands here: none such is passed over.
+        """
+        if not self._settle():
+            return None
+        for record in self._scope.records(self.window.last):
+            rank = self._scope.rank(record)
+            if rank is not None and record.key not in self.window and record.key != but:
+                return rank, record
+        return None

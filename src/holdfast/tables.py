@@ -1,0 +1,379 @@
+"""Which tables does a store have? Each is a folder with the log of its changes, and what was chosen for it."""
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdfast.base.clock import Clock, Duration
+from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound
+from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.metrics import Registry
+from holdfast.base.names import check_name, folder_of
+from holdfast.base.versions import Versions
+from holdfast.deleting import remove_folder
+from holdfast.folders import few
+from holdfast.log.log import Log
+from holdfast.log.policy import Flush
+from holdfast.log.record import Message
+from holdfast.log.settings import LogSettings
+from holdfast.state import TABLE_FAMILIES, OverlayState, State, open_state
+
+if TYPE_CHECKING:  # what tables need is loaded by those who have some
+    from holdfast.table.core import Core
+    from holdfast.table.keyring import Keyring
+    from holdfast.table.migrating import Migration, Migrations
+    from holdfast.table.migrating.phases import VersionChange
+    from holdfast.table.model import Model
+    from holdfast.table.staging import Staging
+    from holdfast.table.table import Table
+
+    M = TypeVar("M", bound=Model)
+
+__all__ = ["HOW", "TABLES", "Tables"]
+
+logger = logging.getLogger("holdfast.store")
+
+TABLES = "tables"
+STATE = "table-state"
+META = "table.json"
+_FORMAT = 1
+_DELETED = "~deleted-"
+"""What the file beside a folder begins with that says that the table is deleted."""
+_HALF_MADE = re.compile(r"\.\d+\.tmp$")
+"""What a file is called until it is whole."""
+HOW = ("keyring", "migration", "migration_budget", "on_version_change")
+"""What is said at the opening of a table and not kept with it."""
+_RECORD_MAX = 256 << 20
+
+
+class Tables:
+    """The tables of a store. Used with the store's guard held.
+
+    Files: `tables/*/`, each a log and `table.json`; `table-state/`.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        path: Path,
+        open_log: Callable[[str, Path, LogSettings], Log],
+        *,
+        read_only: bool,
+        metrics: Registry | None = None,
+        background: bool = False,
+    ) -> None:
+        self._metrics = metrics or Registry()
+        self._background = background
+        self._migrations: Migrations | None = None
+        self._files = files
+        self._clock = clock
+        self._path = path
+        self._open_log = open_log
+        self._read_only = read_only
+        self._state: State | None = None
+        self.versions = Versions(clock)
+        self.open_tables: dict[str, Table[Any]] = {}
+        self.opened: Callable[[Table[Any]], None] = lambda table: None
+        """Told of each table that is opened."""
+        self.before_removing: Callable[[], None] = lambda: None
+        """Returns when files may go."""
+
+    def names(self) -> list[str]:
+        """Of all tables, sorted."""
+        root = self._path / TABLES
+        with errors_as_ours("listing the tables in", root):
+            found = [self._meta(root / folder).get("name") for folder in self._files.list(root)]
+        return sorted(name for name in found if isinstance(name, str))
+
+    def delete(self, name: str) -> None:
+        """Delete a table with all its records, their past and the log of its changes."""
+        meta = self.meta(name)
+        table = self.open_tables.get(name)
+        if table is not None:
+            with table.writing():
+                table.closed = True
+            del self.open_tables[name]
+            table.log.abandon()
+        folder = self._folder(name)
+        with errors_as_ours("deleting the table in", folder):
+            replace_file(self._files, _mark(folder), json.dumps({"id": meta["id"]}).encode() + b"\n")
+        self._finish_deleting()
+
+    def _finish_deleting(self) -> None:
+        """Let all go that is left of deleted tables."""
+        from holdfast.table.place import clear_table  # noqa: PLC0415
+        from holdfast.table.views import prefix_of  # noqa: PLC0415
+
+        root = self._path / TABLES
+        with errors_as_ours("deleting tables in", root):
+            for name in self._files.list(root):
+                if name.startswith(_DELETED):
+                    mark = root / name
+                    if _HALF_MADE.search(name):  # a crash came before it was decided
+                        self._files.remove(mark)
+                        continue
+                    self.before_removing()
+                    clear_table(self._open_state(), prefix_of(json.loads(read_file(self._files, mark))["id"]))
+                    remove_folder(self._files, root / name.removeprefix(_DELETED))
+                    self._files.remove(mark)
+                    self._files.sync_dir(root)
+
+    def meta(self, name: str) -> dict[str, Any]:
+        """What is kept of a table: its definition and what was chosen for it."""
+        meta = self._meta(self._folder(name))
+        if not meta:
+            raise NotFound(f"there is no table {name!r} in {str(self._path)!r}; there are: {few(self.names())}")
+        return meta
+
+    def keep_meta(self, name: str, meta: dict[str, Any]) -> None:
+        """Keep what is to be known of a table."""
+        folder = self._folder(name)
+        with errors_as_ours("opening the table in", folder):
+            self._files.make_dirs(folder)
+            self._files.sync_dir(folder.parent)
+            self._files.sync_dir(self._path)
+            replace_file(self._files, folder / META, json.dumps(meta, ensure_ascii=False).encode() + b"\n")
+
+    @property
+    def migrations(self) -> "Migrations":
+        """The migrations of all tables."""
+        if self._migrations is None:
+            from holdfast.table.migrating import Migrations  # noqa: PLC0415
+
+            self._migrations = Migrations(
+                self._files,
+                self._clock,
+                self._metrics,
+                folder=self._folder,
+                names=self.names,
+                background=self._background,
+            )
+        return self._migrations
+
+    def migrating(self) -> "list[Migrations]":
+        """What has work to do when nobody calls."""
+        return [] if self._migrations is None else [self._migrations]
+
+    def stop_migrating(self) -> None:
+        """Finish the step of a migration that is under way, and no more. Without the store's guard: it may need it."""
+        if self._migrations is not None:
+            self._migrations.close()
+
+    def table(
+        self,
+        model: "type[M] | str",
+        chosen: dict[str, Any],
+        log_settings: dict[str, Any],
+        keyring: "Keyring | None" = None,
+        migration: "Migration | None" = None,
+        migration_budget: Duration | None = None,
+        on_version_change: "VersionChange | None" = None,
+    ) -> "Table[M]":
+        """Open a table, given its model, or its name if there is one."""
+        from holdfast.table.backup import check_restored  # noqa: PLC0415 - who has no tables need not load them
+        from holdfast.table.definition import describe, model_from  # noqa: PLC0415
+        from holdfast.table.keyring import WITHOUT_KEYS  # noqa: PLC0415
+        from holdfast.table.migrating.lenient import lenient_images  # noqa: PLC0415
+        from holdfast.table.model import Model  # noqa: PLC0415
+        from holdfast.table.sealing import check_tokens, images_of  # noqa: PLC0415
+        from holdfast.table.settings import TableSettings  # noqa: PLC0415
+        from holdfast.table.table import Table  # noqa: PLC0415
+
+        if isinstance(model, str):
+            if model in self.open_tables:
+                return self.open_tables[model]
+            model = cast("type[M]", model_from(self.meta(model)["definition"]))
+        if not isinstance(model, type) or not issubclass(model, Model):
+            raise InvalidArgument(f"a table is that of a model, or is opened by its name: {model!r} is neither")
+        spec = model.__spec__
+        check_name(spec.name, "table name")
+        if spec.id is None:
+            raise InvalidArgument(
+                f"{spec.name} has no id: it can be embedded; for a table say class {spec.name}(Model, id=1)"
+            )
+        known = self.open_tables.get(spec.name)
+        if known is not None:
+            if known.model is not model and describe(known.model) != describe(model):
+                raise InvalidArgument(
+                    f"the table {spec.name!r} is open with another model: close the store to change it"
+                )
+            if TableSettings(**{**asdict(known.settings), **chosen}) != known.settings:
+                raise InvalidArgument(
+                    f"the table {spec.name!r} is open with other settings: close the store to change them"
+                )
+            for setting, value in log_settings.items():
+                if getattr(known.log.settings, setting) != value:
+                    raise InvalidArgument(
+                        f"the table {spec.name!r} is open with another {setting}: close the store to change it"
+                    )
+            if known.model is not model and known.gate is None:
+                images = images_of(model, keyring)
+                retyped = self._meta(self._folder(spec.name)).get("retyped", False)
+                known.bind(model, lenient_images(images, model) if retyped else images)
+            return known
+        if not self._read_only:
+            assert keyring is not WITHOUT_KEYS, "what was not opened cannot be written"
+            self._finish_deleting()
+        if log_settings.get("retention") is not None:
+            raise InvalidArgument(
+                f"the table {spec.name!r} can have no retention: its log is what its records and their past are built "
+                "from; delete records with hard=True instead"
+            )
+        meta = self._meta(self._folder(spec.name))
+        if not meta and self._read_only:
+            raise NotFound(f"there is no table {spec.name!r} in {str(self._path)!r}; there are: {few(self.names())}")
+        self._check_id(spec.name, spec.id)
+        check_restored(self._files, self._folder(spec.name))
+        opening = self.migrations.decide(
+            spec.name,
+            meta.get("definition"),
+            describe(model),
+            migration,
+            retyped=meta.get("retyped", False),
+            read_only=self._read_only,
+        )
+        settings = TableSettings(**{**meta.get("settings", {}), **chosen})
+        log = self._open_log(spec.name, self._path / TABLES, LogSettings.of({"flush": Flush.sync(), **log_settings}))
+        try:
+            table: Table[M] = Table(
+                model,
+                settings,
+                log,
+                self._open_state(),
+                self.versions,
+                clock=self._clock,
+                images=opening.images(images_of(model, keyring), model),
+                tables=self.open_tables.get,
+                read_only=self._read_only,
+            )
+            if keyring is not None and not self._read_only:
+                check_tokens(table, keyring)
+        except BaseException:
+            log.disown()
+            raise
+        kept = {
+            "format": _FORMAT,
+            "name": spec.name,
+            "id": spec.id,
+            "settings": asdict(settings),
+            "definition": describe(model),
+            **({"retyped": True} if opening.retyped else {}),
+        }
+        if not self._read_only:
+            try:
+                self.migrations.begin(
+                    opening,
+                    table,
+                    lambda: None if meta == kept else self.keep_meta(spec.name, kept),
+                    budget=migration_budget,
+                    on_version_change=on_version_change,
+                    images_for=lambda old: images_of(old, keyring),
+                )
+            except BaseException:
+                table.close()
+                log.close()
+                raise
+        self.open_tables[spec.name] = table
+        self.opened(table)
+        return table
+
+    def carry_out(self, stagings: "dict[Core[Any], Staging]") -> None:
+        """Make what a transaction did to several tables safe, and then seen, all at once."""
+        if not stagings:
+            return
+        flights = {table: table.take_off(staging) for table, staging in stagings.items()}
+        batch = self._open_state().transaction()
+        for table, flight in flights.items():
+            table.put_into(batch, [flight])
+        batch.commit(sync=False)
+        for table, flight in flights.items():
+            table.arrive([flight])
+
+    def finish(self, name: str, log_id: bytes, start: int, version: int, records: list[tuple[bytes, bytes]]) -> None:
+        """After a crash: write what a transaction did to a table, unless it is there, somewhere from `start` on."""
+        from holdfast.table.rows import decode_event  # noqa: PLC0415
+
+        if not self._meta(self._folder(name)):
+            logger.warning("a transaction changed the table %r, which is deleted", name, extra={"table": name})
+            return
+        settings = LogSettings(flush=Flush.sync(), max_message=_RECORD_MAX)  # it was let in, by whatever limit
+        log = self._open_log(name, self._path / TABLES, settings)
+        try:
+            if log.id == log_id and not any(
+                decode_event(record.payload).version == version for record in log.read(start)
+            ):
+                log.append_many([Message(payload, key=key) for key, payload in records])
+        finally:
+            log.close()
+
+    def close(self) -> HoldfastError | None:
+        """Close all that is open; the first problem, if there was one."""
+        problem: HoldfastError | None = None
+        for table in list(self.open_tables.values()):
+            try:
+                table.close()
+                table.log.close()
+                del self.open_tables[table.name]
+            except HoldfastError as error:
+                problem = problem or error
+                logger.error("closing the table %s failed: %s", table.name, error, extra={"table": table.name})
+        if self._state is not None and not self.open_tables:
+            self._state.close()
+            self._state = None
+        return problem
+
+    def disown(self) -> None:
+        """Called in a forked child."""
+        if self._migrations is not None:
+            self._migrations.disown()
+        for table in self.open_tables.values():
+            table.log.disown()
+            table.closed = True
+        self.open_tables.clear()
+
+    def logs(self) -> list[Log]:
+        """The logs of the open tables."""
+        return [table.log for table in list(self.open_tables.values())]  # the ticker asks while others open some
+
+    def state(self) -> State:
+        """What is kept of the records of all tables."""
+        return self._open_state()
+
+    def _check_id(self, name: str, model_id: int) -> None:
+        for other in self.names():
+            if other != name and self.meta(other).get("id") == model_id:
+                raise InvalidArgument(f"the table {other!r} has the id {model_id}: give {name} another one")
+
+    def _folder(self, name: str) -> Path:
+        return self._path / TABLES / folder_of(name, "table name")
+
+    def _meta(self, folder: Path) -> dict[str, Any]:
+        with errors_as_ours("opening the table in", folder):
+            if self._files.exists(_mark(folder)):
+                return {}  # it is deleted, and not gone yet
+            try:
+                meta = dict(json.loads(read_file(self._files, folder / META)))
+                if meta["format"] > _FORMAT:
+                    raise NewerFormat(f"{str(folder / META)!r} was written by a newer Holdfast: update this one")
+                return meta
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+            except (ValueError, TypeError, KeyError) as error:
+                raise Corrupt(
+                    f"{str(folder / META)!r} is not legible: put it back from a backup", str(folder)
+                ) from error
+
+    def _open_state(self) -> State:
+        if self._state is None:
+            state = open_state(self._files, self._path / STATE, read_only=self._read_only, families=TABLE_FAMILIES)
+            self._state = OverlayState(state) if self._read_only else state
+        return self._state
+
+
+def _mark(folder: Path) -> Path:
+    return folder.with_name(_DELETED + folder.name)

@@ -1,0 +1,304 @@
+"""How do changes of tables and messages for queues take place together? Decided by one record, and then done."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import HoldfastError, InvalidArgument, WriterStopped
+from holdfast.base.versions import Versions
+from holdfast.log.log import Log
+from holdfast.log.policy import Flush, Roll
+from holdfast.log.record import Message
+from holdfast.log.settings import LogSettings
+from holdfast.queue import Queue
+from holdfast.queue.standing import FOR
+from holdfast.tables import Tables
+
+if TYPE_CHECKING:
+    from holdfast.table.core import Core
+    from holdfast.table.decisions import Decision
+    from holdfast.table.requests import Operation, Outcome
+    from holdfast.table.staging import Staging
+
+__all__ = ["TRANSACTIONS", "Transaction", "Transactions"]
+
+logger = logging.getLogger("holdfast.store")
+
+TRANSACTIONS = "transactions"
+_ROLL = Roll.size(16 << 20)
+_RECORD_MAX = 256 << 20
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction under way: what was asked for in it, and nothing that anybody else sees."""
+
+    version: int
+    """Of every change in it."""
+    stagings: "dict[Core[Any], Staging]" = field(default_factory=dict)
+    puts: dict[Queue, list[Message]] = field(default_factory=dict)
+    tables: "set[Core[Any]]" = field(default_factory=set)
+    """Those that it has for itself."""
+    locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Lets the tables go at the end."""
+    thread: int = field(default_factory=threading.get_ident)
+    over: bool = False
+
+    @property
+    def parts(self) -> int:
+        """In how many places it changes something."""
+        return sum(bool(staging.steps) for staging in self.stagings.values()) + len(self.puts)
+
+    def reserve(self, table: "Core[Any]") -> None:
+        """Have a table for itself until the end: others write to it when this is over."""
+        if table not in self.tables:
+            self.locks.enter_context(table.reserved())
+            self.tables.add(table)
+
+
+_current: ContextVar[Transaction | None] = ContextVar("holdfast_transaction", default=None)
+
+
+class Transactions:
+    """The transactions of a store, one at a time. Files: the log in `transactions/`, made by the first one."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        path: Path,
+        tables: Tables,
+        open_log: Callable[[str, Path, LogSettings], Log],
+        open_queue: Callable[[str], Queue | None],
+        open_queues: Callable[[], list[Queue]],
+    ) -> None:
+        self._clock = clock
+        self._path = path
+        self._tables = tables
+        self._versions: Versions = tables.versions
+        self._open_log = open_log
+        self._open_queue = open_queue
+        self._open_queues = open_queues
+        self._log: Log | None = None
+        self._guard = threading.Lock()
+        self._thread: int | None = None
+        """The thread that has a transaction under way."""
+        self._broken = ""
+        """Why there can be no more transactions: one is decided, and not done."""
+        tables.opened = self._include
+
+    @contextlib.contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """A transaction for the calls inside, in this thread: at the end all of it takes place, or none."""
+        if _current.get() is not None or self._thread == threading.get_ident():
+            raise InvalidArgument(
+                "a transaction of this thread is under way: put all of it into that one, or end it first"
+            )
+        with self.alone(), contextlib.ExitStack() as locks:
+            if self._broken:
+                raise WriterStopped(f"there are no more transactions: {self._broken}. Open the store again")
+            self._log = self._log or self._opened()
+            transaction = Transaction(0, locks=locks)
+            for table in sorted(self._tables.open_tables.values(), key=lambda table: table.name):
+                transaction.reserve(table)
+            for queue in self._open_queues():
+                self.include_queue(queue)
+            transaction.version = self._versions.next()
+            token = _current.set(transaction)
+            try:
+                yield transaction
+            finally:
+                transaction.over = True
+                _current.reset(token)
+            self._carry_out(transaction)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While no transaction is under way, and none begins."""
+        if self._thread == threading.get_ident():
+            raise InvalidArgument("a transaction of this thread is under way: end it first")
+        with self._guard:
+            self._thread = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._thread = None
+
+    def recover(self) -> int:
+        """At opening: finish what was decided and perhaps not done; how many there were."""
+        from holdfast.table.decisions import unfinished  # noqa: PLC0415 - who has no tables need not load them
+
+        self._log = self._opened()
+        left = unfinished(record.payload for record in self._log.read())
+        for decision in left:
+            self._finish(decision)
+        self._log.clear(force=True)
+        return len(left)
+
+    def _opened(self) -> Log:
+        settings = LogSettings(flush=Flush.sync(), roll=_ROLL, max_message=_RECORD_MAX)
+        return self._open_log(TRANSACTIONS, self._path, settings)
+
+    def logs(self) -> list[Log]:
+        """The log, if there is one."""
+        return [] if self._log is None else [self._log]
+
+    def close(self) -> None:
+        """Let the log go."""
+        if self._log is not None:
+            self._log.close()
+
+    def disown(self) -> None:
+        """Called in a forked child: the log is the parent's."""
+        self._guard, self._thread = threading.Lock(), None
+        if self._log is not None:
+            self._log.disown()
+
+    def _include(self, table: "Core[Any]") -> None:
+        table.join = self._joins(table)
+
+    def include_queue(self, queue: Queue) -> None:
+        """Let a queue take part in transactions, once there is one."""
+        if self._log is not None:
+            queue.join_transactions(self._takes(queue))
+
+    def _joins(self, table: "Core[Any]") -> "Callable[[Sequence[Operation]], list[Outcome] | None]":
+        def join(operations: "Sequence[Operation]") -> "list[Outcome] | None":
+            transaction = _under_way()
+            if transaction is None:
+                return None
+            transaction.reserve(table)
+            staging = transaction.stagings.get(table)
+            if staging is None:
+                staging = transaction.stagings[table] = table.begin_staging(transaction.version)
+            return [staging.run(operation) for operation in operations]
+
+        return join
+
+    def _takes(self, queue: Queue) -> Callable[[list[bytes | Message]], bool]:
+        def take(messages: list[bytes | Message]) -> bool:
+            transaction = _under_way()
+            if transaction is None:
+                return False
+            queue.check_messages(messages)
+            if any(isinstance(one, Message) and FOR in (one.headers or {}) for one in messages):
+                raise InvalidArgument(f"the header {FOR!r} is for moves between queues: use another one")
+            gathered = transaction.puts.setdefault(queue, [])
+            gathered += [one if isinstance(one, Message) else Message(one) for one in messages]
+            return True
+
+        return take
+
+    def _carry_out(self, transaction: Transaction) -> None:
+        from holdfast.table.decisions import (  # noqa: PLC0415
+            Decision,
+            QueuePart,
+            TablePart,
+            encode,
+            finished,
+            kept,
+            records_in,
+        )
+
+        stagings = {table: staging for table, staging in transaction.stagings.items() if staging.steps}
+        assert self._log is not None
+        for table, staging in stagings.items():
+            table.check_size(staging)
+        if transaction.parts < 2:
+            self._do(transaction, stagings, self._clock.time_ns())
+            return
+        decision = Decision(
+            transaction.version,
+            self._clock.time_ns(),
+            [
+                TablePart(table.name, table.log.id, table.log.end, records_in(staging))
+                for table, staging in stagings.items()
+            ],
+            [
+                QueuePart(queue.name, queue.log.id, queue.log.end, [kept(message) for message in messages])
+                for queue, messages in transaction.puts.items()
+            ],
+        )
+        _sync(stagings)  # what it builds upon must not be lost either
+        decided = False
+        try:
+            self._log.append(encode(decision))
+            decided = True
+            self._do(transaction, stagings, decision.time)
+            _sync([*stagings, *transaction.puts])  # nor what is said to be done
+            # Now, not with the next one: a log may drop, or be deleted, what would tell recovery that it was done.
+            self._log.append(finished(transaction.version))
+        except BaseException as error:
+            if not decided and isinstance(error, HoldfastError) and not isinstance(error, WriterStopped):
+                raise  # nothing of the decision was written: it does not take place
+            # Else nobody knows, after an interrupt or a failed sync, until the log is opened again.
+            self._broken = f"one is decided{'' if decided else ', perhaps'}, and was not carried out ({error!r})"
+            for table in transaction.stagings:
+                table.stop(self._broken)
+            if not isinstance(error, Exception):
+                raise
+            raise WriterStopped(
+                f"the transaction is decided{'' if decided else ', perhaps'}, and was not carried out to its end: "
+                f"{error}. Open the store again: that finishes it"
+            ) from error
+
+    def _do(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", now: int) -> None:
+        try:
+            self._tables.carry_out(stagings)
+        except BaseException as error:
+            for table in stagings:
+                table.stop(f"a transaction was not carried out to its end ({error!r})")
+            raise
+        for queue, messages in transaction.puts.items():
+            queue.put_decided(messages, transaction.version, now)
+
+    def _finish(self, decision: "Decision") -> None:
+        from holdfast.table.decisions import message_of  # noqa: PLC0415
+
+        logger.info("finishing a transaction that a crash cut off", extra={"version": decision.version})
+        self._versions.see(decision.version)
+        for part in decision.tables:
+            self._tables.finish(part.table, part.log, part.end, decision.version, part.records)
+        for entry in decision.queues:
+            queue = self._open_queue(entry.queue)
+            if queue is None:
+                logger.warning("a transaction put into the queue %r, which is deleted", entry.queue)
+                continue
+            if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
+                queue.put_decided([message_of(one) for one in entry.messages], decision.version, decision.time)
+
+
+def _under_way() -> Transaction | None:
+    """The transaction that a call is made in."""
+    transaction = _current.get()
+    if transaction is not None and (transaction.over or transaction.thread != threading.get_ident()):
+        raise InvalidArgument(
+            "this call was begun in a transaction, and is made "
+            + ("after its end" if transaction.over else "in another thread")
+            + ": make it inside, in the thread that began it"
+        )
+    return transaction
+
+
+def _sync(several: "Iterable[Core[Any] | Queue]") -> None:
+    """Return when all that was appended to these is on disk, which their flush modes may not have promised."""
+    for one in several:
+        if one.log.settings.flush.mode != "sync":
+            one.log.sync()
+
+
+def _arrived(log: Log, start: int, producer: int) -> bool:
+    """Whether messages of a transaction are in a log, somewhere from `start` on."""
+    end = log.readable()[1]
+    if log.start > start:
+        return True  # and more than that: it was read by all, and dropped
+    for block in log.blocks_between(max(start, log.start), end):
+        producers = block.numbers("producer")
+        if producers is not None and producer in producers:
+            return True
+    return False
