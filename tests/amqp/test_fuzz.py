@@ -126,7 +126,7 @@ class Bench:
         connection.host = self.server.broker.host("/")
         connection.frame_max, connection.channel_max, connection.heartbeat = FRAME_MAX, 2047, 60
         connection._state = "open"
-        connection._close_by = None
+        connection.close_by = None
         return connection, line
 
     async def settle(self) -> None:
@@ -224,13 +224,13 @@ def check_nothing_left(bench: Bench, connection: Connection) -> None:
 async def feed(bench: Bench, connection: Connection, line: Line, pieces: list[bytes]) -> None:
     """Let the bytes come, as a transport would: not while the server wants none, and none after it hung up."""
     for piece in pieces:
-        for _ in range(2000):
+        for _ in range(30_000):  # a busy machine may take long to check a password
             if not line.paused or line.closed:
                 break
             await asyncio.sleep(0.001)
         if line.closed:
             break
-        connection.data_received(piece)
+        connection.data_received(memoryview(piece) if connection.bulky else piece)
         if bench.server.broker._turn_is_set:
             await bench.settle()
 
@@ -407,11 +407,12 @@ def test_the_shortcut_into_a_connection_is_what_a_login_leads_to(tmp_path: Path)
             short, _ = bench.open()
             real, line = bench.connect()
             await feed(bench, real, line, [HANDSHAKE])
-            for _ in range(2000):
+            for _ in range(12_000):
                 if real._state == "open":
                     break
                 await asyncio.sleep(0.005)
-            own = {"_transport", "_login", "_heard", "_said", "opened_at", "performing"}
+            own = {"_transport", "_login", "heard", "said", "opened_at", "performing"}
+            own |= {"received", "sent", "mechanism"}
             assert set(vars(real)) == set(vars(short))
             for name in set(vars(real)) - own:
                 assert getattr(real, name) == getattr(short, name), name
@@ -436,7 +437,7 @@ def test_no_mutated_handshake_does_harm(tmp_path: Path) -> None:
                 try:
                     await feed(bench, connection, line, chunks(mutated(frames[: rng.choice((4, 8))], rng), rng))
                     connection.connection_lost(None)
-                    for _ in range(2000):
+                    for _ in range(30_000):
                         if not bench.server._tasks:
                             break
                         await asyncio.sleep(0.002)
@@ -464,7 +465,7 @@ def _over_a_socket(broker: Served, seed: int) -> bytes:
     if rng.random() < 0.1:
         data = mutated([PROTOCOL_HEADER, *cut(HANDSHAKE[len(PROTOCOL_HEADER) :])], rng)
     received = []
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as line:
         try:
             for piece in chunks(data, rng)[:40]:
                 line.sendall(piece)

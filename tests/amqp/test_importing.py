@@ -320,13 +320,13 @@ def test_a_message_whose_properties_cannot_be_read_comes_with_them_all_the_same(
 
 
 def test_an_import_that_is_killed_loses_nothing(source: Served, tmp_path: Path) -> None:
-    bodies = [b"%d" % number for number in range(12_000)]
+    bodies = [b"%d" % number for number in range(40_000)]
     with source.client() as client:
         client.declare("jobs")
         publish(client, "jobs", *bodies)
         terminal = Terminal(tmp_path / "new")
         with terminal.spawn(f"import rabbitmq {url(source)} --queue jobs") as importing:
-            eventually(lambda: client.count("jobs") < 11_500)
+            eventually(lambda: client.count("jobs") < 39_500)
             importing.kill()
             importing.wait()
         with terminal.store() as store:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.amqp import methods as m
 from tests.amqp.serving import Client, Closed, Served, eventually
 
 pytestmark = pytest.mark.slow
 
 SAFE_S = 0.2
-"""After an answer to something that came later, how long an ack may take to reach the disk."""
+"""After the acks, how long what else was settled may take to leave the process."""
 
 
 def numbered(first: int, last: int, size: int = 100) -> list[bytes]:
@@ -33,6 +34,19 @@ def all_of(client: Client, queue: str) -> list[int]:
     return found
 
 
+def kill_when_safe(broker: Served, acked: int, leased: int | None = None) -> None:
+    """Kill it when so many acks, and so many leases, have left the process: then nothing takes them back."""
+
+    def have_left() -> bool:
+        with holdfast.open(broker.data, read_only=True) as view:
+            stats = view.queue("work").stats()
+            return stats.total_acked >= acked and (leased is None or stats.leased == leased)
+
+    eventually(have_left)
+    time.sleep(SAFE_S)
+    broker.kill()
+
+
 def publish_until_killed(broker: Served, client: Client, queues: list[str], seed: int, total: int) -> int:
     """Publish to the queues by turns; the broker is killed at some moment of it. How many were sent to each."""
     rng = random.Random(seed)
@@ -49,7 +63,7 @@ def publish_until_killed(broker: Served, client: Client, queues: list[str], seed
                 threading.Timer(rng.random() * 0.02, broker.kill).start()
                 fatal = total  # the rest is sent to a broker that dies meanwhile
             while sent * len(queues) - client.confirms.up_to > 4000:
-                client.take_confirms(20)
+                client.take_confirms(60)
     except (Closed, AssertionError):
         pass
     eventually(lambda: not broker.runs())
@@ -84,14 +98,16 @@ def test_confirms_over_many_queues_hold_for_each_of_them(tmp_path: Path) -> None
         sent: dict[str, list[int]] = {queue: [] for queue in queues}
         order: list[tuple[str, int]] = []
         rng = random.Random(11)
-        threading.Timer(0.8, broker.kill).start()
+        killer = threading.Timer(0.8, broker.kill)
         try:
             for number in range(200_000):
                 queue = rng.choice(queues)
                 client.publish(queue, numbered(number, number + 1))
                 order.append((queue, number))
+                if killer.ident is None and client.confirms.up_to > 100:  # not before there is something to lose
+                    killer.start()
                 while len(order) - client.confirms.up_to > 500:
-                    client.take_confirms(20)
+                    client.take_confirms(60)
         except (Closed, AssertionError):
             pass
         eventually(lambda: not broker.runs())
@@ -113,12 +129,14 @@ def test_a_fanout_is_confirmed_when_all_its_queues_have_the_message(tmp_path: Pa
             client.declare(queue)
             client.call(m.QueueBind(queue=queue, exchange="all"), m.QueueBindOk)
         client.call(m.ConfirmSelect(), m.ConfirmSelectOk)
-        threading.Timer(0.5, broker.kill).start()
+        killer = threading.Timer(0.5, broker.kill)
         try:
             for number in range(0, 1_000_000, 10):
                 client.publish("", numbered(number, number + 10), exchange="all")
+                if killer.ident is None and client.confirms.up_to > 100:  # not before there is something to lose
+                    killer.start()
                 while number - client.confirms.up_to > 500:
-                    client.take_confirms(20)
+                    client.take_confirms(60)
         except (Closed, AssertionError):
             pass
         eventually(lambda: not broker.runs())
@@ -168,8 +186,7 @@ def test_acknowledged_messages_never_come_back(how: str, tmp_path: Path) -> None
                 assert arrived is not None
                 done.add(number_of(arrived.body))
         client.call(m.BasicQos(0, 3000), m.BasicQosOk)
-        time.sleep(SAFE_S)
-        broker.kill()
+        kill_when_safe(broker, len(done))
     with Served(tmp_path / "data") as broker, broker.client() as client:
         found = all_of(client, "work")
     assert not done & set(found), "an acknowledged message came back"
@@ -189,8 +206,7 @@ def test_unacknowledged_messages_come_back_in_order_and_say_that_they_do(tmp_pat
         client.call(m.BasicQos(0, 100), m.BasicQosOk)
         assert len([*client.consume("work", 100, no_ack=False)]) == 100
         client.call(m.BasicQos(0, 100), m.BasicQosOk)
-        time.sleep(SAFE_S)
-        broker.kill()
+        kill_when_safe(broker, 0, leased=100)
     with Served(tmp_path / "data") as broker, broker.client() as client:
         assert client.count("work") == 500
         again = [*client.consume("work", 500)]
@@ -305,8 +321,7 @@ def test_rounds_of_work_and_kills_lose_nothing_and_repeat_nothing_that_is_done(s
                 else:
                     break
             client.call(m.BasicQos(0, 0), m.BasicQosOk)
-            time.sleep(SAFE_S)
-            broker.kill()
+            kill_when_safe(broker, len(done))
     with Served(tmp_path / "data") as broker, broker.client() as client:
         found = all_of(client, "work")
     assert found == sorted(confirmed - done), f"seed {seed}"

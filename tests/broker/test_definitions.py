@@ -315,6 +315,26 @@ def test_what_is_exported_can_be_imported_elsewhere(definitions: Definitions, tm
             NoSuch,
             "no queue 'q'",
         ),
+        ({"queues": [{"name": "q", "vhost": "/", "durable": "x"}]}, InvalidArgument, "durable must be true or false"),
+        (
+            {"exchanges": [{"name": "x", "vhost": "/", "type": "topic", "durable": True, "internal": 1}]},
+            InvalidArgument,
+            "internal must be true or false, not 1",
+        ),
+        (
+            {"queues": [{"name": "q", "vhost": "/", "durable": True, "arguments": {"x-max-length": 2**80}}]},
+            InvalidArgument,
+            "must fit into 64 bits",
+        ),
+        ({"users": [{"name": "\udcff"}]}, InvalidArgument, "must be UTF-8"),
+        ({"vhosts": [{"name": "\udcff"}]}, InvalidArgument, "bytes in UTF-8"),
+        ({"queues": [{"name": "", "vhost": "/", "durable": True}]}, InvalidArgument, "a queue's name must have"),
+        ({"queues": [{"name": "n" * 256, "vhost": "/", "durable": True}]}, InvalidArgument, "a queue's name must have"),
+        (
+            {"exchanges": [{"name": "n" * 256, "vhost": "/", "type": "topic", "durable": True}]},
+            InvalidArgument,
+            "an exchange's name must have",
+        ),
         (
             {"permissions": [{"user": "guest", "vhost": "/", "configure": "(", "write": "", "read": ""}]},
             InvalidArgument,

@@ -49,6 +49,13 @@ def test_others_come_in_from_anywhere_with_the_right_password(users: Users) -> N
             users.authenticate(name, password, True)
 
 
+@pytest.mark.parametrize("name", ["", "n" * 256, "\udcff"])
+def test_a_name_that_is_none_is_refused(users: Users, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="a user's name must"):
+        users.add(name, "secret")
+    assert [user.name for user in users.all()] == ["guest"]
+
+
 def test_the_reason_is_logged_and_the_password_is_not(users: Users, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), pytest.raises(AccessRefused):
         users.authenticate("ann", "tell-nobody", True)

@@ -42,8 +42,8 @@ class Broker:
             "port": self.port,
             "virtual_host": self.vhost,
             "credentials": pika.PlainCredentials(self.user, self.password),
-            "socket_timeout": 15,
-            "stack_timeout": 20,
+            "socket_timeout": 60,
+            "stack_timeout": 90,
             "blocked_connection_timeout": 60,
         }
         return pika.ConnectionParameters(**(settings | options))
@@ -108,7 +108,7 @@ def served_holdfast(data: Path) -> Iterator[Broker]:
         finally:
             process.terminate()
             try:
-                process.wait(timeout=20)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
             errors.join(timeout=10)

@@ -27,7 +27,7 @@ Connector = Callable[..., BlockingConnection]
 def share(inboxes: list[Inbox], number: int) -> list[int]:
     """How many messages each got, once they have so many together and no more come."""
     connection = inboxes[0].channel.connection
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while sum(inbox.waiting for inbox in inboxes) < number and time.monotonic() < until:
         connection.process_data_events(time_limit=0.05)
     connection.process_data_events(time_limit=0.3)

@@ -37,7 +37,7 @@ def await_the_end_of(connection: BlockingConnection, queue: str) -> None:
 
 def test_messages_expire_after_the_ttl_of_their_queue(channel: BlockingChannel, name: Namer) -> None:
     queue = name()
-    channel.queue_declare(queue, arguments={"x-message-ttl": 500})
+    channel.queue_declare(queue, arguments={"x-message-ttl": 2000})
     publish(channel, queue, "a", "b")
     eventually(lambda: count(channel, queue) == 2)
     eventually(lambda: count(channel, queue) == 0)
@@ -45,7 +45,7 @@ def test_messages_expire_after_the_ttl_of_their_queue(channel: BlockingChannel, 
 
 
 def test_a_message_expires_after_its_own_expiration(channel: BlockingChannel, queue: str) -> None:
-    publish(channel, queue, "short", expiration="500")
+    publish(channel, queue, "short", expiration="2000")
     eventually(lambda: count(channel, queue) == 1)
     eventually(lambda: count(channel, queue) == 0)
 
@@ -93,7 +93,7 @@ def test_a_message_that_was_delivered_does_not_expire_until_it_is_requeued(
     channel: BlockingChannel, name: Namer
 ) -> None:
     queue = name()
-    channel.queue_declare(queue, arguments={"x-message-ttl": 600})
+    channel.queue_declare(queue, arguments={"x-message-ttl": 2000})
     publish(channel, queue, "a")
     message = get(channel, queue, auto_ack=False)
     assert message is not None
@@ -129,9 +129,9 @@ def test_an_unused_queue_is_deleted_after_x_expires(connection: BlockingConnecti
 def test_a_queue_with_a_consumer_does_not_expire(connection: BlockingConnection, name: Namer) -> None:
     queue = name()
     channel = connection.channel()
-    channel.queue_declare(queue, arguments={"x-expires": 300})
+    channel.queue_declare(queue, arguments={"x-expires": 1500})
     inbox = Inbox(channel, queue)
-    assert inbox.is_quiet(0.8)
+    assert inbox.is_quiet(2.5)
     publish(channel, queue, "a")
     assert inbox.take_bodies(1) == ["a"]
     channel.basic_cancel(inbox.tag)
@@ -141,8 +141,8 @@ def test_a_queue_with_a_consumer_does_not_expire(connection: BlockingConnection,
 def test_basic_get_keeps_a_queue_from_expiring(connection: BlockingConnection, name: Namer) -> None:
     queue = name()
     channel = connection.channel()
-    channel.queue_declare(queue, arguments={"x-expires": 1000})
-    for _ in range(5):
-        time.sleep(0.3)
+    channel.queue_declare(queue, arguments={"x-expires": 3000})
+    for _ in range(4):
+        time.sleep(0.9)
         assert get(channel, queue) is None
     assert exists(connection, queue)

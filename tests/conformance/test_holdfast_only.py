@@ -20,17 +20,25 @@ def deduplicating(channel: BlockingChannel, name: Namer) -> str:
 
 def test_a_message_with_x_delay_comes_later(confirming: BlockingChannel, queue: str) -> None:
     began = time.monotonic()
-    publish(confirming, queue, "late", headers={"x-delay": 400})
+    publish(confirming, queue, "late", headers={"x-delay": 2000})
     publish(confirming, queue, "now")
     assert bodies(confirming, queue) == ["now"]
     assert get_soon(confirming, queue).body == b"late"
-    assert time.monotonic() - began >= 0.4
+    assert time.monotonic() - began >= 2
+
+
+def test_a_delay_is_not_counted_as_life(confirming: BlockingChannel, name: Namer) -> None:
+    queue = name()
+    confirming.queue_declare(queue, arguments={"x-message-ttl": 900})
+    publish(confirming, queue, "by the queue", headers={"x-delay": 1500})
+    publish(confirming, queue, "by its own", headers={"x-delay": 1500}, expiration="800")
+    assert {get_soon(confirming, queue).body for _ in range(2)} == {b"by the queue", b"by its own"}
 
 
 def test_delayed_messages_come_in_the_order_of_their_times(confirming: BlockingChannel, queue: str) -> None:
-    for delay in (600, 200, 400):
+    for delay in (3000, 1000, 2000):
         publish(confirming, queue, str(delay), headers={"x-delay": delay})
-    assert [get_soon(confirming, queue).body for _ in range(3)] == [b"200", b"400", b"600"]
+    assert [get_soon(confirming, queue).body for _ in range(3)] == [b"1000", b"2000", b"3000"]
 
 
 @pytest.mark.parametrize("delay", [0, -5, "soon"])
@@ -44,7 +52,7 @@ def test_a_delay_counts_in_each_queue_that_an_exchange_reaches(confirming: Block
     for queue in queues:
         confirming.queue_declare(queue)
         confirming.queue_bind(queue, "amq.direct", queues[0])
-    publish(confirming, queues[0], "late", exchange="amq.direct", headers={"x-delay": 300})
+    publish(confirming, queues[0], "late", exchange="amq.direct", headers={"x-delay": 2000})
     assert [get(confirming, queue) for queue in queues] == [None, None]
     assert [get_soon(confirming, queue).body for queue in queues] == [b"late", b"late"]
 

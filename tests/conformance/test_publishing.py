@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pika import BasicProperties, spec
+from pika import BasicProperties, frame, spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import UnroutableError
 
@@ -266,6 +266,22 @@ def test_a_body_of_any_size_arrives_whole(channel: BlockingChannel, queue: str, 
     first, second = inbox.take(2)
     assert first.body == body
     assert second.body == b"next"
+
+
+def test_bodies_of_different_sizes_arrive_whole_and_in_order(confirming: BlockingChannel, queue: str) -> None:
+    sent = [bytes([number]) * size for number in range(12) for size in (65_536, 10, 20_000, 200_000, 0, 16_384)]
+    inbox = Inbox(confirming, queue)
+    for body in sent:
+        confirming.basic_publish("", queue, body)
+    assert [message.body for message in inbox.take(len(sent))] == sent
+
+
+def test_large_bodies_that_come_together_arrive_whole(wire: Wire, channel: BlockingChannel, queue: str) -> None:
+    wire.open()
+    sent = [bytes([number]) * size for number in range(8) for size in (65_536, 100, 30_000)]
+    method = frame.Method(1, spec.Basic.Publish(exchange="", routing_key=queue)).marshal()
+    wire.send(b"".join([method + content_header(1, len(body)) + raw_frame(3, 1, body) for body in sent]))
+    assert [get_soon(channel, queue).body for _ in sent] == sent
 
 
 def test_a_body_may_come_in_frames_of_any_size_even_empty_ones(

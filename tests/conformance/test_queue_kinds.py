@@ -146,6 +146,23 @@ def test_only_one_of_several_consumers_is_active_and_another_follows(
     assert second.take_bodies(2) == ["c", "d"]
 
 
+def test_an_active_consumer_stays_when_one_of_a_higher_priority_comes(
+    connection: BlockingConnection, confirming: BlockingChannel, name: Namer
+) -> None:
+    queue = declared(confirming, name, single_active_consumer=True)
+    one, two = connection.channel(), connection.channel()
+    one.basic_qos(prefetch_count=1)
+    first = Inbox(one, queue)
+    publish(confirming, queue, *"abc")
+    (held,) = first.take(1)
+    second = Inbox(two, queue, arguments={"x-priority": 10})
+    assert second.is_quiet()
+    one.basic_ack(held.tag)
+    assert first.take_bodies(1) == ["b"]
+    one.close()
+    assert sorted(second.take_bodies(2)) == ["b", "c"]
+
+
 def test_a_single_active_consumer_may_not_be_exclusive(connection: BlockingConnection, name: Namer) -> None:
     channel = connection.channel()
     queue = declared(channel, name, single_active_consumer=True)

@@ -29,6 +29,18 @@ def test_publishes_are_seen_after_the_commit(
     assert bodies(channel, queue) == ["a", "b"]
 
 
+def test_a_commit_that_a_full_queue_takes_in_part_closes_the_channel(
+    connection: BlockingConnection, channel: BlockingChannel, name: Namer
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    mine = transacted(connection)
+    publish(mine, queue, "a", "b", "c")
+    with channel_closed(406, "partial tx completion"):
+        mine.tx_commit()
+    assert bodies(channel, queue) == ["a"]
+
+
 def test_publishes_are_forgotten_by_a_rollback(
     connection: BlockingConnection, channel: BlockingChannel, queue: str
 ) -> None:

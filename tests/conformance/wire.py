@@ -31,7 +31,7 @@ class Wire:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.socket = socket.create_connection((broker.host, broker.port), timeout=15)
+        self.socket = socket.create_connection((broker.host, broker.port), timeout=60)
         self._received = b""
         self.last = b""
         """The bytes of the frame received last."""

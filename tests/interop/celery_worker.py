@@ -14,7 +14,7 @@ __all__ = ["SETTINGS", "make_app"]
 SETTINGS = "HOLDFAST_INTEROP_CELERY"
 """The variable with the settings of the worker's app, as JSON."""
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 def make_app(settings: dict[str, Any]) -> Any:

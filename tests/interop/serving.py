@@ -19,7 +19,7 @@ __all__ = ["DEADLINE_S", "Door", "Served", "until"]
 
 Seen = TypeVar("Seen")
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 """After so long a test gives up: long enough for a machine that does much else."""
 
 
@@ -35,7 +35,7 @@ class Door:
     def parameters(self, certificate: Certificate | None = None, **options: Any) -> pika.ConnectionParameters:
         """What pika needs to connect."""
         secure = self.authority and pika.SSLOptions(self.authority.context(certificate), self.host)
-        limits = {"socket_timeout": 15, "stack_timeout": 20, "blocked_connection_timeout": 60}
+        limits = {"socket_timeout": 60, "stack_timeout": 90, "blocked_connection_timeout": 60}
         return pika.ConnectionParameters(self.host, self.port, ssl_options=secure, **(limits | options))
 
     @property

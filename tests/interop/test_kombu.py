@@ -21,7 +21,7 @@ from tests.interop.serving import DEADLINE_S, Door, Served
 
 
 def connection_to(door: Door) -> Connection:
-    return Connection(door.address, ssl=door.ssl, connect_timeout=15)
+    return Connection(door.address, ssl=door.ssl, connect_timeout=60)
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_publish_is_tried_again_after_a_restart(
                 declare=[queue],
                 retry=True,
                 retry_policy={
-                    "max_retries": 50,
+                    "max_retries": 240,
                     "interval_start": 0.1,
                     "interval_max": 0.5,
                     "errback": lambda error, _interval: errors.append(error),

@@ -144,7 +144,7 @@ def test_a_consumer_holds_no_more_than_its_prefetch(
 def test_a_consumer_reads_with_a_generator_and_gives_back_the_rest(channel: BlockingChannel, queue: str) -> None:
     fill(channel, queue, 5)
     taken = []
-    for method, _, body in channel.consume(queue, inactivity_timeout=20):
+    for method, _, body in channel.consume(queue, inactivity_timeout=60):
         taken.append(body)
         channel.basic_ack(method.delivery_tag)
         if len(taken) == 2:

@@ -58,7 +58,8 @@ class Channel:
         self.transaction: Transaction | None = None
         self.closing = False
         """Whether a close was sent: whatever comes before its answer is thrown away."""
-        self._consumer_prefetch = 0
+        self.consumer_prefetch = 0
+        """What a consumer that comes may hold unsettled; 0: any number."""
         self._last_tag = 0
         self._last_queue = ""
         self._acks: dict[Mailbox, dict[int, list[int]]] = {}
@@ -69,6 +70,11 @@ class Channel:
     def delivers(self) -> bool:
         """Whether deliveries may be sent now."""
         return not self.closing and self.connection.writable
+
+    @property
+    def delivered(self) -> int:
+        """How many deliveries went out so far."""
+        return self._last_tag
 
     def next_tags(self, count: int) -> int:
         """The first of so many new delivery tags."""
@@ -262,7 +268,7 @@ class Channel:
         if method.global_:
             self.prefetch = method.prefetch_count
         else:
-            self._consumer_prefetch = method.prefetch_count
+            self.consumer_prefetch = method.prefetch_count
             self.prefetch = 0
         self._send(m.BasicQosOk())
         for subscription in self.subscriptions.values():
@@ -291,8 +297,9 @@ class Channel:
         if method.exclusive and mailbox.arguments.single_active_consumer:
             raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
         subscription = Subscription(
-            self, tag, mailbox, no_ack=method.no_ack, priority=priority, prefetch=self._consumer_prefetch
+            self, tag, mailbox, no_ack=method.no_ack, priority=priority, prefetch=self.consumer_prefetch
         )
+        subscription.arguments = method.arguments
         if method.exclusive:
             mailbox.exclusive = subscription
         self.subscriptions[tag] = subscription

@@ -3,15 +3,25 @@
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast.amqp import methods as m
-from holdfast.amqp.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, FrameError, decode_content_header, read_frame
+from holdfast.amqp.frames import (
+    BODY,
+    HEADER,
+    METHOD,
+    PROTOCOL_HEADER,
+    FrameError,
+    content_frames,
+    decode_content_header,
+    read_frame,
+)
 from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.properties import PERSISTENT_ONLY
 
 __all__ = ["Address", "ChannelClosed", "Client", "ConnectionEnded", "Got"]
 
@@ -225,6 +235,31 @@ class Client:
             if isinstance(method, m.BasicDeliver):
                 late.append(self._got(method))
         return late
+
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> None:
+        """Make a durable queue."""
+        self._call(m.QueueDeclare(queue=queue, durable=True, arguments=dict(arguments or {})), self._channel)
+        self._expect(m.QueueDeclareOk)
+
+    def publish(self, queue: str, bodies: Sequence[bytes], raw: bytes = PERSISTENT_ONLY) -> int:
+        """Publish messages to a queue, and return how many were confirmed, which is all once this returns."""
+        self._call(m.ConfirmSelect(), self._channel)
+        self._expect(m.ConfirmSelectOk)
+        method = m.method_frame(self._channel, m.BasicPublish(exchange="", routing_key=queue))
+        for body in bodies:
+            self._send(b"".join([method, *content_frames(self._channel, 60, raw, body, self._frame_max)]))
+        confirmed = 0
+        while confirmed < len(bodies):
+            answer = self._next_method()
+            if isinstance(answer, m.BasicAck):
+                confirmed = answer.delivery_tag if answer.multiple else confirmed + 1
+            elif isinstance(answer, m.BasicNack):
+                raise ConnectionEnded(f"{self.address} refused a message for {queue!r}")
+        return confirmed
+
+    def reject(self, tag: int) -> None:
+        """This message leaves for the dead letters."""
+        self._call(m.BasicReject(tag, False), self._channel)
 
     def ack(self, tag: int) -> None:
         """All messages up to this one are done."""

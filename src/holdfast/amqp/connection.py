@@ -10,10 +10,8 @@ from holdfast.amqp import methods as m
 from holdfast.amqp.channel import Channel
 from holdfast.amqp.frames import (
     BODY,
-    FRAME_MIN,
     HEADER,
     HEARTBEAT,
-    HEARTBEAT_FRAME,
     METHOD,
     OVERHEAD,
     PROTOCOL_HEADER,
@@ -23,8 +21,9 @@ from holdfast.amqp.frames import (
 )
 from holdfast.amqp.login import Login
 from holdfast.amqp.publishing import PUBLISH, Publishing
+from holdfast.amqp.tuning import check_tuning
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.errors import BrokerError, InternalError, PreconditionFailed
+from holdfast.broker.errors import BrokerError, InternalError
 from holdfast.broker.fields import MalformedField, cut_short
 from holdfast.broker.host import Host
 
@@ -35,17 +34,13 @@ __all__ = ["Connection"]
 
 logger = logging.getLogger("holdfast.amqp")
 
-_CHANNEL_OPEN = b"\x00\x14\x00\x0a"
-_CHANNEL_CLOSE = b"\x00\x14\x00\x28"
-_CHANNEL_CLOSE_OK = b"\x00\x14\x00\x29"
+_CHANNEL_OPEN, _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x0a", b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _CONNECTION = 10
 _CLOSE_PATIENCE_S = 10.0
-_FROZEN_S = 30.0
-"""Who reads nothing for so long, and for two heartbeats, is gone."""
 _WRITE_HIGH = 1 << 20
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A client. States: `header`, `login`, `tuning`, `opening`, `open`, `closing`, `closed`.
 
     All calls come from the event loop. Invariant: while it is `open` there is a host, and every channel in `channels`
@@ -68,23 +63,37 @@ class Connection(asyncio.Protocol):
         self.client: dict[str, Any] = {}
         """What the client says of itself."""
         self.peer: Any = None
-        self.publishes = False
+        self.mechanism = ""
+        self.received = self.sent = 0
+        """Bytes."""
         self.opened_at = time.time()
         self._state = "header"
         self._login = Login(self)
         self._rest = b""
-        self._waits: set[str] = set()
+        self.bulky = False
+        """Whether the last message that it published was large."""
+        self.waits: set[str] = set()
         """Why what comes is kept for now: a password is checked, publishers are blocked, the client does not read."""
         self._turn_ends: list[Callable[[], None]] = []
         self.holding: list[Publishing] = []
         """Those with messages that are not put yet: before anything else is done, or at the end of the turn."""
         self._transport: asyncio.Transport | None = None
-        self._heard = self._said = self.now()
-        self._close_by: float | None = None
-        self._stuck = (0.0, 0)
+        self._takes_parts = False
+        self.heard = self.said = self.now()
+        self.close_by: float | None = None
+        self.stuck = (0.0, 0)
         """Since when the client has read nothing, and how much it had to read then."""
 
     now = staticmethod(time.monotonic)
+
+    @property
+    def state(self) -> str:
+        """One of the states above, or `blocked` where an alarm holds its publishes back."""
+        return "blocked" if self._state == "open" and "alarm" in self.waits else self._state
+
+    def extra(self, name: str) -> Any:
+        """What is known of the socket: `sockname`, `cipher` or `peercert`."""
+        return self._transport.get_extra_info(name) if self._transport is not None else None
 
     # What asyncio calls.
 
@@ -92,31 +101,45 @@ class Connection(asyncio.Protocol):
         """A client is there."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
+        # asyncio's own writelines does not pause, and TLS makes a record of each part.
+        self._takes_parts = type(transport).__module__.startswith("uvloop") and self.extra("ssl_object") is None
         self.peer = transport.get_extra_info("peername")
-        self._close_by = self.now() + self._server.settings.handshake_timeout
+        self.close_by = self.now() + self._server.settings.handshake_timeout
         self._server.joined(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put what comes: one place for all, as it is worked through before anyone else's is read."""
+        return self._server.inbox
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes have come."""
+        data = self._server.inbox[:nbytes]
+        # A large body is copied once, out of the inbox. Small ones are cut out of bytes in less time.
+        self.data_received(data if self.bulky else bytes(data))
+
+    def data_received(self, data: bytes | memoryview) -> None:
         """Bytes have come."""
-        self._heard = self.now()
+        self.heard = self.now()
+        self.received += len(data)
         if self._state == "closed":
             return
-        if self._waits:
+        if self.waits:
             self._rest += data
             return
         lacking = missing_in(self._rest)
         if 0 < lacking < len(data):
             # Only the frame that was cut in two is put together, and not all that came with its end.
             self._work(self._rest + data[:lacking], ends_turn=False)
-            data, lacking = self._rest + data[lacking:] if self._rest else data, 0 if self._rest else lacking
+            if self._rest:
+                data, lacking = self._rest + data[lacking:], 0
         else:
-            data, lacking = self._rest + data, 0
+            data, lacking = self._rest + data if self._rest else data, 0
         self._work(data, lacking)
 
     def pause_writing(self) -> None:
         """The client reads too slowly: no more deliveries for now, and nothing that would be answered."""
         self.writable = False
-        self._stuck = (self.now(), self._unsent())
+        self.stuck = (self.now(), self.unsent())
         self.hold("writing")
 
     def resume_writing(self) -> None:
@@ -141,11 +164,12 @@ class Connection(asyncio.Protocol):
 
     # Sending.
 
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
+    def write(self, *parts: bytes) -> None:
+        """Send bytes, all at once."""
         if self._transport is not None and self._state != "closed":
-            self._said = self.now()
-            self._transport.write(data)
+            self.said = self.now()
+            self.sent += sum(map(len, parts))
+            self._transport.writelines(parts) if self._takes_parts else self._transport.write(b"".join(parts))
 
     def _send(self, method: m.Method) -> None:
         self.write(m.method_frame(0, method))
@@ -163,14 +187,14 @@ class Connection(asyncio.Protocol):
 
     def hold(self, reason: str) -> None:
         """Take no more bytes for now, for this reason and perhaps others."""
-        self._waits.add(reason)
+        self.waits.add(reason)
         if self._transport is not None:
             self._transport.pause_reading()
 
     def release(self, reason: str) -> None:
         """The reason is gone; where it was the last, go on with what was kept back."""
-        self._waits.discard(reason)
-        if self._state == "closed" or self._waits:
+        self.waits.discard(reason)
+        if self._state == "closed" or self.waits:
             return
         if self._transport is not None:
             self._transport.resume_reading()
@@ -178,16 +202,16 @@ class Connection(asyncio.Protocol):
             data, self._rest = self._rest, b""
             self._work(data)
 
-    def _work(self, data: bytes, offset: int = 0, *, ends_turn: bool = True) -> None:
+    def _work(self, data: bytes | memoryview, offset: int = 0, *, ends_turn: bool = True) -> None:
         try:
             if self._state == "header":
-                offset = self._greet(data[offset:])
-            if self._state != "header" and not self._waits:
+                offset = self._greet(bytes(data[offset:]))
+            if self._state != "header" and not self.waits:
                 offset = self._cut(data, offset)
         except FrameError as error:
             self.fail(error)
             offset = len(data)
-        self._rest = data[offset:] if offset < len(data) else b""
+        self._rest = bytes(data[offset:]) if offset < len(data) else b""
         if not ends_turn:
             return
         while self._turn_ends:  # one may bring forth another
@@ -210,11 +234,11 @@ class Connection(asyncio.Protocol):
         self._send(self._login.greeting())
         return len(PROTOCOL_HEADER)
 
-    def _cut(self, data: bytes, offset: int) -> int:
+    def _cut(self, data: bytes | memoryview, offset: int) -> int:
         """Work through the whole frames in `data`; where the first one begins that is not there as a whole."""
         channels = self.channels
         frame_max = self.frame_max + OVERHEAD if self.frame_max else 0
-        while not self._waits:
+        while not self.waits:
             self.performing = None
             # As RabbitMQ does it, the payload may be as large as the frame, which has 8 bytes more.
             found = read_frame(data, offset, frame_max)
@@ -224,30 +248,28 @@ class Connection(asyncio.Protocol):
             channel = channels.get(number)
             try:
                 if channel is None or channel.closing:
-                    self._without_channel(kind, number, data[start:stop], channel)
-                elif kind == METHOD and data.startswith(PUBLISH, start) and not channel.publishing.expects_content:
-                    if not self.publishes:
-                        self.publishes = True
-                        if self.broker.memory.blocked is not None:
-                            self.tell_blocked(self.broker.memory.blocked)
-                            break
+                    self._without_channel(kind, number, bytes(data[start:stop]), channel)
+                elif kind == METHOD and data[start : start + 4] == PUBLISH and not channel.publishing.expects_content:
+                    if (low := self.broker.memory.blocked) is not None:
+                        self._block(low)
+                        break
                     self.performing = _PUBLISHING
                     end = channel.publishing.take_run(data, offset, start, stop, following, frame_max)
                     if end:
                         offset = end
                         continue
-                    channel.publishing.begin(data[start:stop])
+                    channel.publishing.begin(bytes(data[start:stop]))
                 else:
-                    self._on_channel(kind, channel, data[start:stop])
+                    self._on_channel(kind, channel, bytes(data[start:stop]))
             except BrokerError as error:
-                self._refuse(error, channel)
+                self.refuse(error, channel)
             except MalformedField as error:
                 raise FrameError(501, str(error)) from None
             except FrameError:
                 raise
             except HoldfastError as error:
                 logger.exception("a request of %s failed", self.peer)
-                self._refuse(InternalError(str(error)), channel)
+                self.refuse(InternalError(str(error)), channel)
             offset = following
         return offset
 
@@ -321,7 +343,7 @@ class Connection(asyncio.Protocol):
         elif self._state == "closing":
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
-            self.client = dict(method.client_properties)
+            self.client, self.mechanism = dict(method.client_properties), method.mechanism
             self.hold("login")
             self._server.run(self._log_in(method))
         elif self._state == "tuning" and isinstance(method, m.ConnectionTuneOk):
@@ -356,21 +378,7 @@ class Connection(asyncio.Protocol):
         self.release("login")
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
-        settings = self._server.settings
-        if method.frame_max and method.frame_max < FRAME_MIN:
-            raise FrameError(530, f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is lower than {FRAME_MIN}")
-        if settings.frame_max and (method.frame_max > settings.frame_max or method.frame_max == 0):
-            raise FrameError(
-                530,
-                f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is higher than the maximum allowed "
-                f"value ({settings.frame_max})",
-            )
-        if settings.channel_max and (method.channel_max > settings.channel_max or method.channel_max == 0):
-            raise FrameError(
-                530,
-                f"NOT_ALLOWED - negotiated channel_max = {method.channel_max} is higher than the maximum "
-                f"allowed value ({settings.channel_max})",
-            )
+        check_tuning(method, self._server.settings)
         self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
         self._state = "opening"
 
@@ -383,13 +391,13 @@ class Connection(asyncio.Protocol):
             return
         self.host = host
         self._state = "open"
-        self._close_by = None
+        self.close_by = None
         self._send(m.ConnectionOpenOk())
         logger.info("client %s is in as %s", self.peer, self.user, extra={"user": self.user, "vhost": vhost})
 
     # Endings.
 
-    def _refuse(self, error: BrokerError, channel: Channel | None) -> None:
+    def refuse(self, error: BrokerError, channel: Channel | None) -> None:
         """Close the channel, or where the error is a grave one the connection."""
         if channel is None or error.closes_connection:
             self.fail(error)
@@ -412,7 +420,7 @@ class Connection(asyncio.Protocol):
         class_id, method_id = self._ids()
         self._send(m.ConnectionClose(error.code, cut_short(text), class_id, method_id))
         self._state = "closing"
-        self._close_by = self.now() + _CLOSE_PATIENCE_S
+        self.close_by = self.now() + _CLOSE_PATIENCE_S
         self._end_channels()
         if self.host is not None:
             self.host.drop_owned_by(self)
@@ -453,47 +461,21 @@ class Connection(asyncio.Protocol):
 
     # What the server asks.
 
-    def look(self, now: float) -> None:
-        """Called about once a second: heartbeats, and patience that has an end."""
-        if self._close_by is not None and now > self._close_by:
-            self.abort()
-            return
-        if self._state not in ("open", "opening") or not self.heartbeat:
-            return
-        if now - self._said >= self.heartbeat / 2:
-            self.write(HEARTBEAT_FRAME)
-        if "writing" in self._waits and (unsent := self._unsent()) < self._stuck[1]:
-            self._stuck = now, unsent
-        frozen = "writing" in self._waits and now - self._stuck[0] > max(self.heartbeat * 2, _FROZEN_S)
-        if frozen or (not self._waits and now - self._heard > self.heartbeat * 2):
-            logger.warning("missed heartbeats from %s, timeout: %ds", self.peer, self.heartbeat)
-            self.abort()
-            return
-        timeout = self._server.settings.consumer_timeout
-        for channel in list(self.channels.values()):
-            since = channel.unacked.oldest()
-            if timeout and since is not None and now - since > timeout:
-                self.performing = None
-                self._refuse(
-                    PreconditionFailed(
-                        f"delivery acknowledgement on channel {channel.number} timed out. "
-                        f"Timeout value used: {int(timeout * 1000)} ms"
-                    ),
-                    channel,
-                )
-
-    def _unsent(self) -> int:
+    def unsent(self) -> int:
+        """Bytes that the client has yet to read."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def tell_blocked(self, reason: str | None) -> None:
-        """Publishers are, or are no longer, held back; who never published need not know."""
-        if not self.publishes or self._state != "open":
-            return
+    def _block(self, reason: str) -> None:
+        """It publishes while the broker is low on something: nothing more is read of it. Who only acks goes on."""
         if self.understands("connection.blocked"):
-            self._send(m.ConnectionBlocked(f"low on {reason}") if reason else m.ConnectionUnblocked())
-        if reason:
-            self.hold("alarm")
-        else:
+            self._send(m.ConnectionBlocked(f"low on {reason}"))
+        self.hold("alarm")
+
+    def unblock(self) -> None:
+        """The alarm is over."""
+        if "alarm" in self.waits:
+            if self._state == "open" and self.understands("connection.blocked"):
+                self._send(m.ConnectionUnblocked())
             self.release("alarm")
 
 

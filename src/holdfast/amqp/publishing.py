@@ -26,6 +26,7 @@ _CONFIRM = struct.Struct(">BHIHHQBB")
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
 _RUN_MAX = 4000
+_LARGE = 16 << 10
 _FEW = 4
 """So many messages at once are few: nobody else minds the wait for them."""
 
@@ -78,11 +79,18 @@ class Publishing:
         self._held: list[tuple[bytes, Instructions, bytes]] = []
         """Messages that go the same way, to be put together."""
         self.confirms = False
+        self.published = 0
+        """How many messages came so far, but for those of a transaction that is not committed."""
         self._count = 0
         self._open: _Batch | None = None
         self._waiting: deque[_Batch] = deque()
 
     # Frames.
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages wait for their confirm."""
+        return sum(batch.last - batch.first + 1 for batch in self._waiting)
 
     @property
     def expects_content(self) -> bool:
@@ -134,7 +142,9 @@ class Publishing:
             way = self._find_way(self._payload)
         self._publish(way, raw, [parts[0] if len(parts) == 1 else b"".join(parts)])
 
-    def take_run(self, data: bytes, offset: int, start: int, stop: int, following: int, frame_max: int) -> int:
+    def take_run(
+        self, data: bytes | memoryview, offset: int, start: int, stop: int, following: int, frame_max: int
+    ) -> int:
         """Take a publish whose content has arrived, and all that follow it and differ in nothing but the body.
 
         Where this ends; 0 where the content is not there yet, or is in parts: then frame by frame.
@@ -148,15 +158,17 @@ class Publishing:
             return 0
         self._channel.check_size(size)
         _, _, begin, end, at = body
-        bodies = [data[begin:end]]
-        prefix = data[offset:begin]
-        skip, step, most = len(prefix), at - offset, len(data)
-        while at + step <= most and data.startswith(prefix, at) and data[at + step - 1] == 0xCE:
-            bodies.append(data[at + skip : at + step - 1])
-            at += step
-            if len(bodies) >= _RUN_MAX:
-                break
-        self._publish(self._find_way(data[start:stop]), raw, bodies)
+        bodies = [bytes(data[begin:end])]
+        self._channel.connection.bulky = size >= _LARGE
+        if isinstance(data, bytes):  # else it is what a connection reads whose messages are large
+            prefix = data[offset:begin]
+            skip, step, most = len(prefix), at - offset, len(data)
+            while at + step <= most and data.startswith(prefix, at) and data[at + step - 1] == 0xCE:
+                bodies.append(data[at + skip : at + step - 1])
+                at += step
+                if len(bodies) >= _RUN_MAX:
+                    break
+        self._publish(self._find_way(bytes(data[start:stop])), raw, bodies)
         return at
 
     def _find_way(self, payload: bytes) -> _Way:
@@ -208,7 +220,11 @@ class Publishing:
         if way is None:
             return
         self._held_way, self._held = None, []
+        self.published += len(held)
         method, targets = way.method, way.targets or []
+        traffic = self._channel.host.traffic[method.exchange]
+        traffic.came += len(held)
+        traffic.went += len(held) * len(targets)
         contents = [Content(method.exchange, method.routing_key, wishes.raw) for _, wishes, _ in held]
         for mailbox in targets:
             mailbox.put_each(contents, [body for _, _, body in held], [wishes for _, wishes, _ in held])
@@ -240,9 +256,13 @@ class Publishing:
         wishes: Instructions,
         bodies: list[bytes],
         targets: list[Mailbox] | None = None,
-    ) -> dict[Log, None]:
-        """Route messages and hand them to their queues; the logs that must be on disk before they are safe."""
+    ) -> tuple[dict[Log, None], bool]:
+        """Route messages and hand them to their queues.
+
+        Returns the logs that must be on disk before they are safe, and whether a full queue refused any.
+        """
         channel = self._channel
+        self.published += len(bodies)
         if method.routing_key.startswith(_REPLY) and not method.exchange:
             answered = channel.connection.replies.answer(method.routing_key, wishes.raw, bodies)
         else:
@@ -250,6 +270,14 @@ class Publishing:
         if targets is None or wishes.copies:
             keys = (method.routing_key, *wishes.copies)
             targets = channel.host.route(method.exchange, keys, wishes.headers)
+        traffic = channel.host.traffic[method.exchange]
+        traffic.came += len(bodies)
+        traffic.went += len(bodies) * len(targets)
+        if not (targets or answered):
+            if method.mandatory:
+                traffic.returned += len(bodies)
+            else:
+                traffic.dropped += len(bodies)
         logs: dict[Log, None] = {}
         refused: set[int] = set()
         content = Content(method.exchange, method.routing_key, wishes.raw)
@@ -266,7 +294,7 @@ class Publishing:
                 channel.write(b"".join([returned, *content_frames(channel.number, 60, raw, body, channel.frame_max)]))
         if self.confirms:
             self._note(len(bodies), logs, refused)
-        return logs
+        return logs, bool(refused)
 
     # Confirms.
 

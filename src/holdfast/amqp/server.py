@@ -4,21 +4,25 @@ import asyncio
 import contextlib
 import logging
 import shutil
-import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+from holdfast.amqp.channel import Channel
 from holdfast.amqp.connection import Connection
+from holdfast.amqp.patience import look
 from holdfast.amqp.replies import Replies
+from holdfast.amqp.reporting import Report
 from holdfast.amqp.settings import Settings
-from holdfast.base.errors import InvalidArgument, StorageError
+from holdfast.amqp.tls import tls_context
+from holdfast.base.errors import StorageError
 from holdfast.base.files import UnsyncedFiles
+from holdfast.broker.administration import Administration
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.memory import Limits
 from holdfast.store import Store
 
-__all__ = ["Server", "tls_context"]
+__all__ = ["Server"]
 
 logger = logging.getLogger("holdfast.amqp")
 
@@ -28,13 +32,22 @@ _TICK_S = 0.1
 _LOOK_S = 1.0
 _GOODBYE_S = 1.5
 _BACKLOG = 1024
+_INBOX_BYTES = 1 << 20
+_REASON_MAX = 200
+"""Characters of an operator's reason that are logged and told: AMQP has room for 255 bytes, with what it means."""
 
 
-class _Shutdown(BrokerError):
-    """320: the operator stops the broker."""
+class _Forced(BrokerError):
+    """320: an operator closes the connection, or stops the broker."""
 
     code = 320
     name = "CONNECTION_FORCED"
+
+
+class _ForcedChannel(_Forced):
+    """The same for one channel: AMQP has no code of its own for it."""
+
+    closes_connection = False
 
 
 class Server:
@@ -44,6 +57,8 @@ class Server:
         self.settings = settings
         self.connections: set[Connection] = set()
         self.replies = Replies()
+        self.inbox = memoryview(bytearray(_INBOX_BYTES))
+        """What a connection reads, it reads into this."""
         self._loop = asyncio.get_running_loop()
         limits = Limits(
             bodies=settings.memory_bodies,
@@ -57,12 +72,16 @@ class Server:
         self.broker = Broker(
             store,
             self._transient,
-            post=self._post,
+            post=self.post,
             soon=self._loop.call_soon,
             limits=limits,
             alarm=self._alarm,
             history_s=settings.history,
         )
+        self.administration = Administration(self.broker, self._disconnect)
+        self.report = Report(self)
+        self.connections_opened = self.connections_closed = 0
+        """Since the start, with those that never logged in."""
         self._listeners: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._clock: asyncio.Task[None] | None = None
@@ -95,7 +114,7 @@ class Server:
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):
-            connection.fail(_Shutdown("broker forced connection closure with reason 'shutdown'"))
+            connection.fail(_Forced("broker forced connection closure with reason 'shutdown'"))
         deadline = self._loop.time() + _GOODBYE_S
         while self.connections and self._loop.time() < deadline:
             await asyncio.sleep(0.02)
@@ -107,7 +126,7 @@ class Server:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._clock
         await self._loop.run_in_executor(None, self.broker.close)
-        await self._loop.run_in_executor(None, self._transient.close)
+        await self._loop.run_in_executor(None, self._transient.abandon)
         shutil.rmtree(self._transient.path, ignore_errors=True)
 
     # For connections.
@@ -115,6 +134,7 @@ class Server:
     def joined(self, connection: Connection) -> None:
         """A client came."""
         self.connections.add(connection)
+        self.connections_opened += 1
         if len(self.connections) > self.settings.connection_max:
             logger.warning("there are %d connections already: one more is turned away", self.settings.connection_max)
             connection.abort()
@@ -122,6 +142,23 @@ class Server:
     def left(self, connection: Connection) -> None:
         """A client went."""
         self.connections.discard(connection)
+        self.connections_closed += 1
+
+    def close(self, connection: Connection, reason: str) -> None:
+        """Send a client away, as an operator wants it."""
+        connection.performing = None
+        connection.fail(_Forced(reason[:_REASON_MAX]))
+
+    def close_channel(self, channel: Channel, reason: str) -> None:
+        """End one channel of a client, as an operator wants it; what it held goes to others."""
+        channel.connection.performing = None
+        channel.connection.refuse(_ForcedChannel(reason[:_REASON_MAX]), channel)
+
+    def _disconnect(self, which: Callable[[str, str], bool], reason: str) -> int:
+        doomed = [one for one in self.connections if one.user and which(one.user, one.host.name if one.host else "")]
+        for connection in doomed:
+            self.close(connection, reason)
+        return len(doomed)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that takes a while, beside everything else."""
@@ -129,13 +166,14 @@ class Server:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _post(self, call: Any) -> None:
+    def post(self, call: Any) -> None:
+        """Let the broker's thread do something, soon. May be called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(call)
 
     def _alarm(self, reason: str | None) -> None:
-        for connection in list(self.connections):
-            connection.tell_blocked(reason)
+        for connection in list(self.connections) if reason is None else ():  # who publishes meanwhile finds out then
+            connection.unblock()
 
     async def _tick(self) -> None:
         looked = self._loop.time()
@@ -149,24 +187,6 @@ class Server:
                     looked = now
                     self.broker.memory.look()
                     for connection in list(self.connections):
-                        connection.look(connection.now())
+                        look(connection, connection.now(), self.settings.consumer_timeout)
             except Exception:  # whatever it is: without a clock there are no heartbeats, expiries and alarms
                 logger.exception("the broker's clock goes on after an error")
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext:
-    """How TLS is spoken, from the files that the settings name."""
-    if settings.tls_certificate is None:
-        raise InvalidArgument("TLS needs a certificate: set tls_certificate and tls_key, or leave amqps_port out")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-        if settings.tls_ca is not None:
-            context.load_verify_locations(settings.tls_ca)
-            context.verify_mode = ssl.CERT_REQUIRED if settings.tls_verify else ssl.CERT_OPTIONAL
-        elif settings.tls_verify:
-            raise InvalidArgument("tls_verify needs tls_ca: the certificates that clients' must be signed by")
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgument(f"the TLS files cannot be used: {error}") from error
-    return context

@@ -26,6 +26,16 @@ class Settings:
     host: str = _setting("127.0.0.1", "text", "The address to listen on; `0.0.0.0` for all.")
     amqp_port: int | None = _setting(5672, "port", "The port for AMQP; 0 takes a free one, `none` listens on none.")
     amqps_port: int | None = _setting(None, "port", "The port for AMQP over TLS, usually 5671.")
+    http_port: int | None = _setting(15672, "port", "The port for the management page and the HTTP API.")
+    https_port: int | None = _setting(None, "port", "The same over TLS, usually 15671.")
+    http_hosts: str = _setting("", "text", "Names, with commas, by which browsers reach the page, beside localhost.")
+    session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
+    history_interval: float = _setting(5.0, "seconds", "How often rates and memory are noted for the page's charts.")
+    rpc_port: int | None = _setting(9090, "port", "The port for Cap'n Proto.")
+    rpc_queue: str = _setting("queueber", "text", "The queue that clients of Queueber get over Cap'n Proto.")
+    rpc_queueber: str = _setting(
+        "loopback", "text", "Who may use that queue, as Queueber knows no passwords: `loopback`, `anyone` or `nobody`."
+    )
     tls_certificate: str | None = _setting(None, "text", "The server's certificate chain, a PEM file.")
     tls_key: str | None = _setting(None, "text", "Its private key, a PEM file.")
     tls_ca: str | None = _setting(None, "text", "Certificates that client certificates must be signed by, a PEM file.")
@@ -62,7 +72,9 @@ def load(file: Path | None, environment: Mapping[str, str], given: Mapping[str, 
         text = environment.get(PREFIX + name.upper())
         if text is not None:
             chosen[name] = _parsed(one, text, f"the variable {PREFIX}{name.upper()}")
-    chosen |= {name: value for name, value in given.items() if value is not None}
+    for name, value in given.items():
+        if value is not None:
+            chosen[name] = _parsed(known[name], value, f"--{name.replace('_', '-')}")
     return _checked(Settings(**chosen))
 
 
@@ -77,7 +89,11 @@ def _checked(settings: Settings) -> Settings:
         value = getattr(settings, name)
         if not least <= value <= most:
             raise InvalidArgument(f"{name} is {value}: it must be from {least} to {most}")
-    for name in ("handshake_timeout", "login_delay", "consumer_timeout", "history"):
+    for name in ("amqp_port", "amqps_port", "http_port", "https_port", "rpc_port"):
+        port = getattr(settings, name)
+        if port is not None and not 0 <= port <= 65_535:  # beyond, a system may take another one than was meant
+            raise InvalidArgument(f"{name} is {port}: it must be from 0 to 65535")
+    for name in ("handshake_timeout", "login_delay", "consumer_timeout", "history", "session", "history_interval"):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must not be negative")
     return settings
@@ -125,7 +141,7 @@ def _parsed(one: "Field[Any]", value: object, where: str) -> Any:
             number = float(str(value)) if _is_number(value) else parse_duration(str(value)).total_seconds()
             return int(number) if isinstance(one.default, int) else number
         number = int(str(value))
-        if number < 0 or (kind == "port" and number > 65_535):
+        if number < 0 and kind != "port":  # how large a port may be is said with the others
             raise ValueError(value)
         return number
     except (KeyError, ValueError, InvalidArgument) as error:

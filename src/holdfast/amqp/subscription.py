@@ -1,7 +1,7 @@
 """How does a consumer of a channel get its messages? Encoded in one go, as many as it and its connection can take."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.frames import content_frames
@@ -21,6 +21,7 @@ _ROOM_MAX = 1 << 16
 _TAG = struct.Struct(">Q")
 _START = struct.Struct(">BHI")
 _HEADER = struct.Struct(">BHIHHQ")
+_LARGE = 16 << 10
 _SHAPES_MAX = 200
 _SHAPE_BYTES_MAX = 512
 
@@ -39,6 +40,8 @@ class Subscription:
         self.prefetch = prefetch
         """How many unsettled deliveries it may hold; 0: any number."""
         self.unacked = 0
+        self.arguments: Mapping[str, object] = {}
+        """As the client gave them."""
         self._method = b"\x00\x3c\x00\x3c" + encode_short(tag)
         self._shapes: dict[tuple[object, ...], tuple[bytes, bytes | None]] = {}
 
@@ -68,7 +71,11 @@ class Subscription:
         """Send these to the client, and note them as unsettled unless it wants no acks."""
         channel = self.channel
         first = channel.next_tags(len(deliveries))
-        channel.write(b"".join(self._encode(mailbox, deliveries, first)))
+        parts = self._encode(mailbox, deliveries, first)
+        # Joining costs a copy, and naming many parts to the system costs more than that where they are small.
+        # The first tells of most runs that they are small, without a look at the others.
+        large = len(deliveries[0][1]) >= _LARGE and sum(len(one[1]) for one in deliveries) >= _LARGE * len(deliveries)
+        channel.write(*(parts if large else (b"".join(parts),)))
         if not self.no_ack:
             self.unacked += len(deliveries)
             ids = [delivery[0] for delivery in deliveries]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from holdfast.amqp.methods import BasicPublish
 from holdfast.amqp.unacked import Taken
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.errors import InternalError
+from holdfast.broker.errors import InternalError, PreconditionFailed
 from holdfast.broker.message import Instructions
 from holdfast.log.log import Log
 
@@ -44,8 +44,11 @@ class Transaction:
             channel.check_publish(method.exchange)
         publishes, self._publishes = self._publishes, []
         logs: dict[Log, None] = {}
+        partial = False
         for method, raw, wishes, bodies in publishes:
-            logs.update(channel.publishing.publish(method, raw, wishes, bodies))
+            touched, refused = channel.publishing.publish(method, raw, wishes, bodies)
+            logs.update(touched)
+            partial = partial or refused
         # Not before all is published: where that fails, what was acknowledged comes back with the end of the channel.
         settled, self._settled = self._settled, []
         for how, taken in settled:
@@ -55,6 +58,8 @@ class Transaction:
             if not channel.closing:
                 if error is not None:
                     channel.connection.fail(InternalError(f"the transaction could not be made durable: {error}"))
+                elif partial:  # a full queue took only some of it
+                    channel.connection.refuse(PreconditionFailed("partial tx completion"), channel)
                 else:
                     done()
             channel.connection.release("commit")
@@ -63,7 +68,7 @@ class Transaction:
             channel.connection.hold("commit")  # what the client says next is answered after this
             channel.connection.broker.sync(logs, then, small=False)
         else:
-            done()
+            then(None)
 
     def rollback(self) -> None:
         """Forget the publishes; the deliveries are held unsettled again."""

@@ -114,6 +114,7 @@ class Broker:
         for mailbox in due:
             try:
                 if mailbox.deliver():
+                    self.memory.handed_out(mailbox.queue)
                     self.schedule(mailbox)
             except Exception:  # one queue's trouble must not be that of the others
                 logger.exception("delivering from %s failed", mailbox.name, extra={"queue": mailbox.name})

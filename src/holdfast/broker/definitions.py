@@ -18,10 +18,21 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.broker.arguments import queue_settings
 from holdfast.broker.errors import BrokerError
+from holdfast.broker.fields import MalformedField, encode_table
 from holdfast.broker.names import check_reserved
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
-from holdfast.broker.users import ARGON2, SHA256, Cost, Permission, User, UserListener, Users, imported_hash
+from holdfast.broker.users import (
+    ARGON2,
+    SHA256,
+    Cost,
+    Permission,
+    User,
+    UserListener,
+    Users,
+    check_user_name,
+    imported_hash,
+)
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.log.record import Message
@@ -29,7 +40,16 @@ from holdfast.log.record import Message
 if TYPE_CHECKING:
     from holdfast.store import Store
 
-__all__ = ["LOG_NAME", "Definition", "Definitions", "HostDefinition", "open_definitions"]
+__all__ = [
+    "LOG_NAME",
+    "Definition",
+    "Definitions",
+    "HostDefinition",
+    "as_fields",
+    "check_arguments",
+    "check_name",
+    "open_definitions",
+]
 
 LOG_NAME = "holdfast.definitions"
 SEGMENT_BYTES = 1 << 20
@@ -37,13 +57,19 @@ SEGMENT_BYTES = 1 << 20
 _STALE_MIN = 1000
 _STALE_RATIO = 4
 _CHUNK = 1000
+_TEXTS = frozenset(
+    ("name", "vhost", "user", "type", "source", "destination", "routing_key", "configure", "write", "read")
+)
+"""Fields that are text wherever they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostDefinition:
-    """A virtual host."""
+    """A virtual host, with words about it that nobody but people read."""
 
     name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
 
 
 Definition = HostDefinition | ExchangeDefinition | QueueDefinition | Binding | User | Permission
@@ -95,10 +121,15 @@ class Definitions:
         """The users and permissions as they were, telling of changes here."""
         return self._users(self.record, cost)
 
+    def vhost(self, name: str) -> HostDefinition:
+        """What is said of a virtual host; nothing, where it is not there."""
+        with self._lock:
+            found = self._live.get(("vhost", name))
+        return found if isinstance(found, HostDefinition) else HostDefinition(name)
+
     def add_vhost(self, name: str) -> VirtualHost:
         """A new virtual host."""
-        if not name or len(name.encode()) > 255:
-            raise InvalidArgument("a virtual host's name must have 1 to 255 bytes in UTF-8")
+        check_name("a virtual host", name)
         self.record([(HostDefinition(name), True)])
         return VirtualHost(name, self.record)
 
@@ -142,7 +173,7 @@ class Definitions:
             **{name: [] for name in ("topic_permissions", "parameters", "global_parameters", "policies")},
         }
         for thing in self.all():
-            document[_key(thing)[0] + "s"].append(_fields(thing))
+            document[_key(thing)[0] + "s"].append(as_fields(thing))
         return document
 
     def import_(self, document: Mapping[str, Any], cost: Cost = Cost()) -> list[Definition]:  # noqa: B008
@@ -159,7 +190,7 @@ class Definitions:
             added: list[Definition] = []
             kept: list[tuple[Definition, bool]] = []
             for kind in _ORDER:
-                for fields in document.get(kind + "s") or ():
+                for fields in _listed(document, kind + "s"):
                     try:
                         if kind == "user" and fields.get("password"):  # written by hand: RabbitMQ takes it too
                             hashed = users.hashed(fields["password"])
@@ -226,12 +257,34 @@ def _key(thing: Definition) -> Key:
             return ("binding", one.vhost, one.source, one.kind, one.destination, one.routing_key, arguments)
 
 
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """`InvalidArgument` for arguments that AMQP could not say, such as numbers of more than 64 bits."""
+    try:
+        encode_table(arguments)
+    except MalformedField as error:
+        raise InvalidArgument(f"these arguments are none of AMQP: {error}") from error
+
+
+def check_name(whose: str, name: str) -> None:
+    """`InvalidArgument` for a name that AMQP could not say, or that is empty."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # from bytes that are no UTF-8
+        size = 0
+    if not 1 <= size <= 255:
+        raise InvalidArgument(f"{whose}'s name must have 1 to 255 bytes in UTF-8")
+
+
 def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bool:
     """Put an imported thing among those that are there; whether it was new."""
     if isinstance(thing, HostDefinition):
+        if thing.name in hosts:  # what is said of it may differ: it stays as it is
+            return False
+        check_name("a virtual host", thing.name)
         hosts[thing.name] = VirtualHost(thing.name)
         return True
     if isinstance(thing, User):
+        check_user_name(thing.name)
         users.restore([thing])
         return True
     host = hosts.get(thing.vhost)
@@ -240,6 +293,7 @@ def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bo
     if isinstance(thing, Permission):
         users.permit(thing.user, thing.vhost, thing.configure, thing.write, thing.read)
         return True
+    check_arguments(thing.arguments)
     if isinstance(thing, Binding):
         if thing.source == "" or host.is_bound(thing):  # that each queue is bound to the default exchange is understood
             return False
@@ -247,6 +301,7 @@ def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bo
         return True
     if thing.name in (host.queues if isinstance(thing, QueueDefinition) else host.exchanges):
         return False
+    check_name("an exchange" if isinstance(thing, ExchangeDefinition) else "a queue", thing.name)
     if isinstance(thing, ExchangeDefinition):
         check_exchange(thing)
     host.restore([thing])
@@ -260,15 +315,16 @@ def _host_of(thing: Definition) -> str | None:
 
 
 def _message(key: Key, thing: Definition | None) -> Message:
-    payload = b"" if thing is None else json.dumps(_fields(thing)).encode()
+    payload = b"" if thing is None else json.dumps(as_fields(thing)).encode()
     return Message(payload, key=json.dumps(key).encode())
 
 
-def _fields(thing: Definition) -> dict[str, Any]:
+def as_fields(thing: Definition) -> dict[str, Any]:
     """A definition in the words of RabbitMQ's JSON, in the log as in an export."""
     match thing:
-        case HostDefinition(name=name):
-            return {"name": name}
+        case HostDefinition() as host:
+            about = {"description": host.description, "tags": list(host.tags)}
+            return {"name": host.name, **{name: value for name, value in about.items() if value}}
         case User() as user:
             return {
                 "name": user.name,
@@ -314,18 +370,21 @@ def _fields(thing: Definition) -> dict[str, Any]:
 
 
 def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
-    """The definition that `_fields` or RabbitMQ wrote."""
+    """The definition that `as_fields` or RabbitMQ wrote."""
+    for name, value in fields.items():
+        if name in _TEXTS and not isinstance(value, str):
+            raise InvalidArgument(f"the {name} of a {kind} must be a text, not {value!r}")
     arguments = _table(fields.get("arguments") or {})
+    if not isinstance(arguments, dict):
+        raise InvalidArgument(f"the arguments of a {kind} must be an object, not {arguments!r}")
     match kind:
         case "vhost":
-            return HostDefinition(fields["name"])
+            about = fields.get("metadata") or fields
+            return HostDefinition(fields["name"], str(about.get("description") or ""), _words(about.get("tags")))
         case "user":
-            # RabbitMQ wrote the tags as one text before 3.9.
-            tags = fields.get("tags") or ()
-            names = tuple(filter(None, tags.replace(" ", "").split(","))) if isinstance(tags, str) else tuple(tags)
             password_hash = fields.get("password_hash") or ""
             algorithm = fields.get("hashing_algorithm") or (SHA256 if password_hash else ARGON2)
-            return User(fields["name"], *imported_hash(password_hash, algorithm), names)
+            return User(fields["name"], *imported_hash(password_hash, algorithm), _words(fields.get("tags")))
         case "permission":
             return Permission(fields["user"], fields["vhost"], fields["configure"], fields["write"], fields["read"])
         case "exchange":
@@ -333,9 +392,9 @@ def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
                 fields["vhost"],
                 fields["name"],
                 fields["type"],
-                bool(fields["durable"]),
-                bool(fields.get("auto_delete")),
-                bool(fields.get("internal")),
+                _flag("durable", fields["durable"]),
+                _flag("auto_delete", fields.get("auto_delete")),
+                _flag("internal", fields.get("internal")),
                 arguments,
             )
         case "queue":
@@ -343,8 +402,8 @@ def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
             return QueueDefinition(
                 fields["vhost"],
                 fields["name"],
-                bool(fields["durable"]),
-                bool(fields.get("auto_delete")),
+                _flag("durable", fields["durable"]),
+                _flag("auto_delete", fields.get("auto_delete")),
                 arguments,
                 settings=settings,
             )
@@ -357,6 +416,27 @@ def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
             )
         case _:
             raise KeyError(kind)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be true or false, not {value!r}")
+    return bool(value)
+
+
+def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
+    """The things of one kind in a document that is to be imported."""
+    found = document.get(name) or []
+    if not isinstance(found, list):
+        raise InvalidArgument(f"the {name} in the definitions must be a list of objects, not {found!r}")
+    return found
+
+
+def _words(tags: Any) -> tuple[str, ...]:
+    """Tags as a list of texts, or as one text: so RabbitMQ wrote them before 3.9."""
+    if isinstance(tags, str):
+        return tuple(filter(None, tags.replace(" ", "").split(",")))
+    return tuple(map(str, tags or ()))
 
 
 def _plain(value: Any) -> Any:

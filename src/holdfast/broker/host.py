@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from holdfast.broker.message import Content
 from holdfast.broker.names import check_reserved, name_in_store
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
+from holdfast.broker.traffic import Traffic
 from holdfast.log.policy import Flush, Roll
-from holdfast.store import QueueOptions
+from holdfast.options import QueueOptions
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -27,6 +29,7 @@ logger = logging.getLogger("holdfast.broker")
 DEAD_LETTERS = "amqp-dlx:"
 """What the dead letter target of a queue begins with, where an exchange decides."""
 MESSAGE_MAX = 128 << 20
+_EXPIRY_MAX_S = 3600.0
 _FLUSH_NS = 20_000_000
 _FLUSH_MAX = 64 << 20
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
@@ -42,8 +45,12 @@ class Host:
         self.mailboxes: dict[str, Mailbox] = {}
         self.version = 0
         """Counts changes: what was looked up before the last one may no longer hold."""
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
+        """By exchange: what was published there."""
         self._used: dict[str, float] = {}
         """By queue that expires: when it was last used."""
+        self._next_expiry = 0.0
+        """Before this none of them can have expired."""
 
     def start(self) -> None:
         """Open the queues that were kept; what was under way when the last process ended comes back."""
@@ -181,9 +188,10 @@ class Host:
 
     def expire(self) -> None:
         """Delete queues that nobody used for as long as they were given."""
-        if not self._used:
-            return
         now = time.monotonic()
+        if not self._used or now < self._next_expiry:
+            return
+        self._next_expiry = now + _EXPIRY_MAX_S
         for name, used in list(self._used.items()):
             mailbox = self.mailboxes.get(name)
             if mailbox is None:
@@ -192,8 +200,13 @@ class Host:
             expires = mailbox.definition.settings.expires_ms
             if mailbox.consumers:
                 self._used[name] = now
-            elif expires is not None and now - used >= expires / 1000:
+                used = now
+            if expires is None:
+                continue
+            if now - used >= expires / 1000:
                 self.drop(mailbox)
+            else:
+                self._next_expiry = min(self._next_expiry, used + expires / 1000)
 
     # Messages.
 
@@ -242,6 +255,7 @@ class Host:
         self.broker.memory.add(queue)
         if definition.settings.expires_ms is not None:
             self._used[definition.name] = time.monotonic()
+            self._next_expiry = 0.0
         return mailbox
 
     def _delete(self, mailbox: Mailbox) -> None:
@@ -261,6 +275,8 @@ class Host:
 
     def _went(self, gone: Gone) -> None:
         self.version += 1
+        for exchange in gone.exchanges:
+            self.traffic.pop(exchange.name, None)
         for definition in gone.queues:
             if (mailbox := self.mailboxes.get(definition.name)) is not None:
                 self.drop(mailbox)

@@ -77,6 +77,8 @@ class Mailbox:
         """In the order of their coming, sorted by priority."""
         self.exclusive: Consumer | None = None
         """The consumer that wants to be alone."""
+        self.active: Consumer | None = None
+        """Where only one is served at a time, that one: until it goes, whoever comes."""
         self.deleted = False
         self.unacked = 0
         self.counts_deliveries = arguments.queue_type == "quorum"
@@ -126,6 +128,9 @@ class Mailbox:
     def put_each(self, contents: list[Content], bodies: list[bytes], wishes: list[Instructions]) -> None:
         """Add messages that differ in more than their bodies; only where the queue never refuses any."""
         name, arguments = self.name, self.arguments
+        if len(bodies) == 1 and wishes[0].ordinary and is_plain(contents[0], name):
+            self.queue.put(bodies[0])  # a lone one has a shorter way
+            return
         self.queue.put_many(
             [
                 body if wish.ordinary and is_plain(content, name) else as_message(content, body, wish, arguments, name)
@@ -139,6 +144,7 @@ class Mailbox:
         """A consumer comes: after those of its own priority."""
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda one: -one.priority)
+        self._choose_active()
         now = time.monotonic()
         if not self._given or now - self._since > _TOGETHER_S:
             self._since = now
@@ -154,8 +160,13 @@ class Mailbox:
             del self._given[consumer]
         if self.exclusive is consumer:
             self.exclusive = None
+        self._choose_active()
         if self.consumers:
             self._schedule(self)
+
+    def _choose_active(self) -> None:
+        if self.arguments.single_active_consumer and self.active not in self.consumers:
+            self.active = self.consumers[0] if self.consumers else None
 
     def deliver(self) -> bool:
         """Hand out what is ready to those who have room; whether there may be more for them."""
@@ -192,7 +203,7 @@ class Mailbox:
     def _takers(self) -> list[tuple[Consumer, int]]:
         """Consumers with room and how much, all of one priority: the highest that has any."""
         found: list[tuple[Consumer, int]] = []
-        consumers = self.consumers[:1] if self.arguments.single_active_consumer else self.consumers
+        consumers = self.consumers if self.active is None else [self.active]
         for consumer in consumers:
             if found and consumer.priority < found[0][0].priority:
                 break

@@ -9,17 +9,23 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from holdfast.log.segment import mapped_files
 from holdfast.queue import Queue
 
 __all__ = ["Limits", "MemoryWatch", "resident_bytes"]
 
 logger = logging.getLogger("holdfast.broker")
 
-_TRIM_BYTES = 32 << 20
+_TRIM_BYTES = 16 << 20
 _TRAIL_BYTES = 4 << 20
 _TRAIL_MARKS = 10_000
+_SLICES = 10
+"""Queues that seem idle are looked at in turns: each once in so many calls."""
+_MAPPED_PART = 8
+"""Of the descriptors that the process may have, one in so many may be that of a segment someone read."""
 _STATM = Path("/proc/self/statm")
 NORMAL, PAGING, PAGED = "normal", "paging", "paged"
 
@@ -49,36 +55,56 @@ class MemoryWatch:
         self._alarm = alarm
         self._queues: dict[str, Queue] = {}
         self._trails: dict[str, _Trail] = {}
+        self._busy: dict[str, _Trail] = {}
+        """Those that were used since they were looked at. Logs that are written add to it, from any thread."""
+        self._waiting: list[_Trail] = []
+        """Those that are still to be looked at in this turn through all of them."""
+        self._cached = 0
+        """Bytes of bodies in memory, of each queue when it was last looked at."""
         self._states: dict[str, str] = {}
         self._freed = 0
         """Bytes that were let go since the allocator was last told to give back what is free."""
+        self._trimmed_to = resident_bytes()
+        """What the process held after that."""
         self.blocked: str | None = None
         """Why publishers are blocked: `memory`, `disk`, or None."""
-        self._resident_max = limits.resident or _machine_bytes() * 6 // 10
+        self.resident_max = limits.resident or _machine_bytes() * 6 // 10
 
     def add(self, queue: Queue) -> None:
         """Watch a queue."""
         queue.cache_limit = min(self.limits.queue_bodies, self.limits.bodies)
         self._queues[queue.name] = queue
-        self._trails[queue.name] = _Trail(queue)
+        trail = self._trails[queue.name] = self._busy[queue.name] = _Trail(queue)
+        queue.log.written = partial(self._busy.__setitem__, queue.name, trail)
 
     def remove(self, queue: Queue) -> None:
         """It is gone."""
         self._queues.pop(queue.name, None)
         self._states.pop(queue.name, None)
-        self._trails.pop(queue.name, None)
+        queue.log.written = None
+        self._busy.pop(queue.name, None)
+        if (trail := self._trails.pop(queue.name, None)) is not None:
+            self._cached -= trail.cached
+
+    def handed_out(self, queue: Queue) -> None:
+        """Messages of a queue were read, perhaps from its segments: what was mapped for that is soon given back."""
+        if (trail := self._trails.get(queue.name)) is not None:
+            self._busy[queue.name] = trail
 
     def state(self, queue: Queue) -> str:
         """`normal`, `paging` (its bodies go now) or `paged` (they went, and come back from disk as they are needed)."""
         return self._states.get(queue.name, NORMAL)
 
     def look(self) -> None:
-        """Raise or lift the alarms."""
+        """Raise or lift the alarms, and give back what the allocator keeps of what was freed."""
         reason = None
-        if resident_bytes() > self._resident_max:
+        if resident_bytes() > self._trimmed_to + _TRIM_BYTES:  # bodies that are done leave gaps, and they add up
+            self._trim()
+        if resident_bytes() > self.resident_max:
             for queue in self._queues.values():
                 queue.page_out()
-            if resident_bytes() > self._resident_max:
+            self._busy.update(self._trails)
+            if resident_bytes() > self.resident_max:
                 reason = "memory"
         if reason is None and _free_bytes(self._folder) < self.limits.disk_free:
             reason = "disk"
@@ -96,18 +122,16 @@ class MemoryWatch:
 
     def page_out(self) -> None:
         """Let bodies go where there are too many, of the queues with the most first. Called often."""
-        for trail in self._trails.values():
-            trail.rest()  # first: what is mapped cannot be let go of
-            trail.follow()
-        total = self.cached()
+        self._look_at_some()
         limits = self.limits
-        if total <= limits.bodies * limits.page_out_at:
+        if self._cached <= limits.bodies * limits.page_out_at:
             for name, state in list(self._states.items()):
                 if state == PAGING:
                     self._states[name] = PAGED
                 elif not self._queues[name].standing.ready.count:  # nothing is left that was paged out
                     del self._states[name]
             return
+        total = self.cached()
         goal = limits.bodies * limits.page_out_to
         for queue in sorted(self._queues.values(), key=lambda queue: -queue.cached_bytes):
             if total <= goal:
@@ -115,10 +139,49 @@ class MemoryWatch:
             self._states[queue.name] = PAGING
             freed = queue.page_out()
             total -= freed
+            self._account(self._trails[queue.name])
             self._freed += freed
         if self._freed >= _TRIM_BYTES:
-            self._freed = 0
-            _trim()
+            self._trim()
+
+    def _trim(self) -> None:
+        """Give free memory back: glibc keeps it where something small lies above, and bodies go in large numbers."""
+        self._freed = 0
+        with contextlib.suppress(AttributeError, OSError):  # another C library manages by itself
+            ctypes.CDLL(None).malloc_trim(0)
+        self._trimmed_to = resident_bytes()
+
+    def _look_at_some(self) -> None:
+        """Look at the queues that do something, and at a part of the others: ten thousand that are idle cost little."""
+        for name, trail in list(self._busy.items()):
+            # First: what is written from here on is seen the next time.
+            if trail.is_still() or self._trails.get(name) is not trail:
+                self._busy.pop(name, None)
+            self._look_at(name, trail)
+        if not self._waiting:
+            self._waiting = list(self._trails.values())
+        crowded = mapped_files() > _descriptors() // _MAPPED_PART
+        for _ in range(min(len(self._waiting), -(-len(self._trails) // _SLICES))):
+            trail = self._waiting.pop()
+            name = trail.queue.name
+            if self._trails.get(name) is not trail:
+                continue
+            if not trail.is_still() or trail.marks:
+                self._busy[name] = trail
+                self._look_at(name, trail)
+            elif crowded and not trail.queue.closed:
+                trail.queue.page_out()  # its last block may be all that keeps a segment mapped
+                self._account(trail)
+
+    def _look_at(self, name: str, trail: "_Trail") -> None:
+        if self._trails.get(name) is trail:
+            trail.rest()  # first: what is mapped cannot be let go of
+            trail.follow()
+            self._account(trail)
+
+    def _account(self, trail: "_Trail") -> None:
+        before, trail.cached = trail.cached, trail.queue.cached_bytes
+        self._cached += trail.cached - before
 
 
 class _Trail:
@@ -129,21 +192,30 @@ class _Trail:
     """
 
     def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self._marks: deque[tuple[int, Path, int, int]] = deque()
+        self.queue = queue
+        self.cached = 0
+        """Bytes of bodies in memory when it was last looked at."""
+        self.marks: deque[tuple[int, Path, int, int]] = deque()
         self._at: tuple[Path | None, int] = (None, 0)
         self._rested = (0, 0)
 
+    def is_still(self) -> bool:
+        """Whether nothing was put, handed out or loaded since it was last looked at."""
+        queue = self.queue
+        return queue.closed or (
+            (queue.log.end, queue.standing.totals.leased) == self._rested and queue.cached_bytes == self.cached
+        )
+
     def rest(self) -> None:
         """Give back the mapped pages of what was read since: they count as ours, though the system has them anyway."""
-        log = self._queue.log
-        if not self._queue.closed and (now := (log.end, self._queue.standing.totals.leased)) != self._rested:
+        log = self.queue.log
+        if not self.queue.closed and (now := (log.end, self.queue.standing.totals.leased)) != self._rested:
             self._rested = now
             log.release_mapped()
 
     def follow(self) -> None:
         """Note what was written since, and let go of what is done."""
-        place = self._queue.log.durable_place() if not self._queue.closed else None
+        place = self.queue.log.durable_place() if not self.queue.closed else None
         if place is None:
             return
         path, offset, end = place
@@ -151,15 +223,15 @@ class _Trail:
         if path != before:
             start = 0
         if offset - start >= _TRAIL_BYTES:
-            self._marks.append((end, path, start, offset))
+            self.marks.append((end, path, start, offset))
             self._at = (path, offset)
-            if len(self._marks) > _TRAIL_MARKS:
-                self._marks.popleft()
-        if not self._marks:
+            if len(self.marks) > _TRAIL_MARKS:
+                self.marks.popleft()
+        if not self.marks:
             return
-        floor = self._queue.standing.floor()
-        while self._marks and self._marks[0][0] <= floor:
-            _, path, start, stop = self._marks.popleft()
+        floor = self.queue.standing.floor()
+        while self.marks and self.marks[0][0] <= floor:
+            _, path, start, stop = self.marks.popleft()
             with contextlib.suppress(OSError):  # it was dropped meanwhile
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
@@ -168,18 +240,17 @@ class _Trail:
                     os.close(fd)
 
 
-def _trim() -> None:
-    """Give free memory back: glibc keeps it where something small lies above, and bodies are freed in large numbers."""
-    with contextlib.suppress(AttributeError, OSError):  # another C library manages by itself
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def resident_bytes() -> int:
     """Bytes of memory that this process holds."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux: the most that it ever held
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _descriptors() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def _machine_bytes() -> int:

@@ -3,9 +3,10 @@
 from holdfast.base.names import shortened
 from holdfast.broker.errors import AccessRefused
 
-__all__ = ["check_reserved", "name_in_store", "stripped"]
+__all__ = ["PART", "check_reserved", "name_in_store", "stripped"]
 
-_PART = "\x1f"
+PART = "\x1f"
+"""Between the name of a virtual host and that of a queue in it, where that is not `/`."""
 _VHOST_MAX, _NAME_MAX = 100, 150
 
 
@@ -13,12 +14,12 @@ def name_in_store(vhost: str, queue: str) -> str:
     """As in AMQP, where it is of the virtual host `/`; else with the virtual host before a character no queue has."""
     if vhost == "/":
         return queue
-    return shortened(vhost, _VHOST_MAX) + _PART + shortened(queue, _NAME_MAX)
+    return shortened(vhost, _VHOST_MAX) + PART + shortened(queue, _NAME_MAX)
 
 
 def check_reserved(name: str) -> None:
     """403 for names that would not be told apart in the store, or are those of the store's own logs."""
-    if _PART in name or name.startswith("holdfast."):
+    if PART in name or name.startswith("holdfast."):
         raise AccessRefused(f"queue name {name!r} is reserved: 'holdfast.' and the character 0x1f are the broker's own")
 
 

@@ -310,7 +310,7 @@ class Router:
             else:
                 targets = [target for key in keys for target in here.matching.match(key, headers)]
             cacheable = cacheable and not here.matching.reads_headers
-            if not targets and here.alternate is not None:
+            if not targets and here.alternate:  # an empty name is no way to the default exchange
                 targets = [("exchange", here.alternate)]
             for kind, destination in targets:
                 if kind == "queue":

@@ -15,6 +15,8 @@ logger = logging.getLogger("holdfast.broker")
 
 Done = Callable[[HoldfastError | None], None]
 
+_SEVERAL = 3
+"""So many waits are not kept until the end of the turn: a turn may read megabytes, while the disk stands idle."""
 _QUICK_S = 0.005
 _CAUTION_MIN_S, _CAUTION_MAX_S = 0.02, 1.0
 
@@ -66,6 +68,8 @@ class Syncer:
             self._small = True
         self._turn.append(Wait(list(logs), done))
         self._small = self._small and small
+        if len(self._turn) >= _SEVERAL:
+            self.end_turn()
 
     def stop(self) -> None:
         """Finish what was asked for, and end."""
@@ -120,7 +124,8 @@ class Syncer:
 
 
 def _tell(finished: list[Wait]) -> None:
-    for wait in finished:
+    # The last first: whoever confirms in order then has all of them to confirm when it comes to its first.
+    for wait in reversed(finished):
         try:
             wait.done(wait.error)
         except Exception:  # the others must be told all the same

@@ -17,7 +17,17 @@ from holdfast.broker.errors import AccessRefused, NotAllowed, named
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
-__all__ = ["ARGON2", "SHA256", "Cost", "Permission", "User", "UserListener", "Users", "imported_hash"]
+__all__ = [
+    "ARGON2",
+    "SHA256",
+    "Cost",
+    "Permission",
+    "User",
+    "UserListener",
+    "Users",
+    "check_user_name",
+    "imported_hash",
+]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -77,7 +87,7 @@ class Users:
 
     Plain passwords are never kept. Patterns come from administrators, and Python's `re` can take exponential time over
     a bad one: names are bounded to 255 characters and answers remembered, but a pattern such as `(a+)+$` can still hold
-    up a check. Threads: changes are made one at a time; `authenticate` may run beside them, and beside itself.
+    up a check. Threads: changes are made one at a time; whatever only looks may run beside them, and beside itself.
     """
 
     def __init__(
@@ -94,6 +104,8 @@ class Users:
         self._listener = listener
         self._cost = cost
         self._loopback_only = frozenset(loopback_only)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when what was allowed or refused before may no longer be: for those who remember an answer."""
         self._made_hasher: PasswordHasher | None = None
         self._nobody: str | None = None
         self._seen: dict[str, tuple[str, bytes]] = {}
@@ -119,17 +131,24 @@ class Users:
 
     def all(self) -> list[User]:
         """Every user, by name."""
-        return [self._users[name] for name in sorted(self._users)]
+        return sorted(list(self._users.values()), key=lambda user: user.name)  # noqa: C414 - in one step
 
     def add(self, name: str, password: str | None, *, tags: Iterable[str] = ()) -> User:
         """A new user; without a password, one who comes in by certificate only."""
-        if not name or len(name) > NAME_MAX:
-            raise InvalidArgument(f"a user's name must have 1 to {NAME_MAX} characters, not {len(name)}")
         if name in self._users:
             raise InvalidArgument(f"there is a user {name!r} already: change the password or delete the user first")
         user = User(name, "" if password is None else self.hashed(password), ARGON2, tuple(tags))
         self._put(user)
         return user
+
+    def put(self, user: User) -> bool:
+        """A new user, or another hash and other tags for the one that is there; whether it is new.
+
+        Who is in stays in: a password is asked for at the door only.
+        """
+        is_new = user.name not in self._users
+        self._put(user)
+        return is_new
 
     def delete(self, name: str) -> None:
         """Remove a user and all that the user was permitted."""
@@ -192,9 +211,16 @@ class Users:
             del self._permissions[user, vhost]
             self._forget_checks()
 
+    def forget_vhost(self, vhost: str) -> None:
+        """A virtual host is gone, and with it what was permitted there: nobody is told."""
+        for key in [key for key in self._permissions if key[1] == vhost]:
+            del self._permissions[key]
+        self._forget_checks()
+
     def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
         """What was permitted: all, or only of this user, or only in this virtual host."""
-        return [one for one in self._permissions.values() if user in (None, one.user) and vhost in (None, one.vhost)]
+        permissions = list(self._permissions.values())
+        return [one for one in permissions if user in (None, one.user) and vhost in (None, one.vhost)]
 
     def check_vhost(self, user: str, vhost: str) -> None:
         """530 unless the user has any permission in the virtual host."""
@@ -210,11 +236,12 @@ class Users:
     def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
         """Whether the user's pattern for this kind of access is found in the name."""
         question = (user, vhost, kind, name)
-        answer = self._checks.get(question)
+        checks = self._checks  # a change puts others in their place: what was found before it is then kept nowhere
+        answer = checks.get(question)
         if answer is None:
-            if len(self._checks) >= CHECKS_MAX:
-                self._checks.clear()
-            answer = self._checks[question] = self._is_allowed(user, vhost, kind, name)
+            if len(checks) >= CHECKS_MAX:
+                self._checks = checks = {}
+            answer = checks[question] = self._is_allowed(user, vhost, kind, name)
         return answer
 
     def hashed(self, password: str) -> str:
@@ -233,25 +260,33 @@ class Users:
         self._forget_checks()
 
     def _is_allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
+        known = self._patterns
         permission = self._permissions.get((user, vhost))
         if permission is None or len(name) > NAME_MAX:
             return False
-        patterns = self._patterns.get((user, vhost))
+        patterns = known.get((user, vhost))
         if patterns is None:
-            patterns = self._patterns[user, vhost] = {
+            patterns = known[user, vhost] = {
                 "configure": _compiled(permission.configure),
                 "write": _compiled(permission.write),
                 "read": _compiled(permission.read),
             }
         return patterns[kind].search(name) is not None
 
+    def remembers(self, name: str, password: str) -> bool:
+        """Whether this password was found right before, and is so still: then `authenticate` takes no time."""
+        user, seen = self._users.get(name), self._seen.get(name)
+        # The same hash: a changed password makes what was seen worthless.
+        if user is None or seen is None or seen[0] != user.password_hash:
+            return False
+        return hmac.compare_digest(seen[1], self._digest(password))
+
+    def _digest(self, password: str) -> bytes:
+        return hashlib.blake2b(password.encode("utf-8", "surrogatepass"), key=self._seen_key).digest()
+
     def _is_right(self, user: User | None, password: str) -> bool:
-        digest = hashlib.blake2b(password.encode("utf-8", "surrogatepass"), key=self._seen_key).digest()
-        if user is not None:
-            seen = self._seen.get(user.name)
-            # The same hash: a changed password makes what was seen worthless.
-            if seen is not None and seen[0] == user.password_hash and hmac.compare_digest(seen[1], digest):
-                return True
+        if user is not None and self.remembers(user.name, password):
+            return True
         # RabbitMQ lets nobody in with an empty password, whatever the hash says.
         usable = user is not None and bool(user.password_hash) and bool(password)
         if usable and user is not None and user.algorithm == ARGON2:
@@ -260,7 +295,7 @@ class Users:
             self._verified(self._nobodys_hash(), password)  # so that the time taken does not tell who is there
             right = usable and user is not None and _matches_imported(user, password)
         if right and user is not None:
-            self._seen[user.name] = (user.password_hash, digest)
+            self._seen[user.name] = (user.password_hash, self._digest(password))
         return right
 
     def _verified(self, password_hash: str, password: str) -> bool:
@@ -286,6 +321,7 @@ class Users:
         return self._made_hasher
 
     def _put(self, user: User) -> None:
+        check_user_name(user.name)
         self._tell([(user, True)])
         self._users[user.name] = user
         self._seen.pop(user.name, None)
@@ -295,8 +331,18 @@ class Users:
             self._listener(changes)
 
     def _forget_checks(self) -> None:
-        self._checks.clear()
-        self._patterns.clear()
+        self._checks, self._patterns = {}, {}
+        self.changed()
+
+
+def check_user_name(name: str) -> None:
+    """`InvalidArgument` for a name that is empty, too long or no text; those that are there already are not asked."""
+    if not name or len(name) > NAME_MAX:
+        raise InvalidArgument(f"a user's name must have 1 to {NAME_MAX} characters, not {len(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"a user's name must be UTF-8, and {name!r} is not") from None
 
 
 def imported_hash(password_hash: str, algorithm: str) -> tuple[str, str]:

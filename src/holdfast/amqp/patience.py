@@ -1,0 +1,49 @@
+"""When is the patience with a client at its end? When it says nothing, reads nothing, or never acknowledges."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.amqp.frames import HEARTBEAT_FRAME
+from holdfast.broker.errors import PreconditionFailed
+
+if TYPE_CHECKING:
+    from holdfast.amqp.connection import Connection
+
+__all__ = ["look"]
+
+logger = logging.getLogger("holdfast.amqp")
+
+_FROZEN_S = 30.0
+"""Who reads nothing for so long, and for two heartbeats, is gone."""
+
+
+def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
+    """Called about once a second: send a heartbeat where one is due, and end what has taken too long."""
+    if client.close_by is not None and now > client.close_by:
+        client.abort()
+        return
+    if client.state in ("header", "login", "tuning", "closing", "closed"):
+        return
+    heartbeat = client.heartbeat
+    if heartbeat and now - client.said >= heartbeat / 2:
+        client.write(HEARTBEAT_FRAME)
+    reads_not = "writing" in client.waits
+    if reads_not and (unsent := client.unsent()) < client.stuck[1]:
+        client.stuck = now, unsent
+    frozen = reads_not and now - client.stuck[0] > max(heartbeat * 2, _FROZEN_S)
+    silent = heartbeat and not client.waits and now - client.heard > heartbeat * 2
+    if frozen or silent:
+        logger.warning("missed heartbeats from %s, timeout: %ds", client.peer, heartbeat or _FROZEN_S)
+        client.abort()
+        return
+    for channel in list(client.channels.values()):
+        since = channel.unacked.oldest()
+        if consumer_timeout_s and since is not None and now - since > consumer_timeout_s:
+            client.performing = None
+            client.refuse(
+                PreconditionFailed(
+                    f"delivery acknowledgement on channel {channel.number} timed out. "
+                    f"Timeout value used: {int(consumer_timeout_s * 1000)} ms"
+                ),
+                channel,
+            )

@@ -1,0 +1,197 @@
+"""How are users, permissions, virtual hosts and definitions changed while the broker runs? Durably, and at once.
+
+Every change is on disk when its function returns, and holds for connections that are open: what they remembered of the
+old permissions is forgotten, and whoever was deleted, or is in a virtual host that was, is sent away.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.broker.definitions import Definition, HostDefinition, as_fields
+from holdfast.broker.names import name_in_store
+from holdfast.broker.users import ARGON2, SHA256, Permission, User, Users, imported_hash
+
+if TYPE_CHECKING:
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.host import Host
+
+__all__ = ["Administration", "with_hashes"]
+
+logger = logging.getLogger("holdfast.broker")
+
+_IN_HOST = ("queues", "exchanges", "bindings")
+_NOT_TAKEN = ("policies", "parameters", "topic_permissions")
+"""What RabbitMQ's definitions may hold and nothing here obeys."""
+
+
+class Administration:
+    """What operators change. Used by the broker's thread alone."""
+
+    def __init__(self, broker: "Broker", disconnect: Callable[[Callable[[str, str], bool], str], int]) -> None:
+        self._broker = broker
+        self._disconnect = disconnect
+        """Closes the connections for whose user and virtual host the first says so, for this reason."""
+        broker.users.changed = self._forget_ways
+
+    def _forget_ways(self) -> None:
+        """Publishers remember that they may publish, for as long as nothing changes in their host."""
+        for host in self._broker.hosts.values():
+            host.version += 1
+
+    # Users.
+
+    def put_user(
+        self, name: str, password_hash: str, algorithm: str | None = None, *, tags: Iterable[str] = ()
+    ) -> bool:
+        """A new user, or another hash and other tags for the one that is there; whether it is new.
+
+        The hash is one of `Users.hashed`, which takes its time and is made elsewhere, or RabbitMQ's; an empty one: no
+        password lets this user in. Who is in stays in.
+        """
+        hashed = imported_hash(password_hash, algorithm or (SHA256 if password_hash else ARGON2))
+        return self._broker.users.put(User(name, *hashed, tuple(tags)))
+
+    def delete_user(self, name: str) -> None:
+        """Remove a user with all permissions, and close the user's connections."""
+        self._broker.users.delete(name)
+        self._disconnect(lambda user, vhost: user == name, f"user '{name}' was deleted")
+
+    def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
+        """Say what a user may do in a virtual host; whether nothing was said before."""
+        self.host(vhost)
+        is_new = not self._broker.users.permissions(user, vhost)
+        self._broker.users.permit(user, vhost, configure, write, read)
+        return is_new
+
+    def forbid(self, user: str, vhost: str) -> None:
+        """Take back what a user may do in a virtual host; `NotFound` if that is nothing."""
+        if not self._broker.users.permissions(user, vhost):
+            raise NotFound(f"the user {user!r} has no permissions in the virtual host {vhost!r}")
+        self._broker.users.forbid(user, vhost)
+
+    # Virtual hosts.
+
+    def host(self, name: str) -> "Host":
+        """A virtual host, or `NotFound`."""
+        found = self._broker.hosts.get(name)
+        if found is None:
+            known = ", ".join(map(repr, sorted(self._broker.hosts)))
+            raise NotFound(f"there is no virtual host {name!r}; there are: {known or 'none'}")
+        return found
+
+    def put_vhost(
+        self, name: str, *, description: str | None = None, tags: Iterable[str] | None = None, owner: str | None = None
+    ) -> bool:
+        """A new virtual host in which the owner may do everything, or new words about one; whether it is new."""
+        is_new = name not in self._broker.hosts
+        if is_new:
+            self._broker.add_vhost(name)
+            if owner is not None:
+                self._broker.users.permit(owner, name, ".*", ".*", ".*")
+        said = self._broker.definitions.vhost(name)
+        wanted = HostDefinition(
+            name,
+            said.description if description is None else description,
+            said.tags if tags is None else tuple(tags),
+        )
+        if wanted != said:
+            self._broker.definitions.record([(wanted, True)])
+        return is_new
+
+    def empty_vhost(self, name: str, count: int | None = None) -> bool:
+        """Close the connections to a virtual host and delete its queues, or so many of them; whether that was all.
+
+        Deleting takes some milliseconds for each queue, in which nothing else goes on: of many, delete a few at a time.
+        """
+        host = self.host(name)
+        self._disconnect(lambda user, vhost: vhost == name, f"vhost '{name}' was deleted")
+        for mailbox in list(host.mailboxes.values())[:count]:
+            host.drop(mailbox)
+        return not host.mailboxes
+
+    def delete_vhost(self, name: str) -> None:
+        """Remove a virtual host with its queues and their messages, and close the connections to it."""
+        host = self.host(name)
+        broker = self._broker
+        self.empty_vhost(name)
+        for definition in list(host.topology.queues.values()):  # those that could not be opened
+            with contextlib.suppress(HoldfastError):
+                broker.store.delete_queue(name_in_store(name, definition.name))
+        # Not before the messages: what is defined no longer would leave them to the next queue of its name.
+        with broker.guard:
+            broker.definitions.delete_vhost(name)
+            del broker.hosts[name]
+            broker.users.forget_vhost(name)
+
+    # Definitions.
+
+    def export(self, vhost: str | None = None) -> dict[str, list[dict[str, Any]]]:
+        """What is defined, in RabbitMQ's words: all of it, or what one virtual host holds, without its name.
+
+        As with RabbitMQ, what does not outlive the broker is there too, but not what belongs to one connection.
+        """
+        broker = self._broker
+        chosen = [self.host(vhost)] if vhost is not None else list(broker.hosts.values())
+        document: dict[str, list[dict[str, Any]]] = {}
+        if vhost is None:
+            document["users"] = [{**as_fields(user), "limits": {}} for user in broker.users.all()]
+            document["vhosts"] = [as_fields(broker.definitions.vhost(name)) for name in broker.hosts]
+            document["permissions"] = [as_fields(one) for one in broker.users.permissions()]
+            document |= {"topic_permissions": [], "global_parameters": []}
+        document |= {"parameters": [], "policies": [], **{name: [] for name in _IN_HOST}}
+        for host in chosen:
+            topology = host.topology
+            queues = [one for one in topology.queues.values() if not one.exclusive]
+            exchanges = [one for one in topology.exchanges.values() if not one.predeclared]
+            passing = {one.name for one in topology.queues.values() if one.exclusive}
+            bindings = [one for one in topology.bindings() if one.kind != "queue" or one.destination not in passing]
+            for name, things in zip(_IN_HOST, (queues, exchanges, bindings), strict=True):
+                document[name] += [as_fields(one) for one in cast("list[Definition]", things)]
+        if vhost is not None:
+            for name in _IN_HOST:
+                for fields in document[name]:
+                    del fields["vhost"]
+        return document
+
+    def import_(self, document: Mapping[str, Any], vhost: str | None = None) -> int:
+        """Take over definitions of RabbitMQ's form, all of them or none; how many were new.
+
+        With a virtual host: only what a virtual host holds, into that one, whatever the document says of others.
+        """
+        if not isinstance(document, Mapping):
+            raise InvalidArgument("definitions must be a JSON object, as GET /api/definitions gives it")
+        for name in _NOT_TAKEN:
+            if document.get(name):
+                logger.warning("imported definitions: their %s mean nothing here and are left out", name)
+        wanted: dict[str, Any] = dict(document)
+        if vhost is not None:
+            self.host(vhost)
+            wanted = {name: _moved(document.get(name), vhost) for name in _IN_HOST}
+        return self._broker.import_definitions(wanted)
+
+    def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
+        """What was permitted, by virtual host and user."""
+        return sorted(self._broker.users.permissions(user, vhost), key=lambda one: (one.vhost, one.user))
+
+
+def _moved(things: Any, vhost: str) -> Any:
+    """Things of a document, in this virtual host. What is no list of objects is left for the import to refuse."""
+    if not isinstance(things, list):
+        return things
+    return [{**one, "vhost": vhost} if isinstance(one, Mapping) else one for one in things]
+
+
+def with_hashes(document: Mapping[str, Any], users: Users) -> dict[str, Any]:
+    """Definitions whose passwords are hashed: that takes a while for each, and not of the broker's thread."""
+    hashed = []
+    found = document.get("users")
+    for fields in found if isinstance(found, list) else ():
+        if isinstance(fields, Mapping) and fields.get("password"):
+            password_hash = users.hashed(str(fields["password"]))
+            rest = {name: value for name, value in fields.items() if name != "password"}
+            fields = {**rest, "password_hash": password_hash, "hashing_algorithm": ARGON2}
+        hashed.append(fields)
+    return {**document, **({"users": hashed} if hashed else {})}

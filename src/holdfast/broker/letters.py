@@ -1,0 +1,132 @@
+"""Where do dead letters lie, and how do they come back? Those that an exchange led to a queue, by their `x-death`."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base.clock import instant_ns
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.errors import PreconditionFailed
+from holdfast.broker.fields import Long, MalformedField
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.message import Content, content_of, instructions_in
+from holdfast.broker.properties import decode_properties, encode_properties
+from holdfast.queue import DeadLetter, Waiting
+
+if TYPE_CHECKING:
+    from holdfast.broker.host import Host
+
+__all__ = ["REDRIVEN", "led_to", "letters_in", "put_back"]
+
+REDRIVEN = "x-redriven"
+"""The header that counts how often a dead letter was put back into its queue."""
+_DEATH = "x-death"
+
+
+def led_to(host: "Host") -> frozenset[str]:
+    """The names of all queues that an exchange for dead letters may lead to."""
+    topology = host.topology
+    queues: set[str] = set()
+    seen: set[str] = set()
+    line: list[str] = []
+    for one in list(topology.queues.values()):
+        exchange = one.settings.dead_letter_exchange
+        if exchange == "":
+            queues.add(one.settings.dead_letter_routing_key or "")
+        elif exchange is not None:
+            line.append(exchange)
+    while line:
+        exchange = line.pop()
+        if exchange in seen or exchange not in topology.exchanges:
+            continue
+        seen.add(exchange)
+        for binding in topology.bindings_from(exchange):
+            if binding.kind == "queue":
+                queues.add(binding.destination)
+            else:
+                line.append(binding.destination)
+    return frozenset(queues & topology.queues.keys())
+
+
+def letters_in(mailbox: Mailbox, count: int) -> Iterator[DeadLetter]:
+    """Of the next messages of a queue, those that died elsewhere before."""
+    for message in mailbox.queue.peek(count) if mailbox.ready() else ():
+        found = _letter(mailbox, message)
+        if found is not None:
+            yield found
+
+
+def _letter(mailbox: Mailbox, message: Waiting) -> DeadLetter | None:
+    content = content_of(message.key, message.headers, mailbox.name)
+    try:
+        headers = decode_properties(content.raw).headers or {}
+    except MalformedField:
+        return None
+    death = _last_death(headers)
+    if death is None:
+        return None
+    died_at = instant_ns(death["time"], "time") if isinstance(death.get("time"), datetime) else message.enqueued_at
+    redriven = headers.get(REDRIVEN)
+    deaths = death.get("count")
+    return DeadLetter(
+        id=message.id,
+        payload=message.payload,
+        key=message.key,
+        headers=message.headers,
+        reason=str(death.get("reason", "")),
+        cause=str(death.get("reason", "")),
+        attempts=deaths if isinstance(deaths, int) else 1,
+        first_failed_at=None,
+        last_failed_at=died_at,
+        queue=str(death.get("queue", "")),
+        original_id=message.id,
+        enqueued_at=message.enqueued_at,
+        died_at=died_at,
+        redriven=redriven if isinstance(redriven, int) else 0,
+    )
+
+
+def _last_death(headers: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    deaths = headers.get(_DEATH)
+    if isinstance(deaths, list) and deaths and isinstance(deaths[0], Mapping):
+        return deaths[0]
+    return None
+
+
+def put_back(host: "Host", letters: list[DeadLetter]) -> list[tuple[DeadLetter, Mailbox]]:
+    """Put dead letters into the queues where they died, and say which went where. On the broker's thread.
+
+    The caller makes the queues durable, and only then takes the letters from where they lay: what a crash leaves is
+    there twice, and never nowhere. One that cannot be put back stays where it lies: an error only if all of them do,
+    as those that went must be told.
+    """
+    done: list[tuple[DeadLetter, Mailbox]] = []
+    problem: HoldfastError | None = None
+    for letter in letters:
+        target = host.mailboxes.get(letter.queue)
+        if target is None:
+            continue
+        content = content_of(letter.key, letter.headers, letter.queue)
+        try:
+            properties = decode_properties(content.raw)
+            headers = dict(properties.headers or {})
+            death = _last_death(headers) or {}
+            before = headers.get(REDRIVEN)
+            headers[REDRIVEN] = Long((before if isinstance(before, int) else 0) + 1)
+            keys = death.get("routing-keys")
+            key = keys[0] if isinstance(keys, list) and keys and isinstance(keys[0], str) else letter.queue
+            raw = encode_properties(properties._replace(headers=headers))
+            wishes = instructions_in(raw)._replace(dedup=None, delay_ms=None)
+        except (MalformedField, PreconditionFailed):
+            problem = InvalidArgument(f"the letter {letter.id} cannot be put back: its properties are spoilt")
+            continue
+        exchange = death.get("exchange")
+        fresh = Content(exchange if isinstance(exchange, str) else "", key, raw)
+        try:
+            if target.put(fresh, [letter.payload], wishes):
+                done.append((letter, target))
+        except HoldfastError as error:
+            problem = error
+    if problem is not None and not done:
+        raise problem
+    return done
