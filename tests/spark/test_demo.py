@@ -10,7 +10,8 @@ def test_the_demo_ends_in_spark(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     words = ["demo", "--records", "1000", "--orders", "1000", "--json", "--keep", str(kept)]
     done = subprocess.run([sys.executable, "-m", "holdfast", *words], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stderr.splitlines() if "cut a torn tail" not in line]
+    assert (done.returncode, told) == (0, [])  # whoever is killed while it writes may leave a torn tail, and only that
     figures = json.loads(done.stdout)
     assert figures["ok"] is True
     assert figures["promises"][-1] == {

@@ -3,6 +3,7 @@
 import time
 from array import array
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,8 @@ def _add(draft: Draft, batch: pa.RecordBatch) -> None:
             case "delay":
                 _note(draft, "due", first, [_after(now, value, "delay") for value in column.to_pylist()])
             case "ttl":
-                _note(draft, "expiry", first, [_after(now, value, "ttl") for value in column.to_pylist()])
+                delays = batch.column("delay").to_pylist() if "delay" in batch.schema.names else repeat(None)
+                _note(draft, "expiry", first, list(map(_expiry, repeat(now), column.to_pylist(), delays)))
             case "expiry":
                 micros = pc.cast(column, pa.int64()).to_pylist()
                 _note(draft, "expiry", first, [None if value is None else value * 1000 for value in micros])
@@ -165,6 +167,11 @@ def _header_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
     rows = np.concatenate([[0], np.cumsum(counts)])
     found: np.ndarray[Any, Any] = ends[rows[1:]] - ends[rows[:-1]]
     return found
+
+
+def _expiry(now: int, ttl: Any, delay: Any) -> int | None:
+    """A life begins when the delay is over."""
+    return _after(_after(now, delay, "delay") or now, ttl, "ttl")
 
 
 def _after(now: int, seconds: Any, what: str) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.names import check_name
+from holdfast.base.versions import version_before
 from holdfast.spark.remote import is_url
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]
@@ -26,7 +27,12 @@ _READ = (
     "queue",
     "queues",
     "queuePattern",
+    "table",
     "view",
+    "asOf",
+    "includeDeleted",
+    "keyring",
+    "decimalAsString",
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",
@@ -59,6 +65,16 @@ _WRITE = (
     "queryName",
 )
 VIEWS = ("messages", "lifecycle")
+TABLE_VIEWS = ("now", "history", "changes", "log")
+_OF_TABLES = ("asOf", "includeDeleted", "keyring", "decimalAsString")
+_OF_PLACES = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+)
 Places = int | dict[str, int]
 """For all logs the same, or for each its own: a sequence, `EARLIEST` or `LATEST`."""
 
@@ -71,9 +87,16 @@ class ReadOptions:
     url: str = ""
     """Where the store lies if not in a folder here; `path` is then its root."""
     names: tuple[str, ...] = ()
-    """Of the logs; with a view, of the queues."""
+    """Of the logs; with a view, of the queues, or of the one table."""
     pattern: str | None = None
     view: str | None = None
+    table: str | None = None
+    as_of: int | None = None
+    """The version up to which a table is looked at, itself included."""
+    include_deleted: bool = False
+    keyring: str | None = None
+    """The file with the keys that open what is sensitive."""
+    text_decimals: bool = False
     starting: Places | None = None
     ending: Places | None = None
     starting_time: int | dict[str, int] | None = None
@@ -115,10 +138,17 @@ class ReadOptions:
             raise InvalidArgument(
                 "what lies behind a URL is a copy, and does not grow: a stream needs the store's folder"
             )
-        view = options.get("view")
+        view, table = options.get("view"), options.get("table")
         logs, log_pattern = _chosen(options, "log")
         queues, queue_pattern = _chosen(options, "queue")
-        if queues or queue_pattern is not None:
+        if table is not None:
+            if logs or queues or log_pattern is not None or queue_pattern is not None:
+                raise InvalidArgument("give one of the options 'table', 'log' and 'queue'")
+            _checked(table, "table name")
+            view = _table_view(options, view, streaming=streaming)
+        elif given_one := next((name for name in _OF_TABLES if name.lower() in options), None):
+            raise InvalidArgument(f"the option {given_one!r} needs the option 'table'")
+        elif queues or queue_pattern is not None:
             if logs or log_pattern is not None:
                 raise InvalidArgument("give either the option 'queue' or the option 'log', not both")
             if view is None:
@@ -130,18 +160,23 @@ class ReadOptions:
             if view == "messages" and streaming:
                 raise InvalidArgument("the view 'messages' is a moment, not a stream: stream the view 'lifecycle'")
         elif view is not None:
-            raise InvalidArgument("the option 'view' needs the option 'queue', 'queues' or 'queuePattern'")
+            raise InvalidArgument("the option 'view' needs the option 'queue', 'queues', 'queuePattern' or 'table'")
         elif not logs and log_pattern is None:
             raise InvalidArgument(
                 "say what to read: the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or 'queuePattern' "
-                "with 'view'"
+                "with 'view'; or 'table'"
             )
         return cls(
             path=path,
             url=url,
-            names=logs or queues,
+            names=logs or queues or (() if table is None else (table,)),
             pattern=queue_pattern if view else log_pattern,
             view=view,
+            table=table,
+            as_of=_version(options),
+            include_deleted=_flag(options, "includeDeleted", default=False),
+            keyring=None if "keyring" not in options else str(Path(options["keyring"]).absolute()),
+            text_decimals=_flag(options, "decimalAsString", default=False),
             starting=_places(options, "startingOffsets"),
             ending=_places(options, "endingOffsets"),
             starting_time=_times(options, "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -154,7 +189,7 @@ class ReadOptions:
             min_partitions=_count(options, "minPartitions"),
             partition_records=_count(options, "maxRecordsPerPartition"),
             headers=_flag(options, "includeHeaders", default=False),
-            keys=_keys(options, view),
+            keys=_keys(options, view) if table is None else _record_keys(options),
             skip_damage=_choice(options, "onDamage", ("fail", "skip")) == "skip",
             damage_report=options.get("damagereport"),
             name=None if (name := options.get("name")) is None else _checked(name, "stream name"),
@@ -204,7 +239,7 @@ class WriteOptions:
 
 def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
     """Which of the logs (or queues) that are there were asked for; an error where one is not there."""
-    what = "queue" if options.view else "log"
+    what = "table" if options.table else "queue" if options.view else "log"
     if options.pattern is not None:
         found = [name for name in known if fnmatchcase(name, options.pattern)]
         if not found:
@@ -276,6 +311,51 @@ def _keys(options: Mapping[str, str], view: str | None) -> frozenset[bytes] | No
         return frozenset(key.encode() for key in found)
     except (ValueError, AttributeError, TypeError):
         raise _wrong("key", 'a key, or several as JSON like ["a", "b"]', value) from None
+
+
+def _record_keys(options: Mapping[str, str]) -> frozenset[bytes] | None:
+    """Keys of records as text: one, or several as a JSON list."""
+    value = options.get("key")
+    if value is None:
+        return None
+    from holdfast.table.model import key_from_text  # noqa: PLC0415 - only tables need it
+
+    try:
+        texts: list[str] = json.loads(value) if value.startswith("[") else [value]
+        return frozenset(map(key_from_text, texts))
+    except (ValueError, AttributeError, TypeError, InvalidArgument):
+        raise _wrong("key", "a record's key as base64url text, or several as JSON", value) from None
+
+
+def _table_view(options: Mapping[str, str], view: str | None, *, streaming: bool) -> str:
+    """The view of a table, with which the other options must go together."""
+    view = "now" if view is None else view
+    if view not in TABLE_VIEWS:
+        raise InvalidArgument(f"the option 'view' of a table is one of {', '.join(TABLE_VIEWS)}, not {view!r}")
+    if streaming and view not in ("changes", "log"):
+        raise InvalidArgument(f"the view {view!r} is a moment, not a stream: stream the view 'changes'")
+    if view != "now":
+        for name in ("asOf", "includeDeleted"):
+            if name.lower() in options:
+                raise InvalidArgument(f"the option {name!r} is for the view 'now', not for {view!r}")
+    if view not in ("changes", "log"):
+        for name in _OF_PLACES:
+            if name.lower() in options:
+                raise InvalidArgument(f"the option {name!r} is for the view 'changes': others need the whole log")
+    return view
+
+
+def _version(options: Mapping[str, str]) -> int | None:
+    value = options.get("asof")
+    if value is None:
+        return None
+    try:
+        if value.isdigit():
+            return version_before(int(value), "asOf")
+        moment = datetime.fromisoformat(value)
+        return version_before(moment if moment.tzinfo else moment.replace(tzinfo=UTC), "asOf")
+    except (ValueError, InvalidArgument):
+        raise _wrong("asOf", "a version, or a time like 2026-01-31T12:00:00Z", value) from None
 
 
 def _wrong(name: str, takes: str, value: str) -> InvalidArgument:

@@ -25,7 +25,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.spark.options import EARLIEST, ReadOptions
 from holdfast.spark.schemas import arrow_schema, ddl
 from holdfast.spark.telling import in_one_line
-from holdfast.spark.tracks import Stretch, Wanted, plan, read_stretches, shares
+from holdfast.spark.tracks import Stretch, Wanted, plan, read_stretches
 from holdfast.spark.views import View, Work, view_schema
 from holdfast.spark.worker import settle
 
@@ -58,13 +58,19 @@ class Reader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = ReadOptions.of(options)
-        self.columns = wanted_columns(view_schema(self.options), schema)
+        full = view_schema(self.options)
+        self.columns = wanted_columns(full, schema)
+        # A table's first column is the key, by whatever name; its other columns may have any name.
+        self._key = full.names[0] if self.options.table is not None and self.options.view != "log" else None
         self.bounds = _Bounds(keys=self.options.keys)
         self.pushFilters = _PushDown(self._push)  # type: ignore[method-assign]
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         for one in filters:
-            _narrow(self.bounds, one)
+            if self._key is None:
+                _narrow(self.bounds, one)
+            else:
+                _narrow_table(self.bounds, one, self._key)
         return filters
 
     @in_one_line
@@ -92,8 +98,7 @@ class Reader(DataSourceReader):
                 if start >= stop:
                     continue
                 stretches += plan(picture.segments, start, stop, track.label)
-            parts = shares(stretches, self.options.min_partitions, self.options.partition_records)
-            return [Share(view.share(part, self.columns, bounds.keys)) for part in parts]
+            return [Share(work) for work in view.shares(stretches, self.columns, bounds.keys)]
         finally:
             view.close()
 
@@ -149,6 +154,8 @@ def read_share(
 
 def _batches(share: Share, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     for rows, stretches in share.work:
+        part = getattr(rows, "part", None)
+        wanted.touches = None if part is None else part.touches
         batches = rows.gather(read_stretches(stretches, wanted))
         step = in_one_line(lambda: next(batches, None))  # noqa: B023 - used up before the next one
         while (batch := step()) is not None:
@@ -172,6 +179,15 @@ def _narrow(bounds: _Bounds, one: Filter) -> None:
             _upto(bounds, column, value, 0)
         case LessThanOrEqual((column,), value):
             _upto(bounds, column, value, 1)
+
+
+def _narrow_table(bounds: _Bounds, one: Filter, key: str) -> None:
+    """Take a filter on the key of a table's records into account."""
+    match one:
+        case EqualTo((column,), value) | EqualNullSafe((column,), value) if column == key:
+            _narrow_to(bounds, "key", [value])
+        case In((column,), values) if column == key:
+            _narrow_to(bounds, "key", list(values))
 
 
 def _narrow_to(bounds: _Bounds, column: str, values: list[Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.files import Buffer, File, Files, Lock, Mode, SystemFiles
+from holdfast.base.resting import AWAKE
 
 __all__ = ["RemoteFiles", "files_at", "is_url"]
 
@@ -24,6 +25,8 @@ def files_at(url: str) -> Files:
 
 class RemoteFiles:
     """A file system that is only read. What lies there is a copy that nobody writes to, so no lock is looked at."""
+
+    awake = AWAKE
 
     def __init__(self, url: str) -> None:
         try:

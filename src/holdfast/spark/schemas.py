@@ -66,18 +66,37 @@ MESSAGES = pa.schema(
 _TYPES = {
     pa.binary(): "BINARY",
     pa.string(): "STRING",
+    pa.bool_(): "BOOLEAN",
     pa.int32(): "INT",
     pa.int64(): "LONG",
+    pa.float64(): "DOUBLE",
+    pa.date32(): "DATE",
+    pa.duration("us"): "INTERVAL DAY TO SECOND",
     TIME: "TIMESTAMP",
-    HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
 
 
 def ddl(schema: pa.Schema) -> str:
     """The schema as Spark reads it."""
-    return ", ".join(f"`{field.name}` {_TYPES[field.type]}" for field in schema)
+    return ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in schema)
 
 
 def arrow_schema(schema: pa.Schema, columns: list[str]) -> pa.Schema:
     """The columns that were asked for, in the order they were asked for."""
     return pa.schema([schema.field(name) for name in columns])
+
+
+def _type(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{_quoted(field.name)}: {_type(field.type)}' for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{_type(kind.key_type)}, {_type(kind.item_type)}>"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_type(kind.value_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return _TYPES[kind]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import holdfast.spark
 from holdfast.base.errors import HoldfastError
+from holdfast.base.processes import is_alive
 from holdfast.spark.java import java_home
 
 __all__ = ["session"]
@@ -110,21 +111,11 @@ def _own_folder() -> str:
     for left in root.glob("holdfast-spark-*-*"):
         owner = left.name.split("-")[2]
         with contextlib.suppress(OSError, ValueError):
-            if left.stat().st_uid == os.getuid() and not _is_alive(int(owner)):
+            if left.stat().st_uid == os.getuid() and not is_alive(int(owner)):
                 shutil.rmtree(left, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=f"holdfast-spark-{os.getpid()}-", dir=root)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _launch(conf: SparkConf, log: Path) -> JavaGateway:

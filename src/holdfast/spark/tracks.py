@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ __all__ = [
     "Wanted",
     "byte_at",
     "look",
+    "parts_of",
     "plan",
     "read_stretches",
     "sequence_near",
@@ -79,6 +80,8 @@ class Wanted:
     fail_on_data_loss: bool = True
     keys: frozenset[bytes] | None = None
     """Blocks without one of these keys need not be opened."""
+    touches: Callable[[Block], bool] | None = None
+    """Says of a block, of which only the columns are there, whether it need be opened."""
     damage: list[Damage] = field(default_factory=list)
     bytes_read: int = 0
     """Of blocks whose payloads were read."""
@@ -159,13 +162,19 @@ def plan(segments: Sequence[Segment], start: int, stop: int, track: str = "") ->
     return found
 
 
+def parts_of(stretches: Sequence[Stretch], least: int | None) -> int:
+    """How many tasks the work is worth."""
+    size = sum(stretch.bytes for stretch in stretches)
+    return max(least or min(os.cpu_count() or 1, 1 + size // SMALL_BYTES), -(-size // PARTITION_BYTES))
+
+
 def shares(stretches: Sequence[Stretch], least: int | None, records: int | None = None) -> list[list[Stretch]]:
     """Divide the work by bytes, at block boundaries: a share a core, more where there is much to read.
 
     Each share is a run of the log, or of several, so that their order is kept inside a task.
     """
     left = sum(stretch.bytes for stretch in stretches)
-    wanted = max(least or min(os.cpu_count() or 1, 1 + left // SMALL_BYTES), -(-left // PARTITION_BYTES))
+    wanted = parts_of(stretches, least)
     most = records or 1 << 63
     found: list[list[Stretch]] = []
     current: list[Stretch] = []
@@ -234,13 +243,17 @@ def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Bloc
             return
         if header.end <= stretch.start:
             continue
-        if wanted.keys is not None:
+        if wanted.keys is not None or wanted.touches is not None:
             try:
                 columns = open_columns(memory, header)
             except Corrupt:
                 pass  # told when the whole block is opened
             else:
-                if not columns.has("key") or wanted.keys.isdisjoint(columns.byte_strings("key")):
+                if wanted.keys is not None and (
+                    not columns.has("key") or wanted.keys.isdisjoint(columns.byte_strings("key"))
+                ):
+                    continue
+                if wanted.touches is not None and not wanted.touches(columns):
                     continue
         wanted.bytes_read += header.length
         if block := segment.open(memory, header, report):

@@ -4,22 +4,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import errors_as_ours
 from holdfast.log.log import Log
+from holdfast.log.settings import LogSettings
 from holdfast.spark.events import JournalRows, PutRows
 from holdfast.spark.messages import MessageRows, Overlay, overlay
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.remote import files_at
 from holdfast.spark.rows import LogRows, Rows
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
-from holdfast.spark.tracks import DataLoss, Picture, Stretch, look
+from holdfast.spark.tracks import DataLoss, Picture, Stretch, look, parts_of, shares
+from holdfast.tables import TABLES
 
-__all__ = ["Track", "View", "Work", "open_store", "view_schema"]
+if TYPE_CHECKING:  # who reads logs need not load what tables need
+    from holdfast.spark.changes import Layout
+
+__all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema"]
 
 Work = tuple[Rows, list[Stretch]]
 """Stretches of one track, and what makes rows of them."""
@@ -31,7 +38,7 @@ class Track:
 
     label: str
     kind: str
-    """`log`, `put`, `journal` or `messages`: which rows are made of it."""
+    """`log`, `put`, `journal`, `messages` or `table`: which rows are made of it."""
     log: Log
     queue: str = ""
 
@@ -42,6 +49,12 @@ class Track:
 
 def view_schema(options: ReadOptions) -> pa.Schema:
     """All columns of the view that was asked for."""
+    if options.table is not None and options.view != "log":
+        store = open_store(options.path, options.url)
+        try:
+            return layout_of(options, store).schema
+        finally:
+            store.close()
     if options.view == "lifecycle":
         return LIFECYCLE
     if options.view == "messages":
@@ -55,9 +68,18 @@ def open_store(path: Path, url: str = "") -> holdfast.Store:
     with errors_as_ours("looking for a store in", path):
         if not url and path.is_file():
             raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
-        if not any(files.exists(path / part) for part in ("logs", "journals", "LOCK")):
+        if not any(files.exists(path / part) for part in ("logs", "journals", TABLES, "LOCK")):
             raise NotFound(f"there is no store in {url or str(path)!r}: check the option 'path'")
     return holdfast.open(path, read_only=True, files=files)
+
+
+def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
+    """What the rows of a table look like, by the definition that is kept with it."""
+    from holdfast.spark.changes import Layout  # noqa: PLC0415 - as above
+
+    (name,) = chosen_names(options, store.tables())
+    definition = msgspec.json.encode(store._tables.meta(name)["definition"]).decode()
+    return Layout(options.view or "now", definition, options.keyring, options.text_decimals)
 
 
 class View:
@@ -68,6 +90,7 @@ class View:
         self.store = open_store(options.path, options.url)
         self._tracks: dict[str, Track] = {}
         self._overlays: dict[str, Overlay] = {}
+        self._layout: Layout | None = None
 
     def close(self) -> None:
         """Let the store go."""
@@ -77,6 +100,16 @@ class View:
 
     def tracks(self) -> list[Track]:
         """Every log that belongs to the view now: those that a pattern fits may become more."""
+        if self.options.table is not None:
+            if not self._tracks:
+                name = self.options.table
+                kind = "log" if self.options.view == "log" else "table"
+                if kind == "table":
+                    self._layout = layout_of(self.options, self.store)
+                chosen_names(self.options, self.store.tables())
+                self._add(name, kind, self.store._open_log(name, self.store.path / TABLES, LogSettings()))
+                self._check_places()
+            return list(self._tracks.values())
         if self.options.view is None:
             for name in chosen_names(self.options, self.store.logs()):
                 if name not in self._tracks:
@@ -105,6 +138,23 @@ class View:
                 if name not in self._tracks:
                     raise InvalidArgument(f"a place is given for the log {name!r}, which is not being read")
 
+    def shares(
+        self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None
+    ) -> list[list[Work]]:
+        """What each task does: a share of the bytes; or where all events of a record must meet, of the keys."""
+        options = self.options
+        if self._layout is None or options.view == "changes":
+            parts = shares(stretches, options.min_partitions, options.partition_records)
+            return [self.share(part, columns, keys) for part in parts]
+        from holdfast.spark.records import Part, RecordRows, Wish  # noqa: PLC0415 - as above
+
+        wish = Wish(options.as_of, options.include_deleted)
+        count = parts_of(stretches, options.min_partitions)
+        return [
+            [(RecordRows(self._layout, columns, wish, Part(number, count), keys), list(stretches))]
+            for number in range(count if stretches else 0)
+        ]
+
     def share(self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None) -> list[Work]:
         """What a task does with its stretches, one track after the other."""
         return [
@@ -121,6 +171,10 @@ class View:
                 return JournalRows(track.queue, columns)
             case "messages":
                 return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop))
+            case "table" if self._layout is not None:
+                from holdfast.spark.changes import ChangeRows  # noqa: PLC0415 - as above
+
+                return ChangeRows(self._layout, columns, keys)
             case _:
                 return LogRows(track.label, columns, keys)
 

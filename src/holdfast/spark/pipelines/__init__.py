@@ -64,6 +64,7 @@ PIPELINES: dict[str, Pipeline] = {
         ("report", "reports", "Write the reports of both as HTML to look at."),
         ("load", "load", "Bring Parquet, CSV or JSON files into a log or a queue, in parallel."),
         ("verify", "verify", "Check every checksum of a store, logs and journals, in parallel."),
+        ("backfill", "backfill", "Build a new index of a table in parallel, and hand it over as sorted files."),
         ("stream", "stream", "Count the records of a log by key and window as they come, into a queue and Parquet."),
     )
 }

@@ -1,0 +1,187 @@
+"""How does a large table get a new index? Spark computes its entries from the log, and hands them over as sorted files.
+
+    holdfast pipeline backfill --data data --table Account --index "surname"
+
+This opens the store itself, so no program may have it open. A program that has, and whose model has the index, calls
+`migrate(spark, store, "data", Account, "files")` instead of `store.table(Account)`.
+
+What the log gets while Spark is at work is taken in at the end.
+"""
+
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import holdfast
+from holdfast.base.errors import InvalidArgument
+from holdfast.options import TableOptions
+from holdfast.spark.columns import model_of
+from holdfast.spark.pipelines import Result
+from holdfast.table.definition import model_from
+from holdfast.table.indexes import Index
+from holdfast.table.keyring import Keyring
+from holdfast.table.migrating.backfill import BackfillPlan, entries_of_rows, restricted, rows_of
+from holdfast.table.migrating.lenient import lenient_images
+from holdfast.table.migrating.phases import Migration
+from holdfast.table.migrating.sst import write_sst
+from holdfast.table.model import Model
+from holdfast.table.rows import decode_event
+from holdfast.table.sealing import sealed_images
+from holdfast.table.views import View, plain_images
+
+__all__ = ["build", "entries", "events", "migrate", "run"]
+
+_ENTRIES = "family STRING, key BINARY, value BINARY"
+_ENTRIES_ARROW = pa.schema([("family", pa.string()), ("key", pa.binary()), ("value", pa.binary())])
+_FILES = "family STRING, path STRING, entries LONG"
+_FILES_ARROW = pa.schema([("family", pa.string()), ("path", pa.string()), ("entries", pa.int64())])
+_BATCH = 10_000
+
+Entry = tuple[str, bytes, bytes]
+
+
+def run(
+    spark: SparkSession,
+    data: str,
+    *,
+    table: Annotated[str, "The table."],
+    index: Annotated[str, "The parts of the new index, such as surname or -opened,name."],
+    name: Annotated[str | None, "What the index is called, if not by its parts."] = None,
+    keyring: Annotated[str | None, "The keyring of a table with sensitive fields."] = None,
+    files: Annotated[str | None, "A folder that all tasks can write to; else a temporary one of this machine."] = None,
+) -> Result:
+    """Build a new index of a table in parallel, and add it to the kept definition."""
+    added = Index.parse(index, name)
+    with holdfast.open(data) as store, tempfile.TemporaryDirectory(prefix="holdfast-backfill-") as temporary:
+        kept = store._tables.meta(table)["definition"]
+        if any(one["parts"] == added.canonical for one in kept.get("indexes", ())):
+            raise InvalidArgument(f"the table {table!r} has the index {added.canonical!r} already")
+        wanted = {"parts": added.canonical, **({"name": name} if name is not None else {})}
+        model = model_from({**kept, "indexes": [*kept.get("indexes", ()), wanted]})
+        plan, built = migrate(spark, store, data, model, files or temporary, keyring=keyring)
+    return Result(
+        title=f"{table} has the index {added.canonical}",
+        columns=["family", "files"],
+        rows=[(family, len(paths)) for family, paths in sorted(built.items())],
+        facts={"table": table, "index": added.canonical, "events": plan.position - plan.start},
+    )
+
+
+def migrate(
+    spark: SparkSession, store: holdfast.Store, data: str, model: type[Model], files: str, *, keyring: str | None = None
+) -> tuple[BackfillPlan, dict[str, list[str]]]:
+    """Open a table with a model that has more indexes or unique fields, and let Spark build them: what was built.
+
+    `store` is open for writing, and lies in `data`. If this is cut short, the next opening of the table begins anew.
+    """
+    name = model.__spec__.name
+    options: TableOptions = {"migration": Migration(external_indexes=True)}
+    if keyring is not None:
+        options["keyring"] = Keyring.load(keyring)
+    store.table(model, **options)
+    migrations = store.migrations()
+    plan = migrations.plan(name)
+    built = build(spark, data, plan, files, keyring=keyring)
+    migrations.ingest(name, built, plan)
+    migrations.wait(name)
+    return plan, built
+
+
+def build(
+    spark: SparkSession, data: str, plan: BackfillPlan, files: str, *, keyring: str | None = None
+) -> dict[str, list[str]]:
+    """Write the entries of a plan into sorted files in a folder: by family, the paths, for `ingest`."""
+    folder = Path(files).absolute() / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    found = entries(events(spark, data, plan), plan, keyring).persist()  # to find the ranges it is gone through twice
+    try:
+        tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        written = (
+            found.repartitionByRange(tasks, "family", "key")
+            .sortWithinPartitions("family", "key")
+            .mapInArrow(partial(_write, str(folder)), _FILES)
+            .collect()  # a row a file
+        )
+    finally:
+        found.unpersist()
+    paths: dict[str, list[str]] = {}
+    for row in written:
+        paths.setdefault(row["family"], []).append(row["path"])
+    for left in folder.iterdir():  # by tasks that Spark ran twice
+        if str(left) not in {path for family in paths.values() for path in family}:
+            left.unlink()
+    return paths
+
+
+def events(spark: SparkSession, data: str, plan: BackfillPlan) -> DataFrame:
+    """The part of the table's log that a plan speaks of: key, offset and value."""
+    places = {"startingOffsets": plan.start, "endingOffsets": plan.position}
+    reader = spark.read.format("holdfast").option("path", data).option("table", plan.table).option("view", "log")
+    for option, place in places.items():
+        reader = reader.option(option, msgspec.json.encode({plan.table: {"0": place}}).decode())
+    return reader.schema("key BINARY, offset LONG, value BINARY").load()
+
+
+def entries(events: DataFrame, plan: BackfillPlan, keyring: str | None = None) -> DataFrame:
+    """The entries that events leave behind: family, key and value. The events of a record meet in one task."""
+    model = model_of(msgspec.json.encode(plan.definition).decode())
+    hidden = [spec.name for spec in model.__spec__.fields.values() if spec.number in plan.uniques and spec.sensitive]
+    if hidden and keyring is None:
+        raise InvalidArgument(f"{hidden[0]!r} is sensitive: to make it unique, give the option keyring")
+    return (
+        events.repartition("key")
+        .sortWithinPartitions("key", "offset")
+        .mapInArrow(partial(_entries, plan.to_dict(), keyring), _ENTRIES)
+    )
+
+
+def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in the workers: the events of a record come one after the other."""
+    view = _view(BackfillPlan.from_dict(given), keyring)
+    records = (
+        record
+        for batch in batches
+        for record in zip(batch.column(0).to_pylist(), batch.column(2).to_pylist(), strict=True)
+    )
+    found = (
+        entry
+        for key, same in groupby(records, key=lambda record: record[0])
+        for entry in entries_of_rows(view, key, rows_of(decode_event(payload) for _, payload in same))
+    )
+    while some := list(islice(found, _BATCH)):
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*some, strict=True), _ENTRIES_ARROW, strict=True)
+            ],
+            schema=_ENTRIES_ARROW,
+        )
+
+
+def _view(plan: BackfillPlan, keyring: str | None) -> View:
+    model = model_of(msgspec.json.encode(plan.definition).decode())
+    images = plain_images(model)
+    if keyring is not None:
+        images = sealed_images(model, Keyring.load(keyring), accept_unsealed=True)
+    return restricted(model.__spec__, lenient_images(images, model), plan.indexes, plan.uniques, history=plan.history)
+
+
+def _write(folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in the workers: a file for each family among the entries, which come sorted."""
+    for family, same in groupby(_rows(batches), key=lambda entry: entry[0]):
+        path = f"{folder}/{uuid.uuid4().hex}.sst"
+        count = write_sst(family, ((key, value) for _, key, value in same), path)
+        yield pa.RecordBatch.from_pylist([{"family": family, "path": path, "entries": count}], _FILES_ARROW)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
