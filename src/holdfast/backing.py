@@ -1,0 +1,198 @@
+"""What does a backup take from an open store? One moment of all its logs, and views that are no newer."""
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.adopting import Adopting
+from holdfast.base.clock import Clock
+from holdfast.base.errors import InvalidArgument, Locked, ReadOnly
+from holdfast.base.files import Files, Lock
+from holdfast.deleting import Deleting
+from holdfast.folders import DELETING, JOURNALS, LOGS
+from holdfast.log.cutter import Cut, cut_logs
+from holdfast.log.log import Log
+from holdfast.queue import Queue
+from holdfast.state import State
+from holdfast.state.rocks import RocksState
+from holdfast.tabled import TabledStore
+from holdfast.tables import STATE as TABLE_STATE
+from holdfast.tables import TABLES
+from holdfast.transactions import TRANSACTIONS
+
+if TYPE_CHECKING:  # who takes no backup need not load how
+    from holdfast.backup import BackupReport
+    from holdfast.backup_copying import Item, Progress
+    from holdfast.backup_staging import Staging
+
+__all__ = ["BackedStore", "Moment"]
+
+STATE = "state"
+_TRIES = 100
+_PAUSE_S = 0.1
+
+
+class Moment:
+    """When everything was cut, and what must be let go when all of it is copied."""
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.held = 0.0
+        """For how many seconds nobody could write."""
+        self.cuts: dict[str, int] = {}
+        self.left_out: list[str] = []
+        self.holds = contextlib.ExitStack()
+        """What keeps files in their places."""
+
+
+class BackedStore(TabledStore):
+    """The part of a store that has to do with backups."""
+
+    path: Path
+    _files: Files
+    _clock: Clock
+    _open_logs: dict[str, Log]
+    _open_queues: dict[str, Queue]
+    _adopting: Adopting
+    _deleting: Deleting
+    _backing_up: threading.Lock
+
+    def _open_state(self) -> State:
+        raise NotImplementedError
+
+    def adopt(self) -> int:
+        """Take over the batches that other processes handed in."""
+        raise NotImplementedError
+
+    def backup(
+        self,
+        dest: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | None = None,
+        incremental: bool = True,
+        copy: bool = False,
+        progress: "Progress | None" = None,
+    ) -> "BackupReport":
+        """Back the store up into a new folder in `dest`, while others go on writing.
+
+        It holds one moment of everything. What the newest backup in `dest` (or `base`) has already gets a second name
+        there, unless not `incremental`. Where `dest` is on the store's file system, segments that are closed do too:
+        with `copy` nothing is shared with the store, so that damage to one is not damage to the other.
+        """
+        from holdfast.backup import take_backup  # noqa: PLC0415
+
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly("only the process that owns the store can back it up: ask that one")
+        target = Path(dest)
+        if target.resolve() == self.path.resolve() or self.path.resolve() in target.resolve().parents:
+            raise InvalidArgument(
+                f"{str(target)!r} is inside the store: back it up to another place, best another disk"
+            )
+        if not self._backing_up.acquire(blocking=False):
+            raise Locked("a backup of this store is being taken: wait until it is done")
+        try:
+            return take_backup(
+                self._files,
+                self._clock,
+                self.path,
+                target,
+                self._take_moment,
+                base=None if base is None else Path(base),
+                incremental=incremental,
+                copy=copy,
+                progress=progress,
+            )
+        finally:
+            self._backing_up.release()
+
+    def _take_moment(self, staging: "Staging") -> Moment:
+        """Gather what belongs to a backup.
+
+        What the state knows, and how far readers have come, is noted first: it may be older than the logs, which lead
+        from there to the moment, and never newer. Then all logs are cut at once. Queues and tables are neither opened
+        nor deleted until that is done, and no file goes before it has a second name.
+        """
+        self.adopt()  # most often there is nothing
+        with self._guard:
+            self._check_open()
+            states, logs, queues = self._states(), self._logs(), list(self._open_queues.values())
+        for state in states.values():
+            if isinstance(state, RocksState):
+                state.flush()  # without the guard: then the rest is quickly done
+        readers = {log: staging.readers_of(log.folder) for log in logs}
+        journals = {queue: queue.hand_over() for queue in queues}
+        with contextlib.ExitStack() as holds, contextlib.ExitStack() as incoming:
+            incoming.callback(self._guard_incoming().release)
+            with self._guard:
+                self._check_open()
+                holds.enter_context(self._deleting.put_off())
+                self._tables.before_removing = self._deleting.wait
+                moment, cuts = self._cut_all(staging, readers, journals)
+                for cut in cuts:
+                    holds.callback(cut.unpin)
+                waits = staging.add_incoming(self._adopting.incoming)
+            for cut in cuts:
+                cut.settle()
+                is_table = cut.log.folder.parent.name == TABLES
+                staging.add_cut(cut, with_settings=not is_table)
+                moment.cuts[cut.log.folder.relative_to(self.path).as_posix()] = cut.end
+            if staging.all_kept:
+                holds.close()
+            if not waits:
+                incoming.close()
+            moment.holds.push(holds.pop_all())
+            moment.holds.push(incoming.pop_all())
+        return moment
+
+    def _cut_all(
+        self, staging: "Staging", readers: "dict[Log, list[Item]]", journals: dict[Queue, Log]
+    ) -> tuple[Moment, list[Cut]]:
+        """With the guard held: note what must not be newer than the logs, and cut those."""
+        moment = Moment()
+        logs = self._logs()
+        told = [journals.get(queue) or queue.hand_over() for queue in self._open_queues.values() if not queue.closed]
+        is_open = {log.folder for log in (*logs, *told)}
+        is_migrating = staging.add_tables(self.path / TABLES)
+        staging.add_closed([self.path / root for root in (LOGS, JOURNALS, TABLES)], is_open)
+        if self.path / TRANSACTIONS not in is_open:
+            staging.add_log(self.path / TRANSACTIONS)
+        staging.note_all(self.path / DELETING)
+        staging.add_others()
+        for log in logs:
+            staging.items += readers.get(log) or staging.readers_of(log.folder)
+        for name, state in self._states().items():
+            if isinstance(state, RocksState) and not (is_migrating and name == TABLE_STATE):
+                state.copy_to(staging.folder / name)
+                staging.add_state(staging.folder / name, name)
+            else:  # half of what a migration does is in no log
+                moment.left_out.append(name)
+        moment.time = self._clock.time_ns()
+        cuts, moment.held = cut_logs([*logs, *told])
+        return moment, cuts
+
+    def _logs(self) -> list[Log]:
+        """The open ones, but for the journals of queues."""
+        several = [*self._open_logs.values(), *self._tables.logs(), *self._transactions.logs()]
+        return [log for log in several if not log.closed]
+
+    def _states(self) -> dict[str, State]:
+        found: dict[str, State] = {}
+        if self._files.exists(self.path / STATE):
+            found[STATE] = self._open_state()
+        if self._files.exists(self.path / TABLE_STATE):
+            found[TABLE_STATE] = self._tables.state()
+        return found
+
+    def _guard_incoming(self) -> Lock:
+        """Nothing is handed in or adopted until this is released."""
+        for attempt in range(_TRIES):
+            try:
+                return self._adopting.incoming.guard()
+            except Locked:  # another process is handing over just now
+                if attempt == _TRIES - 1:
+                    raise
+                self._clock.sleep(_PAUSE_S)
+        raise AssertionError

@@ -1,0 +1,242 @@
+"""How is a store backed up? Its files at one moment go into a folder, and a manifest says that all are there."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.backing import Moment
+from holdfast.backup_copying import Copier, Progress, checksum_of, sync_all
+from holdfast.backup_manifest import (
+    MANIFEST,
+    UNFINISHED,
+    Manifest,
+    find_backups,
+    folder_name,
+    read_manifest,
+    write_manifest,
+)
+from holdfast.backup_staging import Staging
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Locked
+from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, write_all
+from holdfast.deleting import remove_folder
+
+__all__ = ["BackupReport", "Fault", "FoundBackup", "list_backups", "take_backup", "verify_backup"]
+
+logger = logging.getLogger("holdfast.store")
+
+LOCK = "LOCK"
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup holds, and what it took."""
+
+    path: Path
+    created_at: int
+    """The moment that it holds, in nanoseconds since 1970."""
+    base: str | None
+    """The earlier backup that it shares files with."""
+    files: int
+    bytes: int
+    new_bytes: int
+    """Of them, what no earlier backup had."""
+    linked_bytes: int
+    """Of the new ones, what is shared with the live store: damage there is damage here."""
+    reused_files: int
+    logs: int
+    queues: int
+    tables: int
+    held: float
+    """For how many seconds nobody could write."""
+    took: float
+    """How many seconds all of it took."""
+    left_out: tuple[str, ...]
+    """What is built anew when a restored store is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBackup:
+    """A backup in a folder of backups."""
+
+    path: Path
+    created_at: int | None
+    base: str | None
+    files: int
+    bytes: int
+    problem: str
+    """Empty if it is one; else why it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is wrong with a file of a backup."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+def take_backup(
+    files: Files,
+    clock: Clock,
+    store: Path,
+    dest: Path,
+    gather: Callable[[Staging], Moment],
+    *,
+    base: Path | None = None,
+    incremental: bool = True,
+    copy: bool = False,
+    progress: Progress | None = None,
+) -> BackupReport:
+    """Write a backup; `gather` takes the moment. What an error leaves half-done is removed."""
+    from holdfast import __version__  # noqa: PLC0415 - the package is not whole while this is loaded
+
+    started = clock.monotonic()
+    with errors_as_ours("backing up to", dest), contextlib.ExitStack() as ends:
+        files.make_dirs(dest)
+        ends.callback(_locked(files, dest).release)
+        _sweep(files, dest)
+        earlier, earlier_folder = _base_of(files, dest, base, incremental)
+        staging = Staging(files, store)
+        ends.callback(_forget, staging)
+        moment = gather(staging)
+        ends.enter_context(moment.holds)
+        folder = dest / folder_name(moment.time)
+        files.make_dirs(folder)
+        try:
+            copier = Copier(files, folder, earlier, earlier_folder, copy=copy)
+            with contextlib.closing(files.open(folder / UNFINISHED, "x")) as mark:
+                write_all(mark, f"a backup of {store} that was not finished\n".encode(), 0)
+                mark.sync()
+            files.sync_dir(folder)
+            _copy_all(copier, staging, progress)
+            sync_all(files, copier.written, copier.folders)
+            manifest = Manifest(
+                created=moment.time,
+                store=str(store.absolute()),
+                version=__version__,
+                base=earlier_folder.name if earlier_folder is not None and copier.reused_files else None,
+                cut=moment.cuts,
+                left_out=moment.left_out,
+                files=copier.entries,
+            )
+            write_manifest(files, folder, manifest)
+            files.sync_dir(dest)
+        except BaseException as error:
+            if isinstance(error, Exception):  # after anything else the next backup does this
+                with contextlib.suppress(OSError):
+                    remove_folder(files, folder)
+            raise
+        with contextlib.suppress(OSError):  # beside a manifest it means nothing
+            files.remove(folder / UNFINISHED)
+    new = manifest.bytes - copier.reused
+    logger.info("backed up to %s: %d bytes, %d of them new", folder, manifest.bytes, new, extra={"path": str(folder)})
+    return BackupReport(
+        path=folder,
+        created_at=moment.time,
+        base=manifest.base,
+        files=len(manifest.files),
+        bytes=manifest.bytes,
+        new_bytes=new,
+        linked_bytes=copier.linked,
+        reused_files=copier.reused_files,
+        logs=manifest.count("logs"),
+        queues=manifest.count("journals"),
+        tables=manifest.count("tables"),
+        held=moment.held,
+        took=clock.monotonic() - started,
+        left_out=tuple(moment.left_out),
+    )
+
+
+def list_backups(dest: Path, files: Files | None = None) -> list[FoundBackup]:
+    """The backups in a folder, the oldest first, with what is there of those that are not whole."""
+    found = []
+    for one in find_backups(files or SystemFiles(), dest):
+        manifest = one.manifest or Manifest(0, "", "")
+        found.append(
+            FoundBackup(
+                one.path,
+                manifest.created or None,
+                manifest.base,
+                len(manifest.files),
+                manifest.bytes,
+                one.problem,
+            )
+        )
+    return found
+
+
+def verify_backup(folder: Path, files: Files | None = None, progress: Progress | None = None) -> list[Fault]:
+    """Read every byte of a backup; what is wrong with it. Raises if nothing vouches for it at all."""
+    files = files or SystemFiles()
+    manifest = read_manifest(files, folder)
+    done, total = 0, manifest.bytes
+
+    def step(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    faults = []
+    for entry in manifest.files:
+        try:
+            size, checksum = checksum_of(files, folder / entry.path, step)
+        except OSError as error:
+            faults.append(Fault(entry.path, f"it cannot be read: {error.strerror or error}"))
+            continue
+        if size != entry.size:
+            faults.append(Fault(entry.path, f"it has {size} bytes and had {entry.size}"))
+        elif checksum != entry.checksum:
+            faults.append(Fault(entry.path, "its bytes are not what was written"))
+    return faults
+
+
+def _copy_all(copier: Copier, staging: Staging, progress: Progress | None) -> None:
+    total, done = sum(item.size for item in staging.items), 0
+
+    def step(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    for item in staging.items:
+        copier.place(item, step)
+
+
+def _base_of(files: Files, dest: Path, base: Path | None, incremental: bool) -> tuple[Manifest | None, Path | None]:
+    if base is not None:
+        return read_manifest(files, base), base
+    whole = [one for one in find_backups(files, dest) if one.manifest is not None] if incremental else []
+    return (whole[-1].manifest, whole[-1].path) if whole else (None, None)
+
+
+def _forget(staging: Staging) -> None:
+    try:
+        staging.clear()
+    except OSError as error:  # the next opening does it
+        logger.warning("%s could not be removed: %s", staging.folder, error, extra={"path": str(staging.folder)})
+
+
+def _locked(files: Files, dest: Path) -> Lock:
+    try:
+        return files.lock(dest / LOCK)
+    except Locked as error:
+        raise Locked(
+            f"a backup is being written to {str(dest)!r} by process {error.pid}: wait until it is done", error.pid
+        ) from error
+
+
+def _sweep(files: Files, dest: Path) -> None:
+    """Remove backups that were never finished. Nobody else is writing one here."""
+    for one in find_backups(files, dest):
+        if files.exists(one.path / UNFINISHED) and not files.exists(one.path / MANIFEST):
+            logger.warning("removing %s, a backup that was not finished", one.path, extra={"path": str(one.path)})
+            remove_folder(files, one.path)

@@ -1,0 +1,167 @@
+"""What is a backup? A folder that is laid out as a store, and a manifest, written last, that vouches for each file."""
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from holdfast.base.checksum import crc32c
+from holdfast.base.clock import from_ns
+from holdfast.base.errors import Corrupt, NewerFormat, NotFound
+from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.units import iso_time
+
+__all__ = [
+    "MANIFEST",
+    "UNFINISHED",
+    "FileEntry",
+    "Found",
+    "Manifest",
+    "choose_backup",
+    "find_backups",
+    "folder_name",
+    "read_manifest",
+    "write_manifest",
+]
+
+MANIFEST = "backup.json"
+UNFINISHED = "unfinished"
+"""The file that a backup has while it is made: whoever finds it without a manifest may delete the folder."""
+FORMAT = 1
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\Z")
+_FRAME = re.compile(rb'\{"format":(\d+),"checksum":"([0-9a-f]{8})","backup":(.*)\}\n\Z', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a backup."""
+
+    path: str
+    """Within the backup, as it was within the store."""
+    size: int
+    checksum: str
+    """CRC-32C, eight hex digits."""
+    segment: str = ""
+    """For segments of logs: their id. Of one id, one size and one end, two files have the same content."""
+    linked: bool = False
+    """Whether it is a second name for a file of the live store."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What a backup says of itself."""
+
+    created: int
+    """When everything was cut, in nanoseconds since 1970."""
+    store: str
+    """The folder it was taken from."""
+    version: str
+    """Of the Holdfast that took it."""
+    base: str | None = None
+    """The earlier backup that it shares unchanged files with."""
+    cut: dict[str, int] = field(default_factory=dict)
+    """By the folder of each log that was being written: the sequence after its last record."""
+    left_out: list[str] = field(default_factory=list)
+    """What is not in it because it is built anew at the next opening."""
+    files: list[FileEntry] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(entry.size for entry in self.files)
+
+    def count(self, root: str) -> int:
+        """How many folders of logs there are under a root, as `logs`."""
+        return len({entry.path.split("/")[1] for entry in self.files if entry.path.startswith(f"{root}/")})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A backup in a folder of backups; or what is left of one."""
+
+    path: Path
+    manifest: Manifest | None
+    problem: str = ""
+    """Why there is no manifest."""
+
+
+def folder_name(created: int) -> str:
+    """The name of a backup that was cut at this time; their order is that of the times."""
+    return from_ns(created).strftime("%Y%m%dT%H%M%S.") + f"{created // 1000 % 1_000_000:06}Z"
+
+
+def write_manifest(files: Files, folder: Path, manifest: Manifest) -> int:
+    """Vouch for a backup, durably; how many bytes that took."""
+    content = {**asdict(manifest), "time": iso_time(manifest.created), "bytes": manifest.bytes}
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    raw = _framed(body)
+    replace_file(files, folder / MANIFEST, raw)
+    return len(raw)
+
+
+def read_manifest(files: Files, folder: Path) -> Manifest:
+    """What a backup says of itself; `NotFound` where there is none, `Corrupt` where a byte of it is not as written."""
+    path = folder / MANIFEST
+    with errors_as_ours("reading the backup", folder):
+        try:
+            raw = read_file(files, path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(
+                f"{str(folder)!r} is no backup, or one that was not finished: it has no {MANIFEST}. Choose another one"
+            ) from None
+    frame = _FRAME.match(raw)
+    if frame is None or raw != _framed(frame[3], int(frame[1])) or (int(frame[1]) == 0):
+        raise Corrupt(
+            f"{str(path)!r} is damaged: nothing vouches for the files beside it. Choose another backup; the folder is "
+            "laid out as a store, so a copy of it can still be opened",
+            str(path),
+        )
+    if int(frame[1]) > FORMAT:
+        raise NewerFormat(f"{str(path)!r} was written by a newer Holdfast: update this one")
+    manifest = _manifest(json.loads(frame[3]))
+    for entry in manifest.files:
+        parts = PurePosixPath(entry.path).parts
+        if not parts or ".." in parts or parts[0] == "/":
+            raise Corrupt(f"{str(path)!r} names {entry.path!r}, which is outside of it: it is no backup", str(path))
+    return manifest
+
+
+def find_backups(files: Files, dest: Path) -> list[Found]:
+    """All backups in a folder, the oldest first, with those that are damaged or were never finished."""
+    found = []
+    for name in files.list(dest):
+        if _NAME.match(name):
+            try:
+                found.append(Found(dest / name, read_manifest(files, dest / name)))
+            except (NotFound, Corrupt, NewerFormat) as error:
+                unfinished = files.exists(dest / name / UNFINISHED)
+                found.append(Found(dest / name, None, "it was not finished" if unfinished else str(error)))
+    return found
+
+
+def choose_backup(files: Files, where: Path, at: datetime | None = None) -> Path:
+    """The backup in a folder: itself, or of several the newest, or the newest that is not later than `at`."""
+    if files.exists(where / MANIFEST) or files.exists(where / UNFINISHED):
+        return where
+    backups = find_backups(files, where)
+    if not backups:
+        raise NotFound(f"there is no backup in {str(where)!r}: check the path")
+    # Also those whose manifest is damaged, by their name: an older one instead would be a silent loss.
+    limit = None if at is None else folder_name(int(at.timestamp() * 1_000_000) * 1000)
+    chosen = [one.path for one in backups if one.problem != "it was not finished"]
+    chosen = [path for path in chosen if limit is None or path.name <= limit]
+    if not chosen:
+        when = f"; the first is {backups[0].path.name}" if limit is not None else ""
+        raise NotFound(f"there is no backup of that time in {str(where)!r}{when}: see holdfast backup --list")
+    return chosen[-1]
+
+
+def _framed(body: bytes, version: int = FORMAT) -> bytes:
+    return b'{"format":%d,"checksum":"%08x","backup":%s}\n' % (version, crc32c(body), body)
+
+
+def _manifest(content: dict[str, Any]) -> Manifest:
+    content = {name: value for name, value in content.items() if name in Manifest.__dataclass_fields__}
+    return Manifest(**{**content, "files": [FileEntry(**entry) for entry in content["files"]]})

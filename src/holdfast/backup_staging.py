@@ -1,0 +1,216 @@
+"""Which files belong to a backup? Those of each log up to its cut; second names keep them while they are copied."""
+
+import contextlib
+import json
+from pathlib import Path
+
+from holdfast.backup_copying import Item, link
+from holdfast.base.files import Files, SystemFiles, read_file
+from holdfast.deleting import STAGING, remove_folder
+from holdfast.log.catalog import list_segments
+from holdfast.log.cutter import Cut
+from holdfast.log.incoming import Incoming
+from holdfast.log.positions import FOLDER as TAILERS
+from holdfast.log.segment import Segment, open_segment
+from holdfast.log.watermark import WATERMARK, WatermarkFile
+
+__all__ = ["Staging"]
+
+_JSON = ".json"
+_SST = ".sst"
+_APART = ("LOCK", "logs", "journals", "tables", "state", "table-state", "transactions", "incoming", "deleting",
+          "transient", STAGING)  # fmt: skip
+_LEFT_OUT = ("state.damaged-", "table-state.damaged-")
+
+
+class Staging:
+    """Gathers the items of a backup. Files: `backing-up/`, from which they are copied when nobody is held any more."""
+
+    def __init__(self, files: Files, store: Path) -> None:
+        self._files = files
+        self._store = store
+        self.folder = store / STAGING
+        self.items: list[Item] = []
+        self.all_kept = True
+        """Whether every file has a second name, so that the first may go."""
+        self._next = 0
+        self.clear()
+        files.make_dirs(self.folder)
+
+    def clear(self) -> None:
+        """Forget the second names, also those that a backup left which was cut off."""
+        if self._files.exists(self.folder):
+            remove_folder(self._files, self.folder)
+
+    def note(self, path: Path, content: bytes) -> None:
+        """A small file, as it is now."""
+        self.items.append(Item(self._path(path), content, size=len(content)))
+
+    def note_file(self, path: Path) -> bytes | None:
+        """The same, read here; None if it is gone."""
+        try:
+            content = read_file(self._files, path)
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+        self.note(path, content)
+        return content
+
+    def note_all(self, folder: Path, ending: str = "") -> None:
+        """The small files in a folder, as far as they end so; those that are being replaced are left out."""
+        for name in self._files.list(folder):
+            if name.endswith(ending) and not name.endswith(".tmp"):
+                self.note_file(folder / name)
+
+    def keep(
+        self,
+        path: Path,
+        size: int | None = None,
+        *,
+        segment: str = "",
+        never_changes: bool = False,
+        may_be_shorter: bool = False,
+        name: Path | None = None,
+    ) -> None:
+        """A file that is copied later: its first `size` bytes. `name`: under which name, if another."""
+        if size is None:
+            with contextlib.closing(self._files.open(path, "r")) as file:
+                size = file.size()
+        self._next += 1
+        kept = self.folder / f"{self._next}"
+        if not link(self._files, path, kept):
+            kept, self.all_kept = path, False
+        relative = self._path(name or path)
+        self.items.append(Item(relative, None, kept, size, segment, never_changes, may_be_shorter))
+
+    # Logs
+
+    def readers_of(self, log: Path) -> list[Item]:
+        """How far the named readers of a log have come.
+
+        To be asked before the cut: who has come less far does something twice, who has come too far never does it.
+        """
+        kept = Staging.__new__(Staging)
+        kept._files, kept._store, kept.items = self._files, self._store, []
+        kept.note_all(log / TAILERS, _JSON)
+        return kept.items
+
+    def add_cut(self, cut: Cut, *, with_settings: bool) -> None:
+        """A log that is being written, but for its readers; `with_settings`: and the small files beside it."""
+        log = cut.log.folder
+        if with_settings:
+            self.note_all(log, _JSON)
+        for segment in cut.segments[:-1]:
+            self._keep_closed(segment)
+        if cut.segments:
+            last = cut.segments[-1]
+            self.keep(last.path, cut.size, segment=f"{last.segment_id:016x}")
+            if (index := cut.index()) is not None:
+                self.note(last.name.index_path(log), index)
+            self._keep_torn({segment.path.parent for segment in cut.segments})
+        if (mark := cut.mark) is not None:
+            self.note(log / WATERMARK, self._watermark(mark))
+
+    def add_log(self, log: Path) -> None:
+        """A log that nobody has opened: as it lies."""
+        self.note_all(log, _JSON)
+        self.items += self.readers_of(log)
+        self.note_file(log / WATERMARK)
+        names = list_segments(self._files, log)
+        for number, name in enumerate(names):
+            segment = open_segment(self._files, log, name, lambda damage: None)
+            is_last = number == len(names) - 1
+            if segment is not None and not is_last:
+                self._keep_closed(segment)
+                continue
+            # Whoever opens the log now writes on in the last one, and in its index.
+            ident = "" if segment is None else f"{segment.segment_id:016x}"
+            self.keep(name.data_path(log), segment=ident, may_be_shorter=is_last)
+            self.note_file(name.index_path(log))
+        self._keep_torn({name.folder(log) for name in names})
+
+    def add_closed(self, roots: list[Path], is_open: set[Path]) -> None:
+        """All logs in these folders that nobody has opened."""
+        for root in roots:
+            for name in self._files.list(root):
+                if root / name not in is_open:
+                    with contextlib.suppress(NotADirectoryError):
+                        self.add_log(root / name)
+
+    def add_tables(self, root: Path) -> bool:
+        """What was chosen for tables, and which are deleted and not gone yet; whether one is being migrated.
+
+        Before their state: a migration that has done more than it says does it again.
+        """
+        is_migrating = False
+        for name in self._files.list(root):
+            if self.note_file(root / name) is None:
+                is_migrating |= _migrates(self.note_file(root / name / "migration.json"))
+                for other in self._files.list(root / name):
+                    if other.endswith(_JSON) and other != "migration.json":
+                        self.note_file(root / name / other)
+        return is_migrating
+
+    def _keep_closed(self, segment: Segment) -> None:
+        self.keep(segment.path, segment=f"{segment.segment_id:016x}", never_changes=True)
+        index = segment.name.index_path(segment.log)
+        if self._files.exists(index):
+            self.keep(index, never_changes=True)
+
+    def _keep_torn(self, folders: set[Path]) -> None:
+        for folder in sorted(folders):
+            for name in self._files.list(folder):
+                if ".torn-" in name and not name.endswith(".tmp"):
+                    self.keep(folder / name, never_changes=True)
+
+    def _watermark(self, mark: object) -> bytes:
+        folder = self.folder / "mark"
+        self._files.make_dirs(folder)
+        file = WatermarkFile(self._files, folder)
+        file.write(mark)  # type: ignore[arg-type]
+        return read_file(self._files, folder / WATERMARK)
+
+    # The rest
+
+    def add_state(self, copy: Path, name: str) -> None:
+        """A copy of RocksDB's files that was made in `folder`."""
+        for file in self._files.list(copy):
+            self.keep(copy / file, never_changes=file.endswith(_SST), name=self._store / name / file)
+
+    def add_incoming(self, incoming: Incoming) -> bool:
+        """What other processes have handed in and nobody has adopted; whether there is anything.
+
+        If so, the folder stays guarded until it is copied: adopting changes these files where they lie.
+        """
+        self.note_all(incoming.folder, _JSON)
+        self.note_all(incoming.folder / "done", _JSON)
+        wanted = {part.file for manifest in incoming.pending() for part in manifest.parts}
+        if plan := incoming.plan():
+            wanted |= {part.file for part in plan.manifest.parts}
+        for file in sorted(wanted):
+            for name in (file, f"{file}.blocks"):
+                if self._files.exists(incoming.parts / name):
+                    self.keep(incoming.parts / name)
+        return bool(wanted)
+
+    def add_others(self) -> None:
+        """Files of which this module knows nothing: they are copied as they lie."""
+        for name in self._files.list(self._store):
+            if name in _APART or name.startswith(_LEFT_OUT) or not isinstance(self._files, SystemFiles):
+                continue
+            top = self._store / name
+            for path in [top] if top.is_file() else sorted(top.rglob("*")):
+                if path.is_file() and not path.is_symlink() and not path.name.endswith(".tmp"):
+                    self.keep(path, may_be_shorter=True)
+
+    def _path(self, path: Path) -> str:
+        return path.relative_to(self._store).as_posix()
+
+
+def _migrates(content: bytes | None) -> bool:
+    """Whether a `migration.json` says that something is left to be done."""
+    if content is None:
+        return False
+    try:
+        return bool(json.loads(content)["state"] != "idle")
+    except (ValueError, KeyError, TypeError):
+        return True

@@ -1,0 +1,389 @@
+"""Is everything as it should be? Looks at settings, limits, disk, clock, versions, ports and the store."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.errors import HoldfastError, NewerFormat
+from holdfast.base.files import SystemFiles
+from holdfast.base.units import format_duration, format_size, plural
+from holdfast.deleting import STAGING
+from holdfast.folders import DELETING, JOURNALS, LOGS
+from holdfast.log.catalog import list_segments
+from holdfast.log.layout import HEADER_SIZE, parse_segment_header
+from holdfast.state import FAMILIES, TABLE_FAMILIES
+from holdfast.state.rocks import RocksState
+from holdfast.store import LOCK, STATE
+from holdfast.store import open as open_store
+from holdfast.tables import STATE as TABLE_STATE
+from holdfast.tables import TABLES
+
+__all__ = ["Check", "Port", "examine"]
+
+OK, WARN, BAD = "ok", "warn", "bad"
+_QUEUE_FILES = 6
+"""Files that a durable queue has open while it is used."""
+_SPARE_FILES = 256
+_LITTLE_DISK, _LITTLE_INODES = 1 << 30, 10_000
+_SLOW_SYNC_S = 0.05
+_LITTLE_MEMORY = 512 << 20
+_AHEAD_NS = 60 * 1_000_000_000
+_OLD_CHECKPOINT_S = 7 * 86_400
+_LOGS_LOOKED_AT = 200
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
+_IN_MEMORY = {"tmpfs", "ramfs"}
+_PACKAGES = {
+    "serving (holdfast[server])": ("argon2", "starlette", "uvicorn"),
+    "event loop": ("uvloop",),
+    "Spark (holdfast[spark])": ("pyspark", "pyarrow"),
+    "encryption": ("cryptography",),
+    "RPC": ("capnp",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: str
+    """`ok`, `warn` or `bad`."""
+    found: str
+    advice: str = ""
+    """What to do about it; empty where nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where a server is to listen."""
+
+    name: str
+    host: str
+    port: int
+
+
+def examine(
+    data: Path,
+    *,
+    settings: Callable[[], object] | None = None,
+    ports: Sequence[Port] = (),
+    running: bool = False,
+    clock: Clock | None = None,
+) -> list[Check]:
+    """Look everything over. What cannot be looked at is a finding, too: this raises nothing.
+
+    `settings` loads the configuration, and raises what is wrong with it. `running`: this process serves the store, so
+    that it may be locked, and the ports taken.
+    """
+    now = clock or SystemClock()
+    looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("configuration", lambda: _settings(settings)),
+        ("open files", lambda: _open_files(data)),
+        ("memory", _memory),
+        ("disk", lambda: _disk(data)),
+        ("clock", lambda: _clock(data, now)),
+        ("versions", lambda: _versions(data)),
+        ("store", lambda: _store(data, running)),
+        ("ports", lambda: _ports(ports, running)),
+    ]
+    checks: list[Check] = []
+    for name, look in looks:
+        try:
+            checks += look()
+        except (HoldfastError, OSError, ValueError) as error:
+            checks.append(Check(name, BAD, f"it could not be looked at: {error}", "Put right what the message says."))
+    return checks
+
+
+def _settings(settings: Callable[[], object] | None) -> Iterator[Check]:
+    if settings is None:
+        return
+    try:
+        settings()
+    except HoldfastError as error:
+        yield Check("configuration", BAD, str(error), "Correct it: holdfast serve would not start.")
+    else:
+        yield Check("configuration", OK, "it can be read, and every setting is known")
+
+
+def _open_files(data: Path) -> Iterator[Check]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    queues = len(SystemFiles().list(data / JOURNALS))
+    wanted = queues * _QUEUE_FILES + _SPARE_FILES
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    found = f"{soft} (at most {most}) for {plural(queues, 'queue')}"
+    if most < wanted:
+        yield Check(
+            "open files",
+            WARN,
+            found,
+            f"All queues at once want about {wanted}: raise the hard limit (ulimit -Hn, or LimitNOFILE in systemd), or "
+            "queues that rest are closed and opened again.",
+        )
+    else:
+        yield Check("open files", OK, found)
+
+
+def _memory() -> Iterator[Check]:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit not in (resource.RLIM_INFINITY, -1):
+        total = min(total, limit)
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(path).read_text()))
+    if total < _LITTLE_MEMORY:
+        yield Check("memory", WARN, f"{format_size(total)} for this process", "Give it 512 MiB or more.")
+    else:
+        yield Check("memory", OK, f"{format_size(total)} for this process")
+
+
+def _disk(data: Path) -> Iterator[Check]:
+    place = next(path for path in (data.absolute(), *data.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(place).free
+    yield Check(
+        "disk space",
+        OK if free >= _LITTLE_DISK else WARN,
+        f"{format_size(free)} free",
+        "" if free >= _LITTLE_DISK else "Free some: publishers are blocked when there is little left.",
+    )
+    inodes = os.statvfs(place)
+    if inodes.f_files and inodes.f_favail < _LITTLE_INODES:
+        yield Check(
+            "disk files", WARN, f"{inodes.f_favail} more files fit", "Delete files: each queue needs about ten."
+        )
+    else:
+        yield Check("disk files", OK, f"{inodes.f_favail or 'any number of'} more files fit")
+    kind = _kind_of(place)
+    if kind in _NETWORK:
+        advice = "Use a local disk: over a network neither locks nor syncs can be relied on."
+        yield Check("file system", WARN, kind, advice)
+    elif kind in _IN_MEMORY:
+        yield Check("file system", WARN, kind, "It is memory: everything is gone when the machine stops.")
+    else:
+        yield Check("file system", OK, kind or "unknown")
+    yield _sync(place)
+
+
+def _sync(place: Path) -> Check:
+    times = []
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".holdfast-doctor-") as file:
+            for _ in range(5):
+                file.write(b"x" * 512)
+                file.flush()
+                started = time.perf_counter()
+                os.fsync(file.fileno())
+                times.append(time.perf_counter() - started)
+    except OSError as error:
+        return Check(
+            "disk sync", BAD, f"a file in {str(place)!r} cannot be written and synced: {error.strerror}",
+            "Give this user the right to write there, or free some space.",
+        )  # fmt: skip
+    middle = sorted(times)[len(times) // 2]
+    if middle > _SLOW_SYNC_S:
+        return Check(
+            "disk sync",
+            WARN,
+            f"a sync takes {format_duration(middle)}",
+            "Each confirmed message waits for one: use a faster disk, or Flush.batch where losing a moment is no harm.",
+        )
+    return Check("disk sync", OK, f"a sync takes {middle * 1000:.2f} ms")
+
+
+def _kind_of(place: Path) -> str:
+    best, kind = "", ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, mount, found, *_ = line.split(" ")
+            mount = mount.replace("\\040", " ")
+            if (place == Path(mount) or Path(mount) in place.parents) and len(mount) >= len(best):
+                best, kind = mount, found
+    return kind
+
+
+def _clock(data: Path, clock: Clock) -> Iterator[Check]:
+    now = clock.time_ns()
+    year = datetime.fromtimestamp(now / 1e9, UTC).year
+    first = clock.monotonic()
+    if not 2024 <= year < 2100:
+        yield Check("clock", BAD, f"it is the year {year}", "Set the machine's clock, best by NTP.")
+        return
+    if clock.monotonic() < first:
+        yield Check("clock", BAD, "its monotonic time goes back", "Restart the machine, or ask who runs it.")
+        return
+    ahead = 0
+    for folder in _some_logs(data):
+        names = list_segments(SystemFiles(), folder)
+        if names:
+            with contextlib.suppress(OSError), names[-1].data_path(folder).open("rb") as file:
+                header = parse_segment_header(file.read(HEADER_SIZE), str(folder))
+                ahead = max(ahead, 0 if header is None else header.created - now)
+    if ahead > _AHEAD_NS:
+        yield Check(
+            "clock",
+            WARN,
+            f"records are {format_duration(ahead / 1e9)} ahead of it",
+            "The clock was set back: new records get the time of the last ones until it has caught up.",
+        )
+    else:
+        yield Check("clock", OK, f"{datetime.fromtimestamp(now / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _versions(data: Path) -> Iterator[Check]:
+    from holdfast import __version__  # noqa: PLC0415
+
+    yield Check("versions", OK, f"Holdfast {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for what, modules in _PACKAGES.items():
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        found = ", ".join(f"{name} {_version(name)}" for name in modules if name not in missing)
+        lacks = f"not installed: {', '.join(missing)}" if missing else ""
+        yield Check(what, OK, "; ".join(part for part in (found, lacks) if part))
+    if importlib.util.find_spec("pyspark") is not None and shutil.which("java") is None and not _java_home():
+        yield Check("Java", WARN, "pyspark is installed, and no Java is found", "Install Java 17, or set JAVA_HOME.")
+    newer = []
+    for folder in _some_logs(data):
+        for name in ("log.json", "queue.json", "table.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                if json.loads((folder / name).read_text())["format"] > 1:
+                    newer.append(str(folder / name))
+    if newer:
+        yield Check("formats", BAD, f"{newer[0]} was written by a newer Holdfast", "Update this one.")
+    else:
+        yield Check("formats", OK, "everything on disk has a format that this version knows")
+
+
+def _version(module: str) -> str:
+    names = {"argon2": "argon2-cffi", "capnp": "pycapnp"}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(names.get(module, module))
+    return "?"
+
+
+def _java_home() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return home is not None and (Path(home) / "bin" / "java").exists()
+
+
+def _store(data: Path, running: bool) -> Iterator[Check]:
+    if not data.exists():
+        yield Check("store", OK, f"there is none at {str(data)!r} yet: it is made when something is put into it")
+        return
+    yield _lock(data, running)
+    left = len(SystemFiles().list(data / DELETING)) + sum(
+        name.startswith("~deleted-") for name in SystemFiles().list(data / TABLES)
+    )
+    if left and not running:
+        yield Check("deletions", WARN, f"{left} not finished", "Open the store: that finishes them.")
+    else:
+        yield Check("deletions", OK, "none is unfinished")
+    if (data / STAGING).exists() and not running:
+        yield Check("backups", WARN, f"one that was cut off left {str(data / STAGING)!r}", "Open the store: it goes.")
+    aside = [path.name for path in data.glob("*state.damaged-*")]
+    if aside:
+        advice = "They were damaged and built anew: delete them, and check the disk."
+        yield Check("states set aside", WARN, ", ".join(aside), advice)
+    for name, families in ((STATE, FAMILIES), (TABLE_STATE, TABLE_FAMILIES)):
+        if (data / name / "CURRENT").exists():
+            yield _state(data / name, families)
+    yield _damage(data)
+    yield _checkpoints(data)
+
+
+def _lock(data: Path, running: bool) -> Check:
+    text = ""
+    with contextlib.suppress(OSError):
+        text = (data / LOCK).read_text().strip()
+    if SystemFiles().is_locked(data / LOCK):
+        return Check("lock", OK, "held by this process" if running else f"held by process {text or '?'}")
+    return Check("lock", OK, "free" + (f"; last held by process {text}, which is gone" if text else ""))
+
+
+def _state(folder: Path, families: Sequence[str]) -> Check:
+    try:
+        RocksState(folder, read_only=True, families=families).close()
+    except HoldfastError as error:
+        return Check(
+            folder.name, WARN, str(error), "It is set aside and built anew when the store is opened. Check the disk."
+        )
+    return Check(folder.name, OK, "it can be opened")
+
+
+def _damage(data: Path) -> Check:
+    hit: list[str] = []
+    with open_store(data, read_only=True) as store:
+        names = store.logs()[:_LOGS_LOOKED_AT]
+        for name in names:
+            with contextlib.suppress(NewerFormat):
+                log = store.log(name)
+                for segment in log.kept_segments()[-1:]:
+                    for _ in log.blocks_between(segment.base, segment.end or segment.base):
+                        pass
+                hit += [f"{name}: {damage}" for damage in log.damage[:1]]
+    if hit:
+        more = f", and in {len(hit) - 1} more logs" if len(hit) > 1 else ""
+        return Check(
+            "damage", BAD, hit[0] + more, "See holdfast log verify; restore from a backup if you need the records."
+        )
+    return Check("damage", OK, f"none in the last segments of {plural(len(names), 'log')}")
+
+
+def _checkpoints(data: Path) -> Check:
+    """A queue that has far more journal than one checkpoint's worth opens slowly."""
+    slow = []
+    for folder in SystemFiles().list(data / JOURNALS):
+        names = list_segments(SystemFiles(), data / JOURNALS / folder)
+        tailer = data / LOGS / folder / "tailers"
+        kept = max((path.stat().st_mtime for path in tailer.glob("queue*.json")), default=None)
+        with contextlib.suppress(OSError):
+            changed = names[-1].data_path(data / JOURNALS / folder).stat().st_mtime if names else 0.0
+            if kept is not None and changed - kept > _OLD_CHECKPOINT_S:
+                slow.append(folder)
+    if slow:
+        return Check(
+            "checkpoints",
+            WARN,
+            f"{plural(len(slow), 'queue')} have kept none for a week, as {slow[0]!r}",
+            "They open slowly: look into the log of the process that serves them for why checkpoints fail.",
+        )
+    return Check("checkpoints", OK, "no queue has an old one")
+
+
+def _some_logs(data: Path) -> list[Path]:
+    roots = (data / LOGS, data / JOURNALS, data / TABLES)
+    folders = [root / name for root in roots for name in SystemFiles().list(root)[:_LOGS_LOOKED_AT]]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _ports(ports: Sequence[Port], running: bool) -> Iterator[Check]:
+    for one in ports:
+        what, place = f"port for {one.name}", f"{one.host}:{one.port}"
+        if running or one.port == 0:
+            yield Check(what, OK, f"{place} is ours" if one.port else "any that is free")
+            continue
+        family = socket.AF_INET6 if ":" in one.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((one.host, one.port))
+            except OSError as error:
+                yield Check(
+                    what, BAD, f"{place} cannot be had: {error.strerror}",
+                    "Stop who has it, or choose another port in the configuration.",
+                )  # fmt: skip
+            else:
+                yield Check(what, OK, f"{place} is free")

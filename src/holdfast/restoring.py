@@ -1,0 +1,186 @@
+"""How does a store come back? Each file of a backup is checked and copied; then the store is opened and read."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.backup import Fault
+from holdfast.backup_copying import Progress, copy_checked, sync_all
+from holdfast.backup_manifest import FileEntry, choose_backup, read_manifest
+from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
+from holdfast.base.files import Files, SystemFiles, errors_as_ours
+from holdfast.deleting import remove_folder
+from holdfast.folders import JOURNALS
+from holdfast.store import open as open_store
+
+__all__ = ["RestoreReport", "restore_backup"]
+
+logger = logging.getLogger("holdfast.store")
+
+_UNFINISHED = ".restoring"
+_STATES = ("state/", "table-state/")
+_SEGMENT = ".data"
+_FEW = 5
+
+
+@dataclass(slots=True)
+class RestoreReport:
+    """What was restored, and whether it could be read."""
+
+    path: Path
+    backup: Path
+    created_at: int
+    """The moment that the backup holds."""
+    files: int = 0
+    bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    """What was wrong with the backup; only with `salvage` there is a store all the same."""
+    logs: dict[str, int] = field(default_factory=dict)
+    """By name, how many records."""
+    queues: dict[str, int] = field(default_factory=dict)
+    """By name, how many messages that are not done."""
+    tables: dict[str, int] = field(default_factory=dict)
+    """By name, how many records."""
+    problems: list[str] = field(default_factory=list)
+    """What could not be opened or read in the restored store."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it is there and whole."""
+        return not self.faults and not self.problems
+
+
+def restore_backup(
+    backup: Path,
+    data: Path,
+    *,
+    at: datetime | None = None,
+    salvage: bool = False,
+    verify: bool = True,
+    files: Files | None = None,
+    progress: Progress | None = None,
+) -> RestoreReport:
+    """Make a store of a backup, or of the newest in a folder of them that is not later than `at`.
+
+    A backup that is damaged is refused, with what is wrong; with `salvage`, what is whole is restored: of a segment
+    that was hit, all records but those in the blocks that were. Then the store is opened and read through, unless not
+    `verify`.
+    """
+    files = files or SystemFiles()
+    if files.exists(data):
+        raise InvalidArgument(
+            f"{str(data)!r} is there already: restore to a folder that is not, and move it afterwards"
+        )
+    folder = choose_backup(files, backup, at)
+    manifest = read_manifest(files, folder)
+    report = RestoreReport(data, folder, manifest.created)
+    unfinished = data.with_name(data.name + _UNFINISHED)
+    with errors_as_ours("restoring to", data):
+        if files.exists(unfinished):  # of a restore that was cut off
+            remove_folder(files, unfinished)
+        try:
+            _copy(files, folder, manifest.files, unfinished, report, progress)
+            if report.faults and not salvage:
+                shown = "; ".join(map(str, report.faults[:_FEW]))
+                more = f"; and {len(report.faults) - _FEW} more" if len(report.faults) > _FEW else ""
+                raise Corrupt(
+                    f"the backup {str(folder)!r} is damaged: {shown}{more}. Choose another one, or restore what is "
+                    "whole with --salvage",
+                    str(folder),
+                )
+            files.replace(unfinished, data)
+            files.sync_dir(data.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if files.exists(unfinished):
+                    remove_folder(files, unfinished)
+            raise
+    if verify:
+        _verify(files, data, report)
+    return report
+
+
+def _copy(
+    files: Files, folder: Path, entries: list[FileEntry], target: Path, report: RestoreReport, progress: Progress | None
+) -> None:
+    done, total = 0, sum(entry.size for entry in entries)
+
+    def step(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    files.make_dirs(target)
+    folders, written = {target}, []
+    for entry in entries:
+        path = target / entry.path
+        above = path.parent
+        if above not in folders:
+            above.mkdir(parents=True, exist_ok=True) if isinstance(files, SystemFiles) else files.make_dirs(above)
+        while above not in folders:
+            folders.add(above)
+            above = above.parent
+        fault = _copy_one(files, folder / entry.path, path, entry, step)
+        if fault:
+            report.faults.append(Fault(entry.path, fault))
+            # Blocks of a segment have checksums of their own; whatever else is not whole would only mislead.
+            if not entry.path.endswith(_SEGMENT) or not files.exists(path):
+                if files.exists(path):
+                    files.remove(path)
+                continue
+        written.append(path)
+        report.files += 1
+        report.bytes += entry.size
+    for state in _STATES:  # half of a state is none, and all of it can be built anew
+        if any(fault.path.startswith(state) for fault in report.faults):
+            written = [path for path in written if not path.is_relative_to(target / state)]
+            folders.discard(target / state)
+            remove_folder(files, target / state)
+    sync_all(files, written, sorted(folders, key=lambda one: -len(one.parts)))
+
+
+def _copy_one(files: Files, source: Path, target: Path, entry: FileEntry, step: Callable[[int], None]) -> str:
+    try:
+        files.open(source, "r").close()
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
+    size, checksum = copy_checked(files, source, target, step)
+    if size != entry.size:
+        return f"it has {size} bytes and had {entry.size}"
+    return "" if checksum == entry.checksum else "its bytes are not what was written"
+
+
+def _verify(files: Files, data: Path, report: RestoreReport) -> None:
+    """Open everything as its owner will, and read it through."""
+    with open_store(data, files=files, background=False) as store:
+        for name in store.queues():
+            with _noting(report, f"the queue {name!r}"):
+                queue = store.queue(name)
+                stats = queue.stats()
+                report.queues[name] = stats.ready + stats.delayed + stats.leased + stats.moving
+                damage = queue.hand_over().verify().damage
+                report.problems += [f"the journal of the queue {name!r} in {JOURNALS}: {one}" for one in damage]
+        for name in store.logs():
+            with _noting(report, f"the log {name!r}"):
+                log = store.log(name)
+                start, end = log.readable()
+                report.logs[name] = end - start
+                report.problems += [f"the log {name!r}: {one}" for one in log.verify().damage]
+        for name in store.tables():
+            with _noting(report, f"the table {name!r}"):
+                table: Any = store.table(name)
+                report.tables[name] = table.count()
+                report.problems += [f"the table {name!r}: {one}" for one in table.log.verify().damage]
+
+
+@contextlib.contextmanager
+def _noting(report: RestoreReport, what: str) -> Iterator[None]:
+    try:
+        yield
+    except HoldfastError as error:
+        report.problems.append(f"{what}: {error}")

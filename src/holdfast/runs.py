@@ -1,0 +1,138 @@
+"""Which pipelines ran over a store, and what came of them? A small file for each run, beside the logs.
+
+A pipeline reads a store that another process may own, so that these files take no lock: each belongs to one run, and
+is replaced whole.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.base.files import SystemFiles, replace_file
+from holdfast.base.processes import is_alive
+
+__all__ = ["ID_VARIABLE", "Run", "Runs", "new_id", "noted"]
+
+FOLDER = "pipelines"
+ID_VARIABLE = "HOLDFAST_RUN"
+"""The environment variable by which who starts a pipeline says under which id it will look for it."""
+KEPT = 200
+"""Runs that are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a pipeline."""
+
+    id: str
+    pipeline: str
+    started_at: int
+    process: int
+    options: dict[str, Any] = field(default_factory=dict)
+    ended_at: int | None = None
+    ok: bool | None = None
+    title: str = ""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def state(self) -> str:
+        """`running`, `done`, `failed`, or `gone` where its process ended without a word."""
+        if self.ended_at is not None:
+            return "failed" if self.error or not self.ok else "done"
+        return "running" if is_alive(self.process) else "gone"
+
+
+class Runs:
+    """The runs over one store. Files: `pipelines/*.json`. Threads and processes: any."""
+
+    def __init__(self, store: Path, clock: Clock | None = None) -> None:
+        self._folder = store / FOLDER
+        self._clock = clock or SystemClock()
+        self._files = SystemFiles()
+
+    def begin(self, pipeline: str, options: Mapping[str, Any], *, id: str | None = None) -> Run:
+        """Note that a pipeline starts in this process."""
+        now = self._clock.time_ns()
+        run = Run(id or new_id(now), pipeline, now, os.getpid(), {name: _plain(one) for name, one in options.items()})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._keep(run)
+        for old in sorted(self._folder.glob("*.json"))[:-KEPT]:
+            old.unlink(missing_ok=True)
+        return run
+
+    def end(self, run: Run, *, ok: bool, error: str = "", outcome: Mapping[str, Any] | None = None) -> None:
+        """Note what came of it."""
+        said = outcome or {}
+        self._keep(
+            replace(
+                run,
+                ended_at=self._clock.time_ns(),
+                ok=ok,
+                error=error,
+                title=str(said.get("title", "")),
+                rows=[dict(row) for row in said.get("rows", ())][:100],
+                facts=dict(said.get("facts", {})),
+            )
+        )
+
+    def all(self, count: int = 50) -> list[Run]:
+        """The last runs, newest first."""
+        found = []
+        for path in sorted(self._folder.glob("*.json"), reverse=True)[:count]:
+            with contextlib.suppress(OSError, ValueError, TypeError):  # just replaced, or of a version to come
+                found.append(Run(**json.loads(path.read_bytes())))
+        return found
+
+    def get(self, id: str) -> Run:
+        """One run."""
+        for run in self.all(KEPT):
+            if run.id == id:
+                return run
+        raise NotFound(f"there is no run {id!r} of a pipeline")
+
+    def _keep(self, run: Run) -> None:
+        content = json.dumps(asdict(run), ensure_ascii=False, default=str).encode()
+        replace_file(self._files, self._folder / f"{run.id}.json", content)
+
+
+@contextlib.contextmanager
+def noted(store: Path, pipeline: str, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Note a run while it lasts, and what is put into the dictionary that is yielded when it ends well.
+
+    Where nothing can be written, such as on a copy that may only be read, the run goes on without.
+    """
+    runs = Runs(store)
+    run: Run | None = None
+    if store.is_dir():
+        with contextlib.suppress(OSError):
+            run = runs.begin(pipeline, options, id=os.environ.get(ID_VARIABLE))
+    outcome: dict[str, Any] = {}
+    error = "it was interrupted"
+    try:
+        yield outcome
+        error = ""
+    except HoldfastError as problem:
+        error = str(problem)
+        raise
+    finally:
+        if run is not None:
+            with contextlib.suppress(OSError):
+                runs.end(run, ok=not error and bool(outcome.get("ok", True)), error=error, outcome=outcome)
+
+
+def new_id(now_ns: int) -> str:
+    """An id that sorts by time."""
+    return f"{now_ns // 1_000_000:014d}-{secrets.token_hex(3)}"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, None | bool | int | float | str) else str(value)
