@@ -1,0 +1,113 @@
+"""What went wrong, there or on the way? Answers of a server become the errors that a store in a folder raises."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.base import errors
+from holdfast.base.errors import (
+    Closed,
+    Conflict,
+    HoldfastError,
+    InvalidArgument,
+    LeaseLost,
+    Locked,
+    NotFound,
+)
+
+__all__ = ["TOKEN", "OutcomeUnknown", "Refused", "ServerFailed", "Unreachable", "error_of"]
+
+TOKEN = "the token"
+"""Who asks, where it is no user."""
+
+
+class Unreachable(HoldfastError):
+    """No answer: nobody listens there, the name is not known, or the time was up. Nothing was done."""
+
+
+class OutcomeUnknown(Unreachable):
+    """The connection was lost after the request was sent: whether it was done is not known."""
+
+
+class Refused(HoldfastError):
+    """The server does not know this user, or the user may not do that."""
+
+
+class ServerFailed(HoldfastError):
+    """The server answered with what only its own log can explain."""
+
+
+_BY_STATUS: dict[int, type[HoldfastError]] = {
+    400: InvalidArgument,
+    401: Refused,
+    403: Refused,
+    404: NotFound,
+    405: InvalidArgument,
+    409: Conflict,
+    413: errors.MessageTooLarge,
+    415: InvalidArgument,
+    422: InvalidArgument,
+    503: Closed,
+}
+_BY_WORD: dict[str, type[HoldfastError]] = {
+    **{
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): getattr(errors, name)
+        for name in errors.__all__
+        if name != "HoldfastError"
+    },
+    "bad_request": InvalidArgument,
+    "not_authorised": Refused,
+    "not_authorized": Refused,
+    "access_refused": Refused,
+    "unavailable": Closed,
+}
+_OF_TABLES = ("table_scan_refused", "already_exists", "no_record", "validation_failed", "invalid_filter")
+
+
+def error_of(status: int, answer: object, who: str, path: str) -> HoldfastError:
+    """The error that an answer stands for; `who` is told where the server does not let them in."""
+    content: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
+    word, reason = str(content.get("error", "")).lower(), str(content.get("reason", "") or "")
+    if status == 401:
+        return Refused(_not_let_in(who, reason))
+    if word in _OF_TABLES:
+        return _of_tables(word, reason)
+    kind = _BY_WORD.get(word) or _BY_STATUS.get(status)
+    if kind is None:
+        said = reason or word or f"it answered {status}, and its own log says more"
+        return ServerFailed(f"{path} failed at the server: {said}")
+    if status == 404 and not content:  # no answer of Holdfast's: there is no such path there
+        return NotFound(
+            f"the server has no {path}: is it Holdfast that answers there, and not an older one than this command?"
+        )
+    message = reason or f"the server answered {status} to {path}"
+    if kind is LeaseLost:
+        return LeaseLost(message, [one for one in content.get("ids", ()) if isinstance(one, int)])
+    if kind is Locked:
+        pid = content.get("pid")
+        return Locked(message, pid if isinstance(pid, int) else None)
+    return kind(message)
+
+
+def _not_let_in(who: str, reason: str) -> str:
+    why = f" ({reason})" if reason else ""
+    if who == TOKEN:
+        return f"the server does not take {who}{why}: make another one with holdfast token create"
+    return f"the server does not let {who} in{why}: check the URL, http://user:password@host:port"
+
+
+def _of_tables(word: str, reason: str) -> HoldfastError:
+    from holdfast.table import AlreadyExists, NoRecord, TableScanRefused, ValidationFailed  # noqa: PLC0415 - only who has tables
+
+    match word:
+        case "table_scan_refused":
+            return TableScanRefused(reason)
+        case "already_exists":
+            return AlreadyExists(reason, b"")
+        case "no_record":
+            return NoRecord(reason, b"")
+        case "validation_failed":
+            failed = ValidationFailed("", ())
+            failed.args = (reason,)
+            return failed
+    return InvalidArgument(reason)

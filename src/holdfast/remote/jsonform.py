@@ -1,0 +1,151 @@
+"""How do bytes, messages and records look in JSON? As the server's API writes them; pure functions, both ways."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from holdfast.base.clock import NS, Duration, Instant, duration_ns, instant_ns
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.plain import bytes_of, json_bytes
+from holdfast.base.units import iso_time
+from holdfast.log import Damage, Headers, Message, Record
+from holdfast.log.record import NO_HEADERS, as_bytes
+from holdfast.queue import DeadLetter, Waiting
+
+__all__ = [
+    "damage_from",
+    "headers_from",
+    "letter_from",
+    "made",
+    "message_json",
+    "record_from",
+    "seconds",
+    "time_text",
+    "waiting_from",
+]
+
+T = TypeVar("T")
+
+
+def headers_from(value: Mapping[str, Any] | None) -> Headers:
+    """The headers of a message. Those of AMQP may be more than text: then they are as JSON has them."""
+    if not value:
+        return NO_HEADERS
+    return {name: one if isinstance(one, str) else _header_from(one) for name, one in value.items()}
+
+
+def _header_from(value: Any) -> str | bytes:
+    try:
+        return bytes_of(value, "a header")
+    except InvalidArgument:
+        return json.dumps(value, ensure_ascii=False)
+
+
+def message_json(message: bytes | Message, *, for_queue: bool) -> dict[str, Any]:
+    """A message as it is handed in; what is as usual is left out."""
+    if not isinstance(message, Message):
+        return _payload_json(as_bytes(message, "payload"))
+    written = _payload_json(as_bytes(message.payload, "payload"))
+    if message.key is not None:
+        written["key"] = json_bytes(as_bytes(message.key, "key"))
+    if message.headers:
+        written["headers"] = {
+            name: value if isinstance(value, str) else json_bytes(value) for name, value in message.headers.items()
+        }
+    if not message.is_for_queues:
+        return written
+    if not for_queue:
+        raise InvalidArgument("delay, priority, ttl and dedup are for queues: put the message into a queue instead")
+    if message.priority:
+        written["priority"] = message.priority
+    for name in ("delay", "ttl"):
+        given: Duration | None = getattr(message, name)
+        if given is not None:
+            written[name] = seconds(given, name)
+    if message.dedup is not None:
+        written["dedup"] = message.dedup if isinstance(message.dedup, str) else json_bytes(message.dedup)
+    return written
+
+
+def _payload_json(payload: bytes) -> dict[str, Any]:
+    written = json_bytes(payload)
+    return {"payload_base64": written["base64"]} if isinstance(written, dict) else {"payload": written}
+
+
+def waiting_from(one: Mapping[str, Any]) -> Waiting:
+    """A message that waits."""
+    return Waiting(
+        one["id"],
+        bytes_of(one["payload"], "the payload"),
+        _key_from(one),
+        headers_from(one.get("headers")),
+        one.get("attempts", 0),
+        one["enqueued_at"],
+        one.get("priority", 0),
+    )
+
+
+def letter_from(one: Mapping[str, Any]) -> DeadLetter:
+    """A dead letter."""
+    return DeadLetter(
+        id=one["id"],
+        payload=bytes_of(one["payload"], "the payload"),
+        key=_key_from(one),
+        headers=headers_from(one.get("headers")),
+        reason=one.get("reason") or "",
+        cause=one.get("cause") or "",
+        attempts=one.get("attempts", 0),
+        first_failed_at=one.get("first_failed_at"),
+        last_failed_at=one.get("last_failed_at"),
+        queue=one.get("queue") or "",
+        original_id=one.get("original_id", 0),
+        enqueued_at=one.get("enqueued_at", 0),
+        died_at=one.get("died_at", 0),
+        redriven=one.get("redriven", 0),
+    )
+
+
+def record_from(one: Mapping[str, Any]) -> Record:
+    """A record of a log."""
+    return Record(
+        one["sequence"],
+        one["timestamp"],
+        _key_from(one),
+        headers_from(one.get("headers")),
+        bytes_of(one["payload"], "the payload"),
+    )
+
+
+def damage_from(one: Any) -> Damage:
+    """A damaged place; where only its line is known, that is what it says."""
+    return made(Damage, one) if isinstance(one, Mapping) else _Told("", 0, 0, str(one))
+
+
+class _Told(Damage):
+    def __str__(self) -> str:
+        return self.reason
+
+
+def made(kind: type[T], content: Mapping[str, Any], **more: Any) -> T:
+    """A dataclass from JSON: what a newer server says besides is left out."""
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in content.items() if name in known} | more)
+
+
+def _key_from(one: Mapping[str, Any]) -> bytes | None:
+    key = one.get("key")
+    return None if key is None else bytes_of(key, "the key")
+
+
+def seconds(value: Duration, what: str) -> float:
+    """A length of time, checked as a store in a folder does."""
+    nanoseconds = duration_ns(value, what)
+    return value if not isinstance(value, timedelta) else nanoseconds / NS
+
+
+def time_text(when: Instant, what: str = "when") -> str:
+    """A point in time as it is sent: in nanoseconds, where the server takes them, as a date has only microseconds."""
+    exact = instant_ns(when, what)
+    return str(exact) if exact >= 0 else str(iso_time(exact))

@@ -1,0 +1,329 @@
+"""What is a log of a server? Append to it, read it and look after it as with `holdfast.Log`; tailers follow it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.base.clock import Clock, Duration, Instant, SystemClock, duration_ns
+from holdfast.base.errors import InvalidArgument, InvalidName, NotFound
+from holdfast.log import (
+    Damage,
+    Headers,
+    Inspection,
+    LogStats,
+    Message,
+    Record,
+    Retention,
+    SegmentStats,
+    TailerStats,
+    Verification,
+)
+from holdfast.log.positions import QUEUE, Position
+from holdfast.log.settings import MESSAGE_MAX
+from holdfast.remote.errors import Refused
+from holdfast.remote.jsonform import damage_from, made, message_json, record_from, seconds, time_text
+from holdfast.remote.wire import Wire, path_of
+
+__all__ = ["LogLimits", "RemoteLog", "RemotePositions", "RemoteTailer"]
+
+_PAGE = 500
+"""Records of one request."""
+_WAIT_S = 25.0
+"""The longest that one request waits for a record; who waits longer asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """What can be known of a log's settings from afar."""
+
+    max_message: int
+
+
+class RemoteLog:
+    """A log that a server keeps; made by `RemoteStore.log`. All methods may be called from any thread."""
+
+    def __init__(self, wire: Wire, name: str) -> None:
+        self.name = name
+        self.damage: list[Damage] = []
+        """Damaged places that were met in reading, each once."""
+        self.clock: Clock = SystemClock()
+        self.positions = RemotePositions(wire, name)
+        self._wire = wire
+        self._path = path_of("logs", name)
+
+    def describe(self) -> dict[str, Any]:
+        """All that the server says of it, as JSON."""
+        return dict(self._wire.get(self._path))
+
+    @property
+    def settings(self) -> LogLimits:
+        """What was chosen for it."""
+        try:
+            given = self.describe().get("settings") or {}
+        except Refused:  # who may only use a queue need not know its log
+            given = {}
+        return LogLimits(max_message=given.get("max_message") or MESSAGE_MAX)
+
+    @property
+    def start(self) -> int:
+        """The first kept sequence."""
+        return self.readable()[0]
+
+    @property
+    def end(self) -> int:
+        """The next sequence to be written."""
+        return self.readable()[1]
+
+    def readable(self) -> tuple[int, int]:
+        """The first and the end of what can be read now."""
+        figures = self.describe()["stats"]
+        return figures["start"], figures["end"]
+
+    # Writing.
+
+    def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
+        """Add a record and return its sequence; on disk when this returns."""
+        return self.append_many([Message(payload, key, headers)]).start
+
+    def append_many(self, messages: Iterable[bytes | Message]) -> range:
+        """Add records in one write and return their sequences. All of them or, after any error or crash, none."""
+        written = [message_json(one, for_queue=False) for one in messages]
+        if not written:
+            end = self.end
+            return range(end, end)
+        answer = self._wire.request("POST", f"{self._path}/records", {"records": written, "sync": True})
+        return range(answer["first"], answer["first"] + answer["count"])
+
+    def sync(self) -> None:
+        """All that was appended through here is on disk already."""
+
+    # Reading.
+
+    def read(self, start: int | None = None, stop: int | None = None, *, reverse: bool = False) -> Iterator[Record]:
+        """The records from `start` up to, not including, `stop`; or the same backwards. Read as it is gone through."""
+        first, end = self.readable()
+        start = first if start is None else max(start, first)
+        stop = end if stop is None else min(stop, end)
+        while start < stop:
+            records, there = self._page(start, stop, _PAGE, reverse=reverse)
+            yield from records
+            start, stop = (start, there) if reverse else (there, stop)
+
+    def _page(
+        self, start: int, stop: int | None, count: int, *, reverse: bool = False, wait: float = 0
+    ) -> tuple[list[Record], int]:
+        """Some records, and where to go on: the next start or, backwards, the next stop."""
+        query = {"start": start, "stop": stop, "count": count, "reverse": reverse or None, "wait": wait or None}
+        answer = self._wire.request("GET", f"{self._path}/records", query=query, again=True, wait=wait)
+        damage = [damage_from(one) for one in answer.get("damage") or ()]
+        self.damage += [one for one in damage if one not in self.damage]
+        records = [record_from(one) for one in answer["records"]]
+        if reverse:
+            return records, records[-1].sequence if records else start
+        if records:  # perhaps fewer than there are: a server may cut a long answer short
+            return records, records[-1].sequence + 1
+        if stop is not None:
+            return [], stop
+        # A follower goes on behind what cannot be read, and not a step further: what comes next may be on its way.
+        behind = [one.first_lost + one.lost for one in damage if one.first_lost is not None and one.lost is not None]
+        return [], max([start, *behind])
+
+    def tailer(self, name: str | None = None) -> "RemoteTailer":
+        """An independent reader from the start or, with a name, from where that name last committed."""
+        return RemoteTailer(self, name)
+
+    def wait_for(self, sequence: int, timeout: float | None) -> bool:
+        """Wait until `sequence` can be read; False if the time is up."""
+        deadline = None if timeout is None else self.clock.monotonic() + timeout
+        while True:
+            left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - self.clock.monotonic())
+            records, _ = self._page(sequence, None, 1, wait=max(0.0, round(left, 3)))
+            if records:
+                return True
+            if deadline is not None and self.clock.monotonic() >= deadline:
+                return False
+
+    def sequence_at(self, when: Instant) -> int:
+        """The first sequence whose record is not before `when`; the end if there is none."""
+        return int(self._wire.get(f"{self._path}/sequence_at", time=time_text(when))["sequence"])
+
+    # Looking after it.
+
+    def stats(self) -> LogStats:
+        """Sizes, ends, times and named tailers."""
+        content = self.describe()
+        tailers = content.get("tailers") or content["stats"].get("tailers") or ()
+        return made(LogStats, content["stats"], name=self.name, tailers=[made(TailerStats, one) for one in tailers])
+
+    def segments(self) -> list[SegmentStats]:
+        """Each segment, oldest first."""
+        return [made(SegmentStats, one) for one in self.describe()["segments"]]
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
+        """Check every checksum of every kept record; `progress(done, total)` is called once, at the end."""
+        answer = self._wire.request("POST", f"{self._path}/verify", again=True, wait=3600)
+        damage = [damage_from(one) for one in answer["damage"]]
+        result = made(Verification, answer, damage=damage)
+        if progress is not None:
+            progress(result.bytes, result.bytes)
+        return result
+
+    def inspect(self, offset: int, segment: str | None = None) -> Inspection:
+        """What is at this byte of a segment (the last one, or the one of that file name)."""
+        return self._inspected(offset=offset, segment=segment)
+
+    def locate(self, sequence: int) -> Inspection:
+        """Where a record lies."""
+        return self._inspected(sequence=sequence)
+
+    def _inspected(self, **query: Any) -> Inspection:
+        answer = self._wire.get(f"{self._path}/inspect", **query)
+        record = answer.get("record")
+        return made(Inspection, answer, record=None if record is None else record_from(record))
+
+    def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> int:
+        """Apply retention and return how many segments went (or would go). Never past a named tailer, unless forced."""
+        body: dict[str, Any] = {"force": force, "dry_run": dry_run}
+        if retention is not None:
+            body |= {
+                "max_age": None if retention.max_age is None else seconds(retention.max_age, "max_age"),
+                "max_bytes": retention.max_bytes,
+                "max_segments": retention.max_segments,
+                "min_segments": retention.min_segments,
+            }
+        removed = self._wire.request("POST", f"{self._path}/compact", body)["removed"]
+        return len(removed) if isinstance(removed, list) else int(removed)
+
+    def clear(self, *, force: bool = False) -> int:
+        """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
+        answer = self._wire.request("POST", f"{self._path}/clear", {"force": force}) or {}
+        return int(answer.get("removed", answer.get("dropped", 0)))
+
+    def __repr__(self) -> str:
+        return f"RemoteLog({self.name!r} at {self._wire.address})"
+
+
+class RemotePositions:
+    """The kept places of a log's named tailers."""
+
+    def __init__(self, wire: Wire, log: str) -> None:
+        self._wire = wire
+        self._path = path_of("logs", log)
+
+    def all(self) -> list[Position]:
+        """Every named tailer."""
+        content = self._wire.get(self._path)
+        return [Position(one["name"], one["position"], one["committed_at"]) for one in content["tailers"]]
+
+    def get(self, name: str) -> Position | None:
+        """The kept place of one; None if there is none."""
+        return next((one for one in self.all() if one.name == name), None)
+
+    def set(self, position: Position) -> None:
+        """Keep a place."""
+        self._wire.request(
+            "PUT",
+            path_of("tailers", position.name, root=self._path),
+            {"position": position.position},
+            again=True,
+        )
+
+    def remove(self, name: str) -> bool:
+        """Forget a place; False if there was none."""
+        try:
+            self._wire.request("DELETE", path_of("tailers", name, root=self._path))
+        except NotFound:
+            return False
+        return True
+
+
+class RemoteTailer:
+    """An independent reader of a log, for one thread. With a name, its place is kept by `commit`."""
+
+    def __init__(self, log: RemoteLog, name: str | None = None) -> None:
+        if name is not None and name.startswith(QUEUE):
+            raise InvalidName(f"a tailer's name must not begin with {QUEUE!r}: that is how queues keep their place")
+        self.log = log
+        self.name = name
+        start, end = log.readable()
+        kept = log.positions.get(name) if name is not None else None
+        self.position = start if kept is None else max(start, min(kept.position, end))
+        """The next sequence this tailer will read."""
+
+    @property
+    def lag(self) -> int:
+        """How many records lie ahead."""
+        return max(0, self.log.end - self.position)
+
+    def read(self) -> Record | None:
+        """The next record, or None at the present end. One request each: `read_many` is faster."""
+        records = self.read_many(1)
+        return records[0] if records else None
+
+    def read_many(self, count: int) -> list[Record]:
+        """Up to `count` records; fewer only at the present end."""
+        if count < 1:
+            raise InvalidArgument(f"read_many needs a count from 1 up, not {count!r}")
+        found: list[Record] = []
+        while (missing := count - len(found)) > 0:
+            records = self._next(missing)
+            if not records:
+                break
+            found += records
+        return found
+
+    def _next(self, count: int, wait: float = 0) -> list[Record]:
+        records, self.position = self.log._page(self.position, None, min(count, _PAGE), wait=wait)
+        return records
+
+    def __iter__(self) -> Iterator[Record]:
+        """To the present end."""
+        while records := self._next(_PAGE):
+            yield from records
+
+    def follow(self, wait: Duration | None = None) -> Iterator[Record]:
+        """To the end and on, as records arrive; stops after `wait` seconds without one."""
+        patience = None if wait is None else duration_ns(wait, "wait") / 1e9
+        clock = self.log.clock
+        since = clock.monotonic()
+        while True:
+            left = _WAIT_S if patience is None else min(_WAIT_S, since + patience - clock.monotonic())
+            if records := self._next(_PAGE, max(0.0, round(left, 3))):
+                yield from records
+                since = clock.monotonic()
+            elif patience is not None and clock.monotonic() - since >= patience:
+                return
+
+    def seek(self, sequence: int) -> None:
+        """Go to a sequence; to the first kept one if that is later."""
+        start, end = self.log.readable()
+        if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
+            raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {end}")
+        self.position = max(sequence, start)
+
+    def seek_time(self, when: Instant) -> None:
+        """Go to the first record that is not before `when`; to the end if there is none."""
+        self.seek(self.log.sequence_at(when))
+
+    def to_start(self) -> None:
+        """Go to the first kept record."""
+        self.seek(self.log.start)
+
+    def to_end(self) -> None:
+        """Go behind the last record."""
+        self.seek(self.log.end)
+
+    def commit(self) -> None:
+        """Keep the place: what was read so far is not read again by the next tailer of this name. Durable."""
+        if self.name is None:
+            raise InvalidArgument("only a named tailer can commit: use log.tailer('some-name')")
+        self.log.positions.set(Position(self.name, self.position, self.log.clock.time_ns()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held."""

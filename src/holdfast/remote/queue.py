@@ -1,0 +1,394 @@
+"""What is a queue of a server? Put, lease, ack and look as with `holdfast.Queue`; the messages stay there."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base.clock import NS, Duration, Instant
+from holdfast.base.errors import InvalidArgument, LeaseLost, NotFound
+from holdfast.base.plain import bytes_of
+from holdfast.log import Headers, Message
+from holdfast.queue import (
+    Counts,
+    DeadLetter,
+    Delayed,
+    Delivery,
+    LeaseInfo,
+    Preview,
+    QueueSettings,
+    QueueStats,
+    Waiting,
+)
+from holdfast.queue.delivery import listed, make_delivery
+from holdfast.queue.settings import from_json
+from holdfast.remote.jsonform import (
+    headers_from,
+    letter_from,
+    made,
+    message_json,
+    seconds,
+    time_text,
+    waiting_from,
+)
+from holdfast.remote.log import RemoteLog
+from holdfast.remote.wire import Wire, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RemoteLease", "RemoteQueue"]
+
+_WAIT_S = 50.0
+"""The longest that one request waits for a message; who waits longer asks again."""
+_WHOLE = 1 << 40
+"""Bytes of a payload that are to be shown: all of them."""
+_ALL = 1_000_000
+
+Stop = threading.Event | Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLease(LeaseInfo):
+    """A lease; of the messages that it holds the first hundred, and how many there are."""
+
+    count: int
+
+
+class RemoteQueue:
+    """A queue that a server keeps; made by `RemoteStore.queue`. All methods may be called from any thread."""
+
+    def __init__(self, wire: Wire, vhost: str, name: str) -> None:
+        self.name = name
+        self.vhost = vhost
+        self._wire = wire
+        self._path = path_of("queues", vhost, name)
+        self._known: Mapping[str, Any] | None = None
+
+    # What it is.
+
+    def describe(self) -> dict[str, Any]:
+        """All that the server says of it, as JSON."""
+        self._known = answer = self._wire.get(self._path)
+        return dict(answer)
+
+    @property
+    def settings(self) -> QueueSettings:
+        """What was chosen for it."""
+        return QueueSettings.of(self.name, from_json(dict(self._facts()["settings"])))
+
+    @property
+    def log(self) -> RemoteLog:
+        """The log that it is a view of."""
+        return RemoteLog(self._wire, self._facts()["log"])
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is delivered for now."""
+        return bool(self.describe()["paused"])
+
+    @property
+    def put_total(self) -> int:
+        """How many messages were put into its log, ever."""
+        return int(self._facts()["put_total"])
+
+    def stats(self) -> QueueStats:
+        """Counts, ages and rates."""
+        return made(QueueStats, self.describe()["stats"], name=self.name)
+
+    def waiting(self) -> int:
+        """How many messages are ready or delayed."""
+        figures = self.stats()
+        return figures.ready + figures.delayed
+
+    # Putting.
+
+    def put(
+        self,
+        payload: bytes,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        delay: Duration | None = None,
+        priority: int = 0,
+        ttl: Duration | None = None,
+        dedup: str | bytes | None = None,
+    ) -> int:
+        """Add a message and return its id; durable when this returns.
+
+        After a lost connection it is tried again only with a `dedup` id; without one `OutcomeUnknown` is raised.
+        """
+        return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
+
+    def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
+        """Add messages in one write and return their ids. All of them or, after any error or crash, none."""
+        return self.put_counted(messages)[0]
+
+    def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
+        """As `put_many`; also how many were there already."""
+        given = list(messages)
+        if not given:
+            return [], 0
+        written = [message_json(one, for_queue=True) for one in given]
+        again = all("dedup" in one for one in written)
+        answer = self._wire.request("POST", f"{self._path}/messages", {"messages": written}, again=again)
+        return answer["ids"], answer.get("duplicates", 0)
+
+    # Taking.
+
+    def lease(
+        self,
+        count: int = 1,
+        *,
+        lease: Duration | None = None,
+        wait: Duration | None = 0,
+    ) -> list[Delivery]:
+        """Up to `count` messages, held for `lease` seconds (the queue's own if None), oldest first in the highest
+        priority.
+
+        Where there is none, wait up to `wait` seconds for at least one; None waits for ever.
+        """
+        held = None if lease is None else seconds(lease, "lease")
+        patience = None if wait is None else seconds(wait, "wait")
+        deadline = None if patience is None else time.monotonic() + patience
+        while True:
+            left = _WAIT_S if deadline is None else min(_WAIT_S, max(0.0, deadline - time.monotonic()))
+            found = self._lease(count, held, left)
+            if found or (deadline is not None and time.monotonic() >= deadline):
+                return found
+
+    def _lease(self, count: int, lease: float | None, wait: float) -> list[Delivery]:
+        body: dict[str, Any] = {"count": count, "wait": round(wait, 3)}
+        if lease is not None:
+            body["lease"] = lease
+        answer = self._wire.request("POST", f"{self._path}/leases", body, wait=wait)
+        return [
+            make_delivery(
+                (
+                    one["id"],
+                    bytes_of(one["payload"], "the payload"),
+                    None if one.get("key") is None else bytes_of(one["key"], "the key"),
+                    headers_from(one.get("headers")),
+                    one["attempt"],
+                    one["enqueued_at"],
+                    one.get("priority", 0),
+                    one["lease"],
+                    self,
+                )
+            )
+            for one in answer["messages"]
+        ]
+
+    def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
+        """One message, or None if there is none within `wait` seconds."""
+        deliveries = self.lease(1, lease=lease, wait=wait)
+        return deliveries[0] if deliveries else None
+
+    def consume(
+        self, batch: int = 100, stop: Stop | None = None, *, lease: Duration | None = None
+    ) -> Iterator[Delivery]:
+        """Messages as they come, leased `batch` at a time, until `stop` is set (or says so). Each is yours to ack.
+
+        What was leased and not yet handed out when you leave the loop is given back untried.
+        """
+        said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
+        if not callable(said):
+            raise InvalidArgument(f"stop must be a threading.Event or a function, not {stop!r}")
+        held = seconds(lease, "lease") if lease is not None else (self.settings.nanoseconds("lease") or 0) / NS
+        waiting: list[Delivery] = []
+        try:
+            while not said():
+                waiting = self.lease(batch, lease=lease, wait=1.0)[::-1]
+                since = time.monotonic()
+                while waiting and not said():
+                    if time.monotonic() - since > held / 2:  # as in a folder: what nobody has seen must not run out
+                        self.try_release(waiting)
+                        waiting = []
+                        break
+                    yield waiting.pop()
+        finally:
+            if waiting:
+                self.try_release(waiting)
+
+    # Giving back.
+
+    def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """They are done, and never come back. Raises `LeaseLost` for those whose lease is no longer ours."""
+        self._raise_lost(self._settle("ack", listed(deliveries)))
+
+    def ack_one(self, delivery: Delivery) -> bool:
+        """Ack one delivery; False when its lease is no longer ours."""
+        return not self._settle("ack", [delivery])
+
+    def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
+        """They failed: they come back after `delay` (the queue's backoff if None), or become dead letters."""
+        self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
+
+    def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
+        """Hold them, and all that was leased with them, for so long from now on; may shorten."""
+        self._raise_lost(self.try_extend(listed(deliveries), duration))
+
+    def release(self, deliveries: Iterable[Delivery]) -> None:
+        """Give them back untried: they are ready at once, and the delivery does not count."""
+        self._raise_lost(self.try_release(listed(deliveries)))
+
+    def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
+        """As `nack`; the ids of those that were lost."""
+        more: dict[str, Any] = {"reason": reason.encode("utf-8", "backslashreplace").decode()}
+        return self._settle("nack", deliveries, more | ({} if delay is None else {"delay": seconds(delay, "delay")}))
+
+    def try_release(self, deliveries: list[Delivery]) -> list[int]:
+        """As `release`; the ids of those that were lost."""
+        return self._settle("release", deliveries)
+
+    def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
+        """As `extend`; the ids of those that were lost."""
+        return self._settle("extend", deliveries, {} if duration is None else {"lease": seconds(duration, "duration")})
+
+    def _settle(self, verb: str, deliveries: list[Delivery], more: "Mapping[str, Any] | None" = None) -> list[int]:
+        if not deliveries:
+            return []
+        body = {"messages": [{"id": one.id, "lease": one.lease} for one in deliveries], **(more or {})}
+        return list(self._wire.request("POST", f"{self._path}/{verb}", body)["lost"])
+
+    def _raise_lost(self, lost: list[int]) -> None:
+        if lost:
+            raise LeaseLost(
+                f"the lease of {len(lost)} messages of {self.name!r} (the first is {lost[0]}) is no longer ours, and "
+                "other consumers may have them: lease for longer, or extend in time",
+                lost,
+            )
+
+    # Looking.
+
+    def peek(self, count: int = 10) -> list[Waiting]:
+        """The next messages as they would be delivered, without taking them."""
+        _check_count(count, "peek")
+        answer = self._wire.get(f"{self._path}/messages", count=count, truncate=_WHOLE)
+        return [waiting_from(self._whole(one)) for one in answer["messages"]]
+
+    def message(self, id: int) -> Waiting | None:
+        """A message by its id, wherever it stands, also if it is done; None where the log no longer has it."""
+        try:
+            return waiting_from(self._wire.get(f"{self._path}/messages/{id}"))
+        except NotFound:
+            self.describe()  # which says so if it is the queue that is gone
+            return None
+
+    def counts(self) -> Counts:
+        """How many messages stand where."""
+        known = self.describe()
+        return Counts(known["ready"], known["delayed"], known["leased"], known["moving"])
+
+    def leases(self, count: int | None = None) -> list[RemoteLease]:
+        """The leases that are held now, oldest first; of the messages of each the first hundred."""
+        answer = self._wire.get(f"{self._path}/leases", count=count)
+        return [
+            RemoteLease(one["lease"], tuple(one["ids"]), one["since_at"], one["expires_at"], one["count"])
+            for one in answer["leases"][:count]
+        ]
+
+    def void_lease(self, lease_id: int, reason: str = "") -> int:
+        """Take the messages of a lease back from who holds them: they are ready again; how many."""
+        return int(self._wire.request("DELETE", f"{self._path}/leases/{lease_id}")["returned"])
+
+    def delayed(self, count: int = 200) -> list[Delayed]:
+        """The messages that must wait, those that come up next first."""
+        _check_count(count, "delayed")
+        answer = self._wire.get(f"{self._path}/delayed", count=count, buckets=1, truncate=_WHOLE)
+        found = []
+        for one in answer["messages"]:
+            waits = waiting_from(self._whole(one))
+            found.append(
+                Delayed(
+                    waits.id,
+                    one["due_at"],
+                    waits.payload,
+                    waits.key,
+                    waits.headers,
+                    waits.priority,
+                    waits.attempts,
+                    waits.enqueued_at,
+                )
+            )
+        return found
+
+    def delayed_histogram(self, buckets: int = 60) -> list[tuple[int, int, int]]:
+        """How many messages come up when: the first moment of each stretch, the one after its last, and a count."""
+        answer = self._wire.get(f"{self._path}/delayed", count=1, buckets=buckets)
+        return [(one["start_at"], one["end_at"], one["count"]) for one in answer["buckets"]]
+
+    def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
+        """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
+        if count is not None:
+            _check_count(count, "dead_letters")
+        answer = self._wire.get(f"{self._path}/dead", count=_ALL if count is None else count, truncate=_WHOLE)
+        where = self._facts().get("dead_letter")
+        return [letter_from(self._whole(one, where)) for one in answer["letters"]]
+
+    def _whole(self, one: "Mapping[str, Any]", where: "Mapping[str, Any] | None" = None) -> "Mapping[str, Any]":
+        """A message with all of its payload, which a server may have cut short."""
+        if not one.get("truncated"):
+            return one
+        path = self._path if where is None else path_of("queues", where["vhost"], where["name"])
+        return {**one, "payload": self._wire.get(f"{path}/messages/{one['id']}")["payload"]}
+
+    # Moving the queue itself.
+
+    def pause(self) -> None:
+        """Deliver nothing until `resume`; what is put waits."""
+        self._wire.request("POST", f"{self._path}/pause")
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._wire.request("POST", f"{self._path}/resume")
+
+    def purge(self) -> int:
+        """Drop every message that is not leased, delayed ones too; how many."""
+        return int(self._wire.request("POST", f"{self._path}/purge")["purged"])
+
+    def seek(self, sequence: int) -> None:
+        """Stand at this sequence of the log: what is before it is done, what is from it on is delivered (again)."""
+        self._wire.request("POST", f"{self._path}/seek", {"to": sequence, "dry_run": False})
+
+    def seek_time(self, when: Instant) -> None:
+        """Stand at the first message that was not put before `when`."""
+        self._wire.request("POST", f"{self._path}/seek", {"time": time_text(when), "dry_run": False})
+
+    def preview(self, position: int | None = None, *, when: Instant | None = None) -> Preview:
+        """What `seek(position)`, or `seek_time(when)`, would do; nothing of it is done."""
+        if (position is None) == (when is None):
+            raise InvalidArgument("preview takes a position or when, and not both")
+        place = {"to": position} if when is None else {"time": time_text(when)}
+        answer = self._wire.request("POST", f"{self._path}/seek", {**place, "dry_run": True}, again=True)
+        first = [waiting_from(one) for one in answer["sample"]]
+        return made(Preview, answer, _sample=lambda count: first[:count])
+
+    def redrive(self, ids: Iterable[int] | None = None) -> int:
+        """Move dead letters (all, or those with these ids) back into this queue, and return how many."""
+        wanted = None if ids is None else list(ids)
+        body = {"ids": wanted, "reason": None}
+        return int(self._wire.request("POST", f"{self._path}/redrive", body)["redriven"])
+
+    def delete_dead_letters(self, ids: Iterable[int] | None = None) -> int:
+        """Drop dead letters (all, or those with these ids) for good, and return how many."""
+        body = {"ids": None if ids is None else list(ids), "reason": None}
+        return int(self._wire.request("POST", f"{self._path}/dead/delete", body)["deleted"])
+
+    def delete(self) -> None:
+        """Delete the queue with its messages."""
+        self._wire.request("DELETE", self._path)
+
+    def _facts(self) -> "Mapping[str, Any]":
+        if self._known is None:
+            self.describe()
+        assert self._known is not None
+        return self._known
+
+    def __repr__(self) -> str:
+        return f"RemoteQueue({self.name!r} at {self._wire.address})"
+
+
+def _check_count(count: int, what: str) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidArgument(f"{what} needs a count from 1 up, not {count!r}")

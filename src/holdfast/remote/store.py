@@ -1,0 +1,240 @@
+"""What is a store that somebody else serves? Its queues, logs and tables, and who may use them, over HTTP."""
+
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from holdfast.base.clock import Duration
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.remote.address import Address
+from holdfast.remote.authority import RemoteAuthority
+from holdfast.remote.jsonform import made, seconds
+from holdfast.remote.log import RemoteLog
+from holdfast.remote.pipelines import RemotePipelines
+from holdfast.remote.queue import RemoteQueue
+from holdfast.remote.wire import Wire, path_of
+
+if TYPE_CHECKING:  # what tables need is loaded by those who have some
+    from holdfast.remote.table import RemoteTable
+    from holdfast.table import Model
+    from holdfast.table.migrating.status import MigrationStatus
+
+    M = TypeVar("M", bound=Model)
+
+__all__ = ["RemoteMigrations", "RemoteStore", "connect"]
+
+_PAGE = 500
+_BACKUP_S = 24 * 3600.0
+"""A backup takes as long as it takes: the server answers when it is done."""
+
+
+def connect(
+    url: str,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    vhost: str | None = None,
+    timeout: Duration = 30,
+    context: ssl.SSLContext | None = None,
+) -> "RemoteStore":
+    """The store that `holdfast serve` serves at `http://host:15672`, with the names of `Store`.
+
+    Who asks stands in the URL (`http://user:password@host`) or beside it; without either it is guest. `timeout` is how
+    long an answer may take, besides what was asked to be waited for. `context` is for certificates of one's own.
+    """
+    address = Address.parse(url, user=user, password=password, token=token, vhost=vhost)
+    return RemoteStore(address, timeout=timeout, context=context)
+
+
+class RemoteStore:
+    """A store at a URL; also a context manager. All methods may be called from any thread.
+
+    Nothing is sent before something is asked for.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout: Duration = 30,
+        context: ssl.SSLContext | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.address = address
+        self.read_only = read_only
+        """Whether a queue or log that is not there is an error, and not made."""
+        self.vhost = address.vhost
+        self._wire = Wire(address, seconds(timeout, "timeout"), context)
+        self.authority = RemoteAuthority(self._wire)
+        """Users, permissions, virtual hosts and definitions."""
+        self.pipelines = RemotePipelines(self._wire)
+        """Pipelines of Spark that run where the server does."""
+
+    # Queues.
+
+    def queues(self) -> list[str]:
+        """The names of all queues in the virtual host, sorted."""
+        return sorted(row["name"] for row in self.queue_rows())
+
+    def queue_rows(self) -> Iterator[dict[str, Any]]:
+        """All queues of the virtual host, each with its figures, as JSON."""
+        yield from self._pages("queues", vhost=self.vhost)
+
+    def _pages(self, what: str, **query: Any) -> Iterator[dict[str, Any]]:
+        page = 1
+        while True:
+            answer = self._wire.get(path_of(what), page=page, page_size=_PAGE, **query)
+            yield from answer["items"]
+            if page >= answer["page_count"]:
+                return
+            page += 1
+
+    def queue(self, name: str, arguments: Mapping[str, Any] | None = None) -> RemoteQueue:
+        """The queue of that name; declared, as AMQP does it, if there is none.
+
+        `arguments` are AMQP's: `{"x-max-length": 1000}`. They count only for a queue that is made by this.
+        """
+        queue = RemoteQueue(self._wire, self.vhost, name)
+        try:
+            queue.describe()
+        except NotFound:
+            if self.read_only:
+                raise
+            body = {"vhost": self.vhost, "name": name, "arguments": dict(arguments or {})}
+            self._wire.request("POST", path_of("queues"), body, again=True)
+        return queue
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with its messages."""
+        self.queue(name).delete()
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """All queues that have dead letters, with how many and why, as JSON."""
+        answer = self._wire.get(path_of("dead"))
+        return list(answer["queues"] if isinstance(answer, dict) else answer)
+
+    # Logs.
+
+    def logs(self) -> list[str]:
+        """The names of all logs, sorted."""
+        return sorted(row["name"] for row in self._pages("logs"))
+
+    def log(self, name: str, **settings: Any) -> RemoteLog:
+        """The log of that name. An append makes it if there is none; what is chosen for it the server decides."""
+        if settings:
+            raise InvalidArgument("the server decides how its logs are written: leave the settings out")
+        log = RemoteLog(self._wire, name)
+        if self.read_only:
+            log.describe()  # which says that it is not there, and which ones are
+        return log
+
+    # Tables.
+
+    def tables(self) -> list[str]:
+        """The names of all tables, sorted."""
+        return sorted(one["name"] for one in self.table_rows())
+
+    def table_rows(self) -> list[dict[str, Any]]:
+        """All tables with their figures, as JSON."""
+        return list(self._wire.get(path_of("tables"))["tables"])
+
+    def table(self, model: "type[M] | str") -> "RemoteTable[M]":
+        """The table of that name, or of a model's records; it must be there."""
+        from holdfast.remote.table import RemoteTable  # noqa: PLC0415
+
+        if isinstance(model, str):
+            return RemoteTable(self._wire, model)
+        return RemoteTable(self._wire, model.__spec__.name, model)
+
+    def migrations(self) -> "RemoteMigrations":
+        """The migrations of the tables: iterate for the status of each; `pause`, `resume`, `cancel`."""
+        return RemoteMigrations(self._wire)
+
+    # The server itself.
+
+    def whoami(self) -> dict[str, Any]:
+        """Whom the server takes us for: `name`, `tags`, `expires_at`."""
+        return dict(self._wire.get(path_of("whoami")))
+
+    def overview(self) -> dict[str, Any]:
+        """The server at a glance, as JSON."""
+        return dict(self._wire.get(path_of("overview")))
+
+    def history(self, range: str = "1h") -> dict[str, Any]:
+        """What was measured in the last `1h`, `24h` or `7d`, as JSON."""
+        return dict(self._wire.get(path_of("history"), range=range))
+
+    def backup(self, to: str | os.PathLike[str], *, copy: bool = False) -> dict[str, Any]:
+        """Back the store up into a folder of the server's machine, by links where it can; what came of it, as JSON."""
+        body = {"to": os.fspath(to), "copy": copy}
+        return dict(self._wire.request("POST", path_of("backup"), body, wait=_BACKUP_S))
+
+    def doctor(self) -> list[dict[str, Any]]:
+        """What the server finds when it looks itself over: `name`, `state`, `found`, `advice` of each check."""
+        return list(self._wire.get(path_of("doctor"))["checks"])
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Tokens that let programs in, without what is secret in them, as JSON."""
+        answer = self._wire.get(path_of("tokens"))
+        return list(answer["tokens"] if isinstance(answer, dict) else answer)
+
+    def make_token(self, name: str, lifetime: Duration | None = None) -> dict[str, Any]:
+        """A new token for a program; `token` in it is told this once."""
+        body = {"name": name} | ({} if lifetime is None else {"lifetime": seconds(lifetime, "lifetime")})
+        return dict(self._wire.request("POST", path_of("tokens"), body))
+
+    def delete_token(self, id: str) -> None:
+        """Withdraw a token: it is good no more."""
+        self._wire.request("DELETE", path_of("tokens", id))
+
+    def close(self) -> None:
+        """Let the connections go; idempotent."""
+        self._wire.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the connections go."""
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RemoteStore({str(self.address)!r})"
+
+
+class RemoteMigrations:
+    """The migrations of a server's tables."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def __iter__(self) -> "Iterator[MigrationStatus]":
+        """The status of each table."""
+        from holdfast.table.migrating.status import MigrationStatus  # noqa: PLC0415
+
+        for one in self._wire.get(path_of("migrations"))["migrations"]:
+            yield made(MigrationStatus, one)
+
+    def status(self, table: str) -> "MigrationStatus":
+        """Where the migration of one table stands."""
+        for one in self:
+            if one.table == table:
+                return one
+        raise NotFound(f"the server has no table {table!r}")
+
+    def pause(self, table: str) -> None:
+        """Let a migration stand still until `resume`."""
+        self._wire.request("POST", path_of("migrations", table, "pause"))
+
+    def resume(self, table: str) -> None:
+        """Let a migration go on."""
+        self._wire.request("POST", path_of("migrations", table, "resume"))
+
+    def cancel(self, table: str) -> None:
+        """Give a migration up."""
+        self._wire.request("POST", path_of("migrations", table, "cancel"))

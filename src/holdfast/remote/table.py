@@ -1,0 +1,374 @@
+"""What is a table of a server? Get, scan, add and change as with `holdfast.Table`; the model comes from there too."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
+
+from holdfast.base.clock import instant_ns
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.base.units import iso_time
+from holdfast.log.settings import MESSAGE_MAX
+from holdfast.remote.errors import error_of
+from holdfast.remote.log import LogLimits
+from holdfast.remote.tablejson import changes_texts, value_of, values_of
+from holdfast.remote.wire import Wire, path_of
+from holdfast.table import (
+    Add,
+    Change,
+    Delete,
+    Done,
+    Model,
+    NoRecord,
+    Record,
+    TableSettings,
+    Undelete,
+    key_from_text,
+    model_from,
+    text_of_key,
+)
+from holdfast.table.differences import hidden_in
+from holdfast.table.history import RecordChanges, VersionChanges
+from holdfast.table.model import ModelSpec
+from holdfast.table.reading import Point, selected
+from holdfast.table.requests import Operation, Outcome
+
+__all__ = ["RemoteScan", "RemoteTable", "TableLog"]
+
+M = TypeVar("M", bound=Model)
+_PAGE = 500
+_CHANGES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """The log of a table's changes, as far as it is known."""
+
+    settings: LogLimits
+
+
+class RemoteTable(Generic[M]):
+    """A table that a server keeps; made by `RemoteStore.table`. All methods may be called from any thread.
+
+    Without a class of one's own, `model` is made of what is kept with the table.
+    """
+
+    def __init__(self, wire: Wire, name: str, model: type[M] | None = None) -> None:
+        self.name = name
+        self._wire = wire
+        self._path = path_of("tables", name)
+        known = self.describe()
+        definition = known["definition"]
+        # As table.json keeps it, or what is kept there of the model.
+        self.model: type[M] = model or model_from(definition.get("definition", definition))  # type: ignore[assignment]
+        self.spec: ModelSpec = self.model.__spec__
+        settings = definition.get("settings") or {}
+        self.settings = TableSettings(
+            keep_all_versions=settings.get("keep_all_versions", known.get("keep_all_versions", False)),
+            update_history=settings.get("update_history", known.get("update_history", False)),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """All that the server says of it, as JSON."""
+        return dict(self._wire.get(self._path))
+
+    @property
+    def last_version(self) -> int:
+        """The version of the last change; 0 if there was none."""
+        return int(self.describe().get("last_version") or 0)
+
+    @property
+    def log(self) -> TableLog:
+        """Where the server keeps the changes: from afar only how large one may be is known."""
+        return TableLog(LogLimits(MESSAGE_MAX))
+
+    # Reading.
+
+    def get(
+        self,
+        key: bytes,
+        *,
+        as_of: Point | None = None,
+        include_deleted: bool = False,
+        select: Sequence[Any] | None = None,
+    ) -> Record[M] | None:
+        """The record with this key; None where there is none, or it is deleted."""
+        try:
+            one = self._wire.get(
+                path_of("records", text_of_key(key), root=self._path),
+                as_of=_point(as_of, "as_of"),
+                include_deleted=include_deleted or None,
+            )
+        except NotFound:
+            self.describe()  # which says so if it is the table that is gone
+            return None
+        record = self._record(one)
+        if record.deleted and not include_deleted:
+            return None
+        return selected(self.spec, record, select) if select else record
+
+    def get_many(
+        self,
+        keys: Iterable[bytes],
+        *,
+        as_of: Point | None = None,
+        include_deleted: bool = False,
+        select: Sequence[Any] | None = None,
+    ) -> Iterator[Record[M]]:
+        """The records of these keys that are there, in the order of the keys."""
+        for key in keys:
+            record = self.get(key, as_of=as_of, include_deleted=include_deleted, select=select)
+            if record is not None:
+                yield record
+
+    def scan(
+        self,
+        where: Any = None,
+        *,
+        order: Sequence[str] | str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        as_of: Point | None = None,
+        include_deleted: bool = False,
+        select: Sequence[Any] | None = None,
+        allow_table_scan: bool = False,
+    ) -> "RemoteScan[M]":
+        """The records of which `where` is true, in an order; read page by page as the result is gone through.
+
+        `where` is a text, in the words of `holdfast table scan --where`.
+        """
+        if where is not None and not isinstance(where, str):
+            raise InvalidArgument(
+                f"the filter of a remote table is a text such as 'age >= 18', not {type(where).__name__}"
+            )
+        query = {
+            "where": where,
+            "order": order if order is None or isinstance(order, str) else ",".join(order),
+            "as_of": _point(as_of, "as_of"),
+            "include_deleted": include_deleted or None,
+            "select": None if select is None else ",".join(map(str, select)),
+            "allow_table_scan": allow_table_scan,
+        }
+        return RemoteScan(self, query, limit, cursor)
+
+    def count(self, where: str | None = None, **options: Any) -> int:
+        """How many records there are of which `where` is true; the options are those of `scan`."""
+        if where is None and not options:
+            return int(self.describe()["count"])
+        return sum(1 for _ in self.scan(where, **options))
+
+    def changes(
+        self,
+        keys: Iterable[bytes] | None = None,
+        *,
+        where: Any = None,
+        from_version: Point | None = None,
+        to_version: Point | None = None,
+        max_versions: int = 1,
+        select: Sequence[Any] | None = None,
+        limit: int | None = None,
+        include_deleted: bool = False,
+        allow_table_scan: bool = False,
+    ) -> list[RecordChanges]:
+        """What happened to records: of these keys, or those that a scan finds; at most ten thousand records."""
+        if limit == 0:
+            return []
+        answer = self._wire.get(
+            f"{self._path}/changes",
+            keys=None if keys is None else ",".join(map(text_of_key, keys)),
+            where=where,
+            **{"from": _point(from_version, "from_version"), "to": _point(to_version, "to_version")},
+            max_versions=max_versions,
+            select=None if select is None else ",".join(map(str, select)),
+            limit=_CHANGES_MAX if limit is None else limit,
+            include_deleted=include_deleted or None,
+            allow_table_scan=allow_table_scan,
+        )
+        return [
+            RecordChanges(
+                key_from_text(one["key"]),
+                one["created"],
+                [
+                    VersionChanges(
+                        each["version"], each["kind"], values_of(self.spec, each["values"] or {}), hidden_in(self.spec)
+                    )
+                    for each in one["versions"]
+                ],
+            )
+            for one in answer["records"]
+        ]
+
+    # Writing.
+
+    def add(self, record: M | Mapping[str, Any], *, key: bytes | None = None) -> Done:
+        """Add a record; raises what is wrong with it, or `AlreadyExists`."""
+        return _only(self.write([Add(record, key)]))
+
+    def add_many(self, records: Iterable[M | Mapping[str, Any]]) -> list[Outcome]:
+        """Add records in one request: each is added, or its error stands in its place."""
+        return self.write([Add(record) for record in records])
+
+    def change(
+        self,
+        key: bytes,
+        changes: Mapping[Any, Any],
+        *,
+        check: Mapping[Any, Any] | None = None,
+        if_version: int | None = None,
+    ) -> Done:
+        """Change fields of a record: by path the new value, None to remove one, or an edit."""
+        return _only(self.write([Change(key, changes, check or {}, if_version)]))
+
+    def delete(self, key: bytes, *, hard: bool = False, if_version: int | None = None) -> Done:
+        """Hide a record and free its unique values; with `hard`, forget it and its past."""
+        return _only(self.write([Delete(key, hard, if_version)]))
+
+    def undelete(self, key: bytes) -> Done:
+        """Bring a record back that was softly deleted, if its unique values are still free."""
+        return _only(self.write([Undelete(key)]))
+
+    def write(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Carry out operations: new records in one request, the others one after the other, each by itself."""
+        outcomes: list[Outcome] = []
+        adding: list[Add] = []
+        for one in operations:
+            if isinstance(one, Add) and one.key is None:
+                adding.append(one)
+                continue
+            outcomes += self._added(adding)
+            adding = []
+            outcomes.append(self._done(one))
+        return outcomes + self._added(adding)
+
+    def _added(self, adding: list[Add]) -> list[Outcome]:
+        if not adding:
+            return []
+        body = {"records": [_record_json(self.model, one.record) for one in adding]}
+        return self._outcomes(self._wire.request("POST", f"{self._path}/records", body))
+
+    def _done(self, one: Operation) -> Outcome:
+        try:
+            match one:
+                case Add(record, key):
+                    added = {"records": [_record_json(self.model, record)], "key": text_of_key(key or b"")}
+                    return self._outcomes(self._wire.request("POST", f"{self._path}/records", added))[0]
+                case Change(key, changes, check, if_version):
+                    body: dict[str, Any] = {
+                        "changes": changes_texts(self.spec, changes),
+                        "check": changes_texts(self.spec, check),
+                        "if_version": if_version,
+                    }
+                    return self._outcome(self._wire.request("PATCH", self._of(key), body), key)
+                case Delete(key, hard, if_version):
+                    query = {"hard": hard or None, "if_version": if_version}
+                    return self._outcome(self._wire.request("DELETE", self._of(key), query=query), key)
+                case Undelete(key):
+                    return self._outcome(self._wire.request("POST", f"{self._of(key)}/undelete"), key)
+        except NotFound as error:
+            self.describe()  # which says so if it is the table that is gone
+            return NoRecord(str(error), key or b"")
+        except HoldfastError as error:
+            return error
+        raise InvalidArgument(f"this is no operation on a table: {one!r}")
+
+    def _of(self, key: bytes) -> str:
+        return path_of("records", text_of_key(key), root=self._path)
+
+    def _outcomes(self, answer: Mapping[str, Any]) -> list[Outcome]:
+        return [self._outcome(one, b"") for one in answer["outcomes"]]
+
+    def _outcome(self, answer: Mapping[str, Any] | None, key: bytes) -> Outcome:
+        one: Mapping[str, Any] = answer or {}
+        one = one["outcomes"][0] if "outcomes" in one else one
+        if one.get("error") or one.get("errors"):
+            word = one.get("error") or "bad_request"
+            wrong = one.get("errors") or ()
+            reason = one.get("reason") or "; ".join(map(str, wrong))
+            return error_of(400, {"error": word, "reason": reason}, "", self._path)
+        made_for = one.get("key")
+        return Done(
+            key if made_for is None else key_from_text(made_for),
+            one.get("version") or 0,
+            one.get("changed", one.get("status") != "unchanged"),
+        )
+
+    def _record(self, one: Mapping[str, Any], *, selected: bool = False) -> Record[M]:
+        values = one["values"]
+        value: Any = values_of(self.spec, values) if selected else value_of(self.model, values)
+        return Record(key_from_text(one["key"]), value, one["version"], one["created"], bool(one.get("deleted", False)))
+
+    def __repr__(self) -> str:
+        return f"RemoteTable({self.name!r} at {self._wire.address})"
+
+
+class RemoteScan(Generic[M]):
+    """The result of a scan: go through it once or more often; each time it is read anew."""
+
+    def __init__(self, table: RemoteTable[M], query: Mapping[str, Any], limit: int | None, cursor: str | None) -> None:
+        self._table = table
+        self._query = dict(query)
+        self._limit = limit
+        self._from = cursor
+        self.cursor: str | None = None
+        """Once gone through: where the next page begins, None if there is none."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InvalidArgument(f"limit must be a number from 0 on, not {limit!r}")
+
+    @property
+    def plan(self) -> Self:
+        """Which way is taken: `describe()` tells."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Which way is taken, as JSON."""
+        return dict(self._explained().get("plan") or {})
+
+    def explain(self) -> str:
+        """Which way is taken, as a sentence."""
+        return str(self._explained()["explain"])
+
+    def _explained(self) -> Mapping[str, Any]:
+        table = self._table
+        answer: Mapping[str, Any] = table._wire.get(f"{table._path}/records", **self._query, explain=True)
+        return answer
+
+    def __iter__(self) -> Iterator[Record[M]]:
+        table, cursor, left = self._table, self._from, self._limit
+        self.cursor = None
+        selected = self._query["select"] is not None
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(left, _PAGE)
+            answer = table._wire.get(f"{table._path}/records", **self._query, limit=size, cursor=cursor)
+            for one in answer["records"]:
+                yield table._record(one, selected=selected)
+            cursor = answer.get("next")
+            if cursor is None:
+                return
+            left = None if left is None else left - len(answer["records"])
+        self.cursor = cursor
+
+    def first(self) -> Record[M] | None:
+        """The first record, None if there is none."""
+        return next(iter(self), None)
+
+
+def _record_json(model: type[Model], record: Any) -> Any:
+    if isinstance(record, Model):
+        return json.loads(record.to_json())
+    return json.loads(model.from_dict(record).to_json())
+
+
+def _point(point: Point | None, what: str) -> int | str | None:
+    if point is None or isinstance(point, int):
+        return point
+    if isinstance(point, datetime):
+        return iso_time(instant_ns(point, what))
+    raise InvalidArgument(f"{what} must be a version or an aware datetime, not {type(point).__name__}")
+
+
+def _only(outcomes: list[Outcome]) -> Done:
+    (outcome,) = outcomes
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    return outcome

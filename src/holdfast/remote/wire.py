@@ -1,0 +1,228 @@
+"""How does a request get there, and its answer back? HTTP, over connections that are kept for the next one."""
+
+import base64
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from holdfast.base.errors import Closed, InvalidArgument
+from holdfast.remote.address import Address
+from holdfast.remote.errors import TOKEN, OutcomeUnknown, ServerFailed, Unreachable, error_of
+
+__all__ = ["Wire", "path_of"]
+
+_LOST = (http.client.HTTPException, OSError, UnicodeError)
+"""A name of a machine that cannot be one is a UnicodeError."""
+_OWN = "/api/holdfast"
+
+
+def path_of(*parts: str | int, root: str = _OWN) -> str:
+    """A path with each of its parts percent-encoded whole, as names may have slashes."""
+    return root + "".join(f"/{_quoted(str(part))}" for part in parts)
+
+
+class Wire:
+    """Speaks with one server. May be used by any threads: while one asks, a connection is its own."""
+
+    def __init__(self, address: Address, timeout: float, context: ssl.SSLContext | None = None) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._context = context if context is not None or not address.is_secure else ssl.create_default_context()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+        self._guard = threading.Lock()
+        self._closed = False
+        if address.token is not None:
+            self._login, self._who = f"Bearer {address.token}", TOKEN
+        else:
+            pair = f"{address.user}:{address.password}".encode()
+            self._login = f"Basic {base64.b64encode(pair).decode('ascii')}"
+            self._who = f"the user {address.user!r}"
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What is there; asked for once more if the connection is lost."""
+        return self.request("GET", path, query=query, again=True)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        again: bool = False,
+        wait: float = 0,
+    ) -> Any:
+        """What the server answers, decoded; None where it says nothing.
+
+        `again`: whether asking twice does no harm, so that it is done if the connection is lost. `wait` is how long
+        the server may take besides, because it was asked to wait for something.
+        """
+        asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path
+        headers = {"Authorization": self._login, "Accept": "application/json"}
+        content: bytes | None = None
+        if method != "GET":
+            content = b"" if body is None and method == "DELETE" else _encoded({} if body is None else body)
+            headers["Content-Type"] = "application/json"
+        status, answer = self._exchange(method, target, content, headers, again=again, wait=wait)
+        return self._understood(status, answer, f"{method} {path}")
+
+    def close(self) -> None:
+        """Close all connections; who waits for an answer gets `Closed`. Idempotent."""
+        with self._guard:
+            self._closed = True
+            idle, busy = self._idle, list(self._busy)
+            self._idle = []
+        for connection in idle:
+            connection.close()
+        for connection in busy:  # who reads from it wakes up, and closes it
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _exchange(
+        self, method: str, target: str, content: bytes | None, headers: Mapping[str, str], *, again: bool, wait: float
+    ) -> tuple[int, bytes]:
+        tries = 2 if again else 1
+        while True:
+            tries -= 1
+            connection, fresh = self._connection()
+            sent = False
+            try:
+                if fresh:
+                    connection.timeout = self._timeout
+                    connection.connect()
+                    # Small requests, each waited for: what delays them in the hope of more would be all of their time.
+                    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                elif _hung_up(connection):
+                    # The server lets go of connections that nobody used for a while: that is no loss.
+                    self._drop(connection)
+                    tries += 1
+                    continue
+                connection.sock.settimeout(self._timeout + wait)
+                sent = True
+                connection.request(method, self.address.path + target, content, dict(headers))
+                response = connection.getresponse()
+                answer = response.read()
+                (self._drop if response.will_close else self._put_back)(connection)
+                return response.status, answer
+            except _LOST as error:
+                self._drop(connection)
+                if self._closed:
+                    raise Closed("the connection to the server was closed here before this call ended") from error
+                if not sent:
+                    raise self._unreachable(error) from error
+                if tries:
+                    continue
+                raise self._lost(method, target, error, again=again) from error
+            except BaseException:  # Ctrl-C in the midst of an answer: the rest of it must not be taken for the next
+                self._drop(connection)
+                raise
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        """One that is ours until it is put back or dropped, and whether it has to connect yet."""
+        with self._guard:
+            if self._closed:
+                raise Closed("the remote store was closed: connect again")
+            if self._idle:
+                connection = self._idle.pop()  # the last one: others may be too many by now, and are let go in time
+                self._busy.add(connection)
+                return connection, False
+        address = self.address
+        if address.is_secure:
+            connection = http.client.HTTPSConnection(address.host, address.port, context=self._context)
+        else:
+            connection = http.client.HTTPConnection(address.host, address.port)
+        with self._guard:
+            self._busy.add(connection)
+        return connection, True
+
+    def _put_back(self, connection: http.client.HTTPConnection) -> None:
+        with self._guard:
+            self._busy.discard(connection)
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _drop(self, connection: http.client.HTTPConnection) -> None:
+        with self._guard:
+            self._busy.discard(connection)
+        connection.close()
+
+    def _unreachable(self, error: BaseException) -> Unreachable:
+        where = f"cannot reach {self.address}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unreachable(
+                f"{where}: its certificate is not trusted here ({error.verify_message}): use the name that it was made "
+                "for, or let SSL_CERT_FILE name the file of the authority that signed it"
+            )
+        if isinstance(error, ssl.SSLError):
+            return Unreachable(f"{where} by TLS ({error.reason or error}): does the server speak http:// on this port?")
+        if isinstance(error, socket.gaierror):
+            return Unreachable(f"{where}: no machine is known by the name {self.address.host!r}")
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"{where}: no answer within {self._timeout:g} s. Is a firewall in between?")
+        reason = getattr(error, "strerror", None) or str(error)
+        return Unreachable(f"{where}: is holdfast serve running there? ({reason})")
+
+    def _lost(self, method: str, target: str, error: BaseException, *, again: bool) -> Unreachable:
+        what = f"{method} {target.partition('?')[0]}"
+        how = "no answer came in time" if isinstance(error, TimeoutError) else "the connection was lost"
+        if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
+            return Unreachable(f"{self.address} does not speak HTTP: is this the port of AMQP, or https:// meant?")
+        if again:
+            return Unreachable(f"{how}, twice, during {what} at {self.address}: is holdfast serve still running there?")
+        return OutcomeUnknown(
+            f"{how} during {what} at {self.address}, so it is not known whether it was done: look before you try again"
+        )
+
+    def _understood(self, status: int, answer: bytes, what: str) -> Any:
+        content: Any = None
+        if answer:
+            try:
+                content = json.loads(answer)
+            except ValueError as error:
+                if 200 <= status < 300:
+                    raise ServerFailed(
+                        f"{self.address} answered {what} with no JSON: is it Holdfast that answers there?"
+                    ) from error
+        if 200 <= status < 300:
+            return content
+        if 300 <= status < 400:
+            raise ServerFailed(f"{self.address} sends {what} elsewhere (status {status}): give the URL it sends to")
+        raise error_of(status, content, self._who, what)
+
+
+def _encoded(body: object) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:  # half of a cut emoji in a name, or what JSON has no form for
+        raise InvalidArgument(f"this cannot be sent as JSON: {error}") from error
+
+
+def _quoted(part: str) -> str:
+    # Dots alone would be taken for this folder or the one above by proxies on the way.
+    return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
+
+
+def _text(value: object) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _hung_up(connection: http.client.HTTPConnection) -> bool:
+    """Whether a connection that was kept is no longer one: nothing is owed, so whatever can be read is its end."""
+    try:
+        connection.sock.settimeout(0)
+        connection.sock.recv(1)
+        return True
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,6 @@
+"""Cap'n Proto: Queueber's interface for its clients, and our own for any queue."""
+
+from holdfast.rpc.access import Access
+from holdfast.rpc.server import RpcServer, RpcSettings
+
+__all__ = ["Access", "RpcServer", "RpcSettings"]

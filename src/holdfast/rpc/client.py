@@ -1,0 +1,72 @@
+"""What is known of a client that is connected? Where it is, and how much of it is under way."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holdfast.base.errors import HoldfastError
+from holdfast.rpc.access import Access
+from holdfast.rpc.served import Served, Shelf
+from holdfast.rpc.wire import Wire
+
+__all__ = ["CALLS_MAX", "Client", "Desk", "TooManyCalls"]
+
+CALLS_MAX = 20_000
+"""Calls of one client that may be under way, polls that wait among them."""
+_BYTES_MAX = 32 << 20
+"""Bytes of one client that may be under way before no more is read from it."""
+
+
+class TooManyCalls(HoldfastError):
+    """A client has more calls under way than one may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all clients of a server share."""
+
+    shelf: Shelf
+    access: Access
+    executor: Executor
+    logins: asyncio.Semaphore
+    """A password takes a core for a while: few are checked at once, so that others get on."""
+    queueber: tuple[str, str]
+    """Virtual host and name of the queue that Queueber's interface serves."""
+    queueber_clients: str
+    max_reply: int
+
+
+class Client:
+    """One client."""
+
+    def __init__(self, wire: Wire, desk: Desk) -> None:
+        self.wire = wire
+        self.desk = desk
+        self._calls = 0
+        self._bytes = 0
+        self._queueber: Served | None = None
+
+    @contextmanager
+    def call(self, size: int = 0) -> Iterator[None]:
+        """A call that carries so many bytes is under way."""
+        if self._calls >= CALLS_MAX:
+            raise TooManyCalls(f"this client has {CALLS_MAX} calls under way: wait for some of them, or connect twice")
+        self._calls += 1
+        self._bytes += size
+        if self._bytes > _BYTES_MAX:
+            self.wire.hold(True)
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._bytes -= size
+            if self._bytes <= _BYTES_MAX:
+                self.wire.hold(False)
+
+    async def queueber(self) -> Served:
+        """The queue that Queueber's interface serves."""
+        if self._queueber is None or self._queueber.queue.closed:
+            self._queueber = await self.desk.shelf.get(*self.desk.queueber)
+        return self._queueber

@@ -1,0 +1,57 @@
+"""What does a client read when a call fails? The kind of the error and its text, and nothing of our insides."""
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from holdfast.base.errors import HoldfastError
+
+__all__ = ["Refused", "answered"]
+
+logger = logging.getLogger("holdfast.rpc")
+
+Method = TypeVar("Method", bound=Callable[..., Awaitable[None]])
+
+
+class Refused(Exception):
+    """An error on its way to a client.
+
+    pycapnp sends what `traceback` prints of it, which would be our files and lines: so this one hides them, and prints
+    itself under the name of the error that it stands for.
+    """
+
+    __traceback__ = property(lambda _: None)
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Refused":
+        """What a client is told of this error."""
+        if isinstance(error, HoldfastError):
+            return _named(type(error).__name__)(str(error))
+        return _named("InternalError")("something went wrong in the server: its log says what")
+
+
+def answered(method: Method) -> Method:
+    """Let a method's errors reach the client as one line."""
+
+    @functools.wraps(method)
+    async def wrapper(self: Any, context: Any) -> None:
+        refused: Refused
+        try:
+            await method(self, context)
+            return
+        except Refused:
+            raise
+        except HoldfastError as error:
+            refused = Refused.of(error)
+        except Exception as error:
+            logger.exception("the call %s failed", method.__name__.removesuffix("_context"))
+            refused = Refused.of(error)
+        raise refused
+
+    return wrapper  # type: ignore[return-value]
+
+
+@functools.cache
+def _named(name: str) -> type[Refused]:
+    return type(name, (Refused,), {"__module__": "builtins", "__doc__": Refused.__doc__})

@@ -1,0 +1,133 @@
+"""How does Queueber's interface behave? As its clients expect, on a queue of ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.broker.errors import AccessRefused
+from holdfast.log.record import Message
+from holdfast.queue import Delivery
+from holdfast.rpc.client import Client
+from holdfast.rpc.errors import answered
+from holdfast.rpc.identifiers import SIZE
+from holdfast.rpc.served import Served
+
+__all__ = ["LONGEST_S", "Queueber", "fitting", "keeping"]
+
+LONGEST_S = 100 * 365 * 86_400
+"""Whatever is longer is as long as this: a client may ask for 2 ** 64 seconds."""
+
+
+class Queueber:
+    """The methods of Queueber's interface, for one client. pycapnp finds them by their names."""
+
+    client: Client
+
+    @answered
+    async def add_context(self, context: Any) -> None:
+        """Add items, all or none."""
+        served = await self._served()
+        items = context.params.req.items
+        messages: list[bytes | Message] = []
+        size = 0
+        for item in items:
+            contents, seconds = item.contents, item.visibilityTimeoutSecs
+            messages.append(Message(contents, delay=min(seconds, LONGEST_S)) if seconds else contents)
+            size += len(contents)
+        context.release_params()
+        with self.client.call(size):
+            ids = await served.rounds.put(messages)
+        context.results.init("resp").ids = list(map(served.identifiers.of_id, ids))
+
+    @answered
+    async def remove_context(self, context: Any) -> None:
+        """An item is done; False if it is not held under this lease."""
+        served = await self._served()
+        request = context.params.req
+        lease = served.identifiers.to_lease(_checked(request.lease))
+        id = served.identifiers.to_id(request.id)
+        removed = False
+        if lease is not None and id is not None:
+            with self.client.call():
+                removed = not await served.rounds.ack([(id, lease)])
+        context.results.init("resp").removed = removed
+
+    @answered
+    async def poll_context(self, context: Any) -> None:
+        """Lease items, and wait for them."""
+        served = await self._served()
+        request = context.params.req
+        seconds, count, timeout = request.leaseValiditySecs, request.numItems or 1, request.timeoutSecs
+        context.release_params()
+        if not seconds:
+            raise InvalidArgument("leaseValiditySecs must be more than 0")
+        most = self.client.desk.max_reply
+        with self.client.call():
+            deliveries = await served.polls.lease(
+                count,
+                lease=min(seconds, LONGEST_S),
+                wait=min(timeout, LONGEST_S) if timeout else None,
+                most_bytes=most,
+            )
+            deliveries = fitting(served, deliveries, most)
+        with keeping(served, deliveries):
+            response = context.results.init("resp")
+            if deliveries:
+                of_id = served.identifiers.of_id
+                response.lease = served.identifiers.of_lease(deliveries[0].lease)
+                items = response.init("items", len(deliveries))
+                for place, delivery in enumerate(deliveries):
+                    item = items[place]
+                    item.contents = delivery.payload
+                    item.id = of_id(delivery.id)
+
+    @answered
+    async def extend_context(self, context: Any) -> None:
+        """Hold a whole lease for so long from now on; False if there is none."""
+        served = await self._served()
+        request = context.params.req
+        lease = served.identifiers.to_lease(_checked(request.lease))
+        seconds = min(request.leaseValiditySecs, LONGEST_S)
+        extended = False
+        if lease is not None:
+            with self.client.call():
+                extended = await served.rounds.run(partial(served.extend_whole, lease, seconds))
+        context.results.init("resp").extended = extended
+
+    async def _served(self) -> Served:
+        allowed = self.client.desk.queueber_clients
+        if allowed == "nobody" or (allowed == "loopback" and not self.client.wire.is_loopback):
+            raise AccessRefused(
+                "Queueber's methods, which know no password, are not for this client: log in and use Holdfast's own, "
+                "or set rpc_queueber to anyone"
+            )
+        return await self.client.queueber()
+
+
+def fitting(served: Served, deliveries: list[Delivery], most: int) -> list[Delivery]:
+    """As many of these as fit into an answer, at least one; the others are given back untried."""
+    size = 0
+    for place, delivery in enumerate(deliveries):
+        size += len(delivery.payload)
+        if size > most and place:
+            served.polls.give_back(deliveries[place:])
+            return deliveries[:place]
+    return deliveries
+
+
+@contextmanager
+def keeping(served: Served, deliveries: list[Delivery]) -> Iterator[None]:
+    """Give these back if no answer can be made of them."""
+    try:
+        yield
+    except BaseException:
+        served.polls.give_back(deliveries)
+        raise
+
+
+def _checked(lease: bytes) -> bytes:
+    if len(lease) != SIZE:
+        raise InvalidArgument(f"a lease has {SIZE} bytes, not {len(lease)}: send what poll gave")
+    return lease

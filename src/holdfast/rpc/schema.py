@@ -1,0 +1,19 @@
+"""Which interfaces does the RPC server speak? The schemas that lie beside this module, loaded once.
+
+Cap'n Proto keeps every schema of a process by its id for good, and a second loading from elsewhere must agree with it:
+so the files are loaded here and nowhere else.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import capnp
+
+__all__ = ["HOLDFAST", "QUEUEBER", "SCHEMAS"]
+
+capnp.remove_import_hook()  # else every `import` of the process would look for schemas
+
+SCHEMAS = Path(__file__).parent
+"""Where the files are, for clients that load them too."""
+QUEUEBER: Any = capnp.load(str(SCHEMAS / "queueber.capnp"))
+HOLDFAST: Any = capnp.load(str(SCHEMAS / "holdfast.capnp"))

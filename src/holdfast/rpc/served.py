@@ -1,0 +1,80 @@
+"""What does the server keep of a queue that clients use? Its polls, its rounds, and how its ids look."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from holdfast.base.errors import Closed
+from holdfast.log.record import NO_HEADERS
+from holdfast.queue import Delivery, Queue
+from holdfast.queue.polling import Polls
+from holdfast.rpc.identifiers import Identifiers
+from holdfast.rpc.rounds import Pair, Rounds
+
+__all__ = ["Find", "Served", "Shelf"]
+
+Find = Callable[[str, str], Queue]
+"""The queue of this name in this virtual host; raises `NotFound`. Called in a worker thread."""
+
+
+class Served:
+    """One queue, as the calls of clients see it."""
+
+    def __init__(self, queue: Queue, executor: Executor, room: Callable[[], None]) -> None:
+        self.queue = queue
+        self.polls = Polls(queue, executor=executor)
+        self.rounds = Rounds(queue, executor, room)
+        self.identifiers = Identifiers(queue.log.id, queue.name)
+
+    async def close(self) -> None:
+        """Answer who waits, and return when nothing is under way."""
+        await self.polls.close()
+        await self.rounds.close()
+
+    # In a worker thread.
+
+    def extend(self, pairs: list[Pair], seconds: float | None) -> list[int]:
+        """Hold messages, and all that was leased with them, for so long from now on; the ids that are not held."""
+        return self.queue.try_extend([self._held(id, lease) for id, lease in pairs], seconds)
+
+    def extend_whole(self, lease: int, seconds: float) -> bool:
+        """Hold all messages of a lease for so long from now on; False if there is no such lease."""
+        while True:
+            known = self.queue.standing.leases.by_id.get(lease)
+            ids = [] if known is None else list(known.left)
+            if not ids:
+                return False
+            if not self.extend([(ids[0], lease)], seconds):
+                return True
+            # This one was done meanwhile, or the lease ran out: look what is left of it.
+
+    def _held(self, id: int, lease: int) -> Delivery:
+        return Delivery(id, b"", None, NO_HEADERS, 1, 0, 0, lease, self.queue)
+
+
+class Shelf:
+    """The queues that are in use, each once however many clients use it."""
+
+    def __init__(self, find: Find, executor: Executor, room: Callable[[], None]) -> None:
+        self._find = find
+        self._room = room
+        self._executor = executor
+        self._served: dict[Queue, Served] = {}
+        self._closed = False
+
+    async def get(self, vhost: str, name: str) -> Served:
+        """The queue of this name, as it is now; raises `NotFound`."""
+        queue = await asyncio.get_running_loop().run_in_executor(self._executor, self._find, vhost, name)
+        if self._closed:
+            raise Closed("the server stops: connect again when it is back")
+        found = self._served.get(queue)
+        if found is None:
+            for gone in [other for other in self._served if other.closed]:
+                del self._served[gone]
+            found = self._served[queue] = Served(queue, self._executor, self._room)
+        return found
+
+    async def close(self) -> None:
+        """Answer all who wait, and return when nothing is under way."""
+        self._closed = True
+        await asyncio.gather(*(served.close() for served in self._served.values()))

@@ -1,0 +1,169 @@
+"""How is Cap'n Proto served? In a thread with an event loop of its own, until it is told to stop."""
+
+import asyncio
+import logging
+import ssl
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import capnp
+
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.rpc.access import Access
+from holdfast.rpc.client import Client, Desk
+from holdfast.rpc.served import Find, Shelf
+from holdfast.rpc.session import Door
+from holdfast.rpc.wire import Wire
+
+__all__ = ["RpcServer", "RpcSettings"]
+
+logger = logging.getLogger("holdfast.rpc")
+
+_WORKERS = 8
+_LOGINS = 2
+_LAST_ANSWERS_S = 0.05
+"""How long the last answers have to get to the sockets."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcSettings:
+    """What can be chosen."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    vhost: str = "/"
+    queue: str = "queueber"
+    """The queue that Queueber's interface serves."""
+    queueber_clients: Literal["loopback", "anyone", "nobody"] = "loopback"
+    """Who may call Queueber's methods, which know no password: clients on this machine, all, or none."""
+    connection_max: int = 10_000
+    max_request: int = 64 << 20
+    """Bytes of a message on the wire: a client that sends a larger one is cut off."""
+    max_reply: int = 16 << 20
+    """Bytes of payload in one answer, unless a single message has more."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.queueber_clients not in ("loopback", "anyone", "nobody"):
+            raise InvalidArgument(f"queueber_clients must be loopback, anyone or nobody, not {self.queueber_clients!r}")
+        for name, least in (("connection_max", 1), ("max_request", 1 << 16), ("max_reply", 1)):
+            if getattr(self, name) < least:
+                raise InvalidArgument(f"{name} is {getattr(self, name)}: it must be at least {least}")
+
+
+class RpcServer:
+    """A Cap'n Proto server, on queues that `find` finds and for users whom `access` knows.
+
+    `start` and `stop` are called from any other thread. All that touches Cap'n Proto happens in the server's own:
+    its objects must not be touched anywhere else.
+    """
+
+    def __init__(
+        self, settings: RpcSettings, *, find: Find, access: Access | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.settings = settings
+        self._find = find
+        self._access = access or Access()
+        self._tls = tls
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stops: asyncio.Event | None = None
+        self._address: tuple[str, int] | None = None
+        self._clients: set[Client] = set()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on."""
+        if self._address is None:
+            raise InvalidArgument("the RPC server does not listen: start it first")
+        return self._address
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._clients)
+
+    def start(self) -> None:
+        """Listen; returns when clients can come, and raises what keeps them from it."""
+        if self._thread is not None:
+            raise InvalidArgument("the RPC server runs already")
+        listens: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(listens,), name="holdfast-rpc", daemon=True)
+        self._thread.start()
+        try:
+            listens.result()
+        except OSError as error:
+            self._thread.join()
+            self._thread = None
+            where = f"{self.settings.host}:{self.settings.port}"
+            raise InvalidArgument(f"cannot listen on {where}: {error.strerror or error}; set another port") from error
+
+    def stop(self) -> None:
+        """Answer who waits with an error, finish what is under way, and hang up. Idempotent."""
+        thread, loop, stops = self._thread, self._loop, self._stops
+        if thread is None:
+            return
+        if loop is not None and stops is not None and thread.is_alive():
+            loop.call_soon_threadsafe(stops.set)
+        thread.join()
+        self._thread = self._address = None
+
+    def _run(self, listens: "Future[None]") -> None:
+        try:
+            # Not uvloop: where its ways differ, pycapnp ends the process.
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._serve(listens))
+        except BaseException as error:
+            if listens.done():
+                logger.exception("the RPC server failed")
+            else:
+                listens.set_exception(error)
+
+    async def _serve(self, listens: "Future[None]") -> None:
+        settings = self.settings
+        self._loop, self._stops = asyncio.get_running_loop(), asyncio.Event()
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="holdfast-rpc") as executor:
+            shelf = Shelf(self._find, executor, self._access.room)
+            desk = Desk(
+                shelf=shelf,
+                access=self._access,
+                executor=executor,
+                logins=asyncio.Semaphore(_LOGINS),
+                queueber=(settings.vhost, settings.queue),
+                queueber_clients=settings.queueber_clients,
+                max_reply=settings.max_reply,
+            )
+            async with capnp.kj_loop():
+                server = await self._loop.create_server(
+                    lambda: self._wire(desk), settings.host, settings.port, ssl=self._tls, backlog=1024
+                )
+                self._address = server.sockets[0].getsockname()[:2]
+                listens.set_result(None)
+                await self._stops.wait()
+                server.close()
+                await shelf.close()
+                await asyncio.sleep(_LAST_ANSWERS_S)
+
+    def _wire(self, desk: Desk) -> Wire:
+        wire = Wire()
+        # What `AsyncIoStream.create_server` does, with ourselves between it and the socket.
+        wire.inner = capnp.AsyncIoStream._connect(lambda stream: self._attend(stream, wire, desk))
+        return wire
+
+    async def _attend(self, stream: Any, wire: Wire, desk: Desk) -> None:
+        if len(self._clients) >= self.settings.connection_max:
+            logger.warning("refused the client %s: there are %d already", wire.peer, len(self._clients))
+            return
+        client = Client(wire, desk)
+        self._clients.add(client)
+        try:
+            words = self.settings.max_request // 8
+            await capnp.TwoPartyServer(stream, bootstrap=Door(client), traversal_limit_in_words=words).on_disconnect()
+        except (capnp.KjException, HoldfastError) as error:
+            logger.info("the client %s was cut off: %s", wire.peer, str(error).partition("\n")[0])
+        finally:
+            self._clients.discard(client)
+            wire.close()

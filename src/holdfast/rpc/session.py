@@ -1,0 +1,273 @@
+"""What can a client do that has logged in? Reach queues by name, and work with each as its permissions let it."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from holdfast.broker.errors import AccessRefused
+from holdfast.broker.users import Kind
+from holdfast.log.record import Headers, HeaderValue, Message
+from holdfast.rpc.client import Client
+from holdfast.rpc.errors import answered
+from holdfast.rpc.queueber import LONGEST_S, Queueber, fitting, keeping
+from holdfast.rpc.rounds import Pair
+from holdfast.rpc.schema import HOLDFAST
+from holdfast.rpc.served import Served
+
+__all__ = ["Door", "Session", "WorkQueue"]
+
+_LOGIN_DELAY_S = 0.5
+"""How long the answer to a wrong password is held back."""
+_COLUMNS = ("ready", "delayed", "leased", "moving", "dead", "leases", "lag")
+_RATES = ("put", "lease", "ack")
+_TOTALS = ("leased", "acked", "nacked", "expired", "dead", "dropped")
+
+
+class _Kept(Protocol):
+    """What deliveries and waiting messages have in common."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def enqueued_at(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+
+
+class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
+    """What a client gets when it connects: Queueber's methods, and the ways to log in."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self.client = client
+
+    @answered
+    async def login_context(self, context: Any) -> None:
+        """By name and password."""
+        params = context.params
+        access, wire = self.client.desk.access, self.client.wire
+        await self._let_in(context, partial(access.login, params.user, params.password, wire.is_loopback))
+
+    @answered
+    async def enter_context(self, context: Any) -> None:
+        """By a token."""
+        access, wire = self.client.desk.access, self.client.wire
+        await self._let_in(context, partial(access.enter, context.params.token, wire.is_loopback))
+
+    async def _let_in(self, context: Any, prove: Callable[[], str]) -> None:
+        desk = self.client.desk
+        with self.client.call():
+            try:
+                async with desk.logins:
+                    name = await asyncio.get_running_loop().run_in_executor(desk.executor, prove)
+            except AccessRefused:  # others log in meanwhile
+                await asyncio.sleep(_LOGIN_DELAY_S)
+                raise
+        context.results.session = Session(self.client, name)
+
+
+class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
+    """A user who is known."""
+
+    def __init__(self, client: Client, user: str) -> None:
+        super().__init__()
+        self._client = client
+        self._user = user
+
+    @answered
+    async def whoami_context(self, context: Any) -> None:
+        """The user's name."""
+        context.results.name = self._user
+
+    @answered
+    async def queue_context(self, context: Any) -> None:
+        """A queue, if the user may do anything with it."""
+        vhost, name = context.params.vhost, context.params.queueName
+        desk = self._client.desk
+        with self._client.call():
+            await asyncio.get_running_loop().run_in_executor(desk.executor, self._check_any, vhost, name)
+            served = await desk.shelf.get(vhost, name)
+        context.results.queue = WorkQueue(self._client, self._user, vhost, name, served)
+
+    def _check_any(self, vhost: str, name: str) -> None:
+        check = self._client.desk.access.check
+        try:
+            check(self._user, vhost, "read", name)
+        except AccessRefused:
+            check(self._user, vhost, "write", name)
+
+
+class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
+    """One queue in the hands of a user. Each call asks anew whether it is permitted."""
+
+    def __init__(self, client: Client, user: str, vhost: str, name: str, served: Served) -> None:
+        super().__init__()
+        self._client = client
+        self._user = user
+        self._vhost = vhost
+        self._name = name
+        self._served = served
+
+    @answered
+    async def put_context(self, context: Any) -> None:
+        """Add messages, all or none."""
+        messages: list[bytes | Message] = [_message(one) for one in context.params.messages]
+        context.release_params()
+        served = await self._current()
+        with self._client.call(sum(len(one.payload) for one in messages if isinstance(one, Message))):
+            context.results.ids = await served.rounds.put(messages, self._may("write"))
+
+    @answered
+    async def lease_context(self, context: Any) -> None:
+        """Take messages, and wait for them."""
+        params = context.params
+        count, seconds, wait = params.count, params.seconds, params.wait
+        served = await self._current()
+        desk = self._client.desk
+        with self._client.call():
+            await asyncio.get_running_loop().run_in_executor(desk.executor, self._may("read"))
+            deliveries = await served.polls.lease(
+                count,
+                lease=min(seconds, LONGEST_S) if seconds else None,
+                wait=None if wait < 0 else min(wait, LONGEST_S),
+                most_bytes=desk.max_reply,
+            )
+            deliveries = fitting(served, deliveries, desk.max_reply)
+        with keeping(served, deliveries):
+            listed = context.results.init("deliveries", len(deliveries))
+            for place, delivery in enumerate(deliveries):
+                row = listed[place]
+                _fill(row, delivery)
+                row.lease = delivery.lease
+                row.attempt = delivery.attempt
+
+    @answered
+    async def ack_context(self, context: Any) -> None:
+        """Messages are done."""
+        pairs = _pairs(context)
+        served = await self._current()
+        with self._client.call():
+            context.results.lost = await served.rounds.ack(pairs, self._may("read"))
+
+    @answered
+    async def nack_context(self, context: Any) -> None:
+        """Messages failed."""
+        params = context.params
+        reason, delay = params.reason, params.delay
+        parts = _parts(_pairs(context))
+        served = await self._current()
+        delay = None if delay < 0 else min(delay, LONGEST_S)
+        await self._settle(context, served, partial(served.queue.return_ids, parts, reason, delay))
+
+    @answered
+    async def extend_context(self, context: Any) -> None:
+        """Messages are held longer, or shorter."""
+        seconds, pairs = context.params.seconds, _pairs(context)
+        served = await self._current()
+        seconds = min(seconds, LONGEST_S) if seconds else None
+        await self._settle(context, served, partial(served.extend, pairs, seconds))
+
+    @answered
+    async def release_context(self, context: Any) -> None:
+        """Messages are given back untried."""
+        parts = _parts(_pairs(context))
+        served = await self._current()
+        await self._settle(context, served, partial(served.queue.release_ids, parts))
+
+    @answered
+    async def peek_context(self, context: Any) -> None:
+        """The next messages, which stay where they are."""
+        served = await self._current()
+        count = min(context.params.count, 10_000)
+        with self._client.call():
+            found = await served.rounds.run(partial(served.queue.peek, count), self._may("read"))
+        most, size, shown = self._client.desk.max_reply, 0, 0
+        for waiting in found:
+            size += len(waiting.payload)
+            if size > most and shown:
+                break
+            shown += 1
+        listed = context.results.init("messages", shown)
+        for place, waiting in enumerate(found[:shown]):
+            _fill(listed[place], waiting)
+            listed[place].attempts = waiting.attempts
+
+    @answered
+    async def stats_context(self, context: Any) -> None:
+        """Counts, ages and rates."""
+        served = await self._current()
+        with self._client.call():
+            stats = await served.rounds.run(served.queue.stats, self._may("read"))
+        row = context.results.init("stats")
+        for name in _COLUMNS:
+            setattr(row, name, getattr(stats, name))
+        for name in _RATES:
+            setattr(row, f"{name}Rate", getattr(stats, f"{name}_rate"))
+        for name in _TOTALS:
+            setattr(row, f"total{name.capitalize()}", getattr(stats, f"total_{name}"))
+        if stats.oldest_age is not None:
+            row.oldestAge = stats.oldest_age
+
+    async def _settle(self, context: Any, served: Served, function: Callable[[], list[int]]) -> None:
+        with self._client.call():
+            context.results.lost = await served.rounds.run(function, self._may("read"))
+
+    async def _current(self) -> Served:
+        """The queue, looked for anew where it was closed: one of the same name may have taken its place."""
+        if self._served.queue.closed:
+            self._served = await self._client.desk.shelf.get(self._vhost, self._name)
+        return self._served
+
+    def _may(self, kind: Kind) -> Callable[[], None]:
+        return partial(self._client.desk.access.check, self._user, self._vhost, kind, self._name)
+
+
+def _message(row: Any) -> Message:
+    headers: dict[str, HeaderValue] = {
+        header.name: header.value.text if header.value.which() == "text" else header.value.data
+        for header in row.headers
+    }
+    return Message(
+        row.payload,
+        row.key.some if row.key.which() == "some" else None,
+        headers or None,
+        min(row.delay, LONGEST_S) or None,
+        row.priority,
+        min(row.ttl, LONGEST_S) or None,
+        row.dedup or None,
+    )
+
+
+def _fill(row: Any, kept: _Kept) -> None:
+    row.id = kept.id
+    row.payload = kept.payload
+    row.enqueuedAt = kept.enqueued_at
+    row.priority = kept.priority
+    if kept.key is not None:
+        row.key.some = kept.key
+    if kept.headers:
+        headers = row.init("headers", len(kept.headers))
+        for place, (name, value) in enumerate(kept.headers.items()):
+            headers[place].name = name
+            if isinstance(value, str):
+                headers[place].value.text = value
+            else:
+                headers[place].value.data = value
+
+
+def _pairs(context: Any) -> list[Pair]:
+    return [(held.id, held.lease) for held in context.params.held]
+
+
+def _parts(pairs: list[Pair]) -> dict[int, set[int]]:
+    parts: dict[int, set[int]] = {}
+    for id, lease in pairs:
+        parts.setdefault(lease, set()).add(id)
+    return parts

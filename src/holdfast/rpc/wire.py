@@ -1,0 +1,159 @@
+"""How do a client's bytes get to Cap'n Proto and back? Through here, many at once, and never when they must not.
+
+pycapnp reads a message in small pieces, each of which costs it three system calls, writes each answer by itself, and
+ends the process when a client hangs up in a moment in which it does not read. So it is not given the socket: this
+stands between, reads as much as there is, hands it on when it is asked for, gathers answers, and tells of a hang-up in
+the one way that is safe at any time.
+"""
+
+import asyncio
+import ipaddress
+from typing import Any
+
+__all__ = ["Wire"]
+
+_INBOX_MAX = 1 << 18
+"""Bytes that are read ahead of what Cap'n Proto has asked for."""
+_READ_BYTES = 1 << 16
+
+
+class Wire(asyncio.BufferedProtocol):
+    """One client's connection: a protocol towards asyncio, and a transport towards pycapnp's own protocol, `inner`."""
+
+    inner: Any
+
+    def __init__(self) -> None:
+        self.peer = ""
+        self.is_loopback = False
+        self._transport: Any = None
+        self._buffer = bytearray(_READ_BYTES)
+        self._inbox = bytearray()
+        self._outbox: list[bytes] = []
+        self._wanted = False
+        """Whether Cap'n Proto waits for bytes."""
+        self._held = False
+        """Whether it must not get any, because too much of this client is under way."""
+        self._paused = False
+        self._lost = False
+
+    def hold(self, held: bool) -> None:
+        """Read no more from this client for now, or read on."""
+        if held != self._held:
+            self._held = held
+            if not held:
+                asyncio.get_running_loop().call_soon(self._hand_on)
+            self._pace()
+
+    # As a protocol.
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there."""
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self.is_loopback = bool(peer) and _is_loopback(peer[0])
+        self.inner.connection_made(self)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came in."""
+        self._inbox += memoryview(self._buffer)[:nbytes]
+        self._hand_on()
+        self._pace()
+
+    def eof_received(self) -> bool:
+        """The client hung up."""
+        self._end("the client hung up")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._end(str(exc or "the connection is closed"))
+
+    def pause_writing(self) -> None:
+        """The client does not read what it asked for."""
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        if not self._lost:
+            self.inner.resume_writing()
+
+    # As a transport.
+
+    def pause_reading(self) -> None:
+        """Cap'n Proto has what it wanted."""
+        self._wanted = False
+
+    def resume_reading(self) -> None:
+        """Cap'n Proto wants bytes."""
+        self._wanted = True
+        self._hand_on()
+        self._pace()
+
+    def write(self, data: bytes) -> None:
+        """Send this, with all that comes in the same turn of the loop."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outbox.append(data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._lost or self._transport.is_closing()
+
+    def can_write_eof(self) -> bool:
+        """Hanging up halfway is not done here."""
+        return False
+
+    def close(self) -> None:
+        """Send what is left, and hang up."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # Between the two.
+
+    def _hand_on(self) -> None:
+        while self._wanted and self._inbox and not (self._held or self._lost):
+            room = self.inner.get_buffer(-1)
+            count = min(len(room), len(self._inbox))
+            room[:count] = self._inbox[:count]
+            room.release()
+            del self._inbox[:count]
+            self.inner.buffer_updated(count)  # which sets `_wanted` anew
+
+    def _pace(self) -> None:
+        paused = self._held or len(self._inbox) >= _INBOX_MAX
+        if paused != self._paused and not self.is_closing():
+            self._paused = paused
+            if paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _flush(self) -> None:
+        if self._outbox:
+            data = b"".join(self._outbox)
+            self._outbox.clear()
+            if not self._lost:
+                self._transport.write(data)
+
+    def _end(self, reason: str) -> None:
+        if not self._lost:
+            self._lost = True
+            self._wanted = False
+            self._inbox.clear()
+            self._outbox.clear()
+            # Not `eof_received`: pycapnp follows a null pointer when it reads again after that.
+            self.inner.connection_lost(ConnectionResetError(reason))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback

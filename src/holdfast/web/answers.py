@@ -1,0 +1,126 @@
+"""How is a result or an error written? As JSON, with the status that says what it means."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.base.errors import (
+    Closed,
+    Conflict,
+    HoldfastError,
+    InvalidArgument,
+    LeaseLost,
+    Locked,
+    NotFound,
+    QueueFull,
+    ReadOnly,
+    StorageError,
+)
+from holdfast.broker.errors import AccessRefused, BrokerError, NoSuch, NotAllowed
+from holdfast.table.errors import ValidationFailed
+from holdfast.table.migrating.errors import MigrationNeeded, MigrationPending
+from holdfast.table.planner import TableScanRefused
+from holdfast.table.requests import AlreadyExists
+from holdfast.web.routes import Reply
+
+__all__ = ["SECURITY", "NotAuthenticated", "Refused", "encoded", "error_word", "refusal", "response"]
+
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""On every answer: a browser is told to run nothing but our own scripts, and to show us in no frame."""
+
+
+class Refused(HoldfastError):
+    """A request that is refused for what it is, whoever asks; with a status of its own."""
+
+    def __init__(self, status: int, word: str, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.word = word
+        self.headers = headers or {}
+
+
+class NotAuthenticated(Refused):
+    """401: nobody, a wrong password, or a token that is unknown or no longer good."""
+
+    def __init__(self, reason: str, *, ask: bool) -> None:
+        # A browser that is asked shows a window of its own; the page has a better one.
+        super().__init__(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="Holdfast"'} if ask else {})
+
+
+_STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
+    (NoSuch, 404, "not_found"),
+    (NotFound, 404, "not_found"),
+    (AccessRefused, 403, "access_refused"),
+    (NotAllowed, 403, "access_refused"),
+    (BrokerError, 400, "bad_request"),
+    (ValidationFailed, 400, ""),
+    (TableScanRefused, 400, ""),
+    (AlreadyExists, 409, ""),
+    (MigrationNeeded, 409, ""),
+    (MigrationPending, 503, ""),
+    (InvalidArgument, 400, ""),
+    (LeaseLost, 409, ""),
+    (Locked, 409, ""),
+    (QueueFull, 409, ""),
+    (Conflict, 409, ""),
+    (ReadOnly, 409, ""),
+    (Closed, 503, ""),
+    (StorageError, 503, ""),
+    (HoldfastError, 500, ""),
+)
+"""Where there is no word, the name of the error is: `queue_full`, `lease_lost`."""
+
+
+def encoded(content: Any) -> bytes:
+    """Content as JSON. Names that are no valid text are escaped."""
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(content)).encode()
+
+
+def response(result: Any) -> Response:
+    """What a handler gave, as an answer."""
+    if result is None:
+        return Response(status_code=204, headers=SECURITY)
+    if not isinstance(result, Reply):
+        return Response(encoded(result), headers=SECURITY, media_type="application/json")
+    body = result.raw if result.raw is not None else b"" if result.content is None else encoded(result.content)
+    return Response(body, result.status, {**SECURITY, **result.headers}, result.media)
+
+
+def error_word(error: HoldfastError) -> str:
+    """What an error is called: clients raise the same one."""
+    kind = type(error)
+    if kind in (InvalidArgument, HoldfastError):
+        return "bad_request" if kind is InvalidArgument else "internal_error"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def refusal(error: HoldfastError, *, as_rabbitmq: bool = False) -> Response:
+    """An error, as an answer; where RabbitMQ's tools ask, as these understand it."""
+    if isinstance(error, Refused):
+        status, word, headers = error.status, error.word, error.headers
+    else:
+        status, word = next((status, word) for kind, status, word in _STATUSES if isinstance(error, kind))
+        word, headers = word or error_word(error), {}
+    if as_rabbitmq and word == "access_refused":  # RabbitMQ does not tell nobody from one who may not
+        status, word = 401, "not_authorised"
+    return Response(
+        encoded({"error": word, "reason": str(error)}), status, {**SECURITY, **headers}, media_type="application/json"
+    )

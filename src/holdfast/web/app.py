@@ -1,0 +1,183 @@
+"""How is a request answered? Found in the table, checked for who asks, worked on, and written as JSON."""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.base.errors import HoldfastError
+from holdfast.web.answers import SECURITY, NotAuthenticated, Refused, refusal, response
+from holdfast.web.callers import (
+    NOBODY,
+    Caller,
+    caller_of,
+    check_host,
+    check_needs,
+    check_same_site,
+    is_loopback,
+    is_remembered,
+)
+from holdfast.web.fields import check_body, check_query
+from holdfast.web.routes import Call, Needs, Route, Routes, Table, segments_of
+from holdfast.web.site import Site
+
+__all__ = ["BODY_MAX", "make_app"]
+
+logger = logging.getLogger("holdfast.web")
+
+BODY_MAX = 192 << 20
+"""Bytes of a request: the largest message in base64, with something to spare."""
+STRANGERS_BODY_MAX = 64 << 10
+"""The same for those who have not said who they are."""
+
+
+def make_app(site: Site, parts: list[Routes]) -> ASGIApp:
+    """The application: one door, behind which the table of routes decides."""
+    return _Door(site, Table(parts))
+
+
+class _Door:
+    def __init__(self, site: Site, table: Table) -> None:
+        self._site = site
+        self._table = table
+        self._hosts = frozenset(
+            name.strip().lower() for name in (site.settings.http_hosts or "").split(",") if name.strip()
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. No router comes before: its patterns would let a path with a line end in it pass by."""
+        request = Request(scope, receive, send)
+        await (await self.answer(request))(scope, receive, send)
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to a request, whatever comes of it."""
+        try:
+            return await self._answered(request)
+        except HoldfastError as error:
+            path = request.scope["path"]
+            return refusal(error, as_rabbitmq=path.startswith("/api/") and not path.startswith("/api/holdfast/"))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.scope["path"])
+            return refusal(HoldfastError("something went wrong here: the server's log says what"))
+
+    async def _answered(self, request: Request) -> Response:
+        headers = request.headers
+        check_host(headers, self._hosts)
+        method = "GET" if request.method == "HEAD" else request.method
+        path = request.scope["path"]
+        segments = segments_of(request.scope.get("raw_path") or path.encode())
+        route, names, methods = self._table.find(method, segments)
+        if route is None:
+            if not methods:
+                raise Refused(404, "not_found", f"there is nothing at {path!r}: see /api/openapi.json")
+            allow = {"Allow": ", ".join([*methods, "OPTIONS"])}
+            if method == "OPTIONS":
+                return Response(status_code=204, headers={**SECURITY, **allow})
+            raise Refused(405, "method_not_allowed", f"{method} is not for {path!r}", allow)
+        check_same_site(method, headers)
+        who = await self._who(request, route)
+        most = STRANGERS_BODY_MAX if route.needs is Needs.NOTHING else BODY_MAX
+        body = await _body(request, most) if method in ("POST", "PUT", "PATCH", "DELETE") else None
+        pairs = tuple(request.query_params.multi_items())
+        if route.fills:
+            self._site.check_room()
+        call = Call(self._site, who, names, dict(pairs), body, headers, pairs, method)
+        if route.is_own:  # RabbitMQ's lets anything pass, and its tools count on it
+            check_query(route.query, call.query)
+            check_body(route.takes, body)
+        work: Callable[[Call], Any] = route.work
+        if inspect.iscoroutinefunction(work):
+            result = await _unless_gone(request, work(call))
+        else:
+            result = await run_in_threadpool(work, call)
+        return response(result)
+
+    async def _who(self, request: Request, route: Route) -> Caller:
+        loopback = _is_from_here(request)
+        if route.needs is Needs.NOTHING:
+            return Caller("", (), loopback) if loopback else NOBODY
+        users, tokens = self._site.broker.users, self._site.tokens
+        if not request.headers.get("authorization", "").lower().startswith("basic "):
+            who = caller_of(request.headers, users, tokens, loopback=loopback)  # which takes no time
+        else:
+            work = functools.partial(caller_of, request.headers, users, tokens, loopback=loopback)
+            try:
+                if is_remembered(request.headers, users):  # who was here before does not wait behind strangers
+                    who = work()
+                else:
+                    who = await anyio.to_thread.run_sync(work, limiter=self._site.logins)
+            except NotAuthenticated:
+                await asyncio.sleep(self._site.settings.login_delay)
+                raise
+        check_needs(who, route.needs)
+        return who
+
+
+def _is_from_here(request: Request) -> bool:
+    """Whether who asks is on this machine, and no proxy that speaks for others."""
+    if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
+        return False
+    return request.client is not None and is_loopback(request.client.host)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """What is waited for, unless the client does not wait for it any more: then it is cancelled, and takes nothing."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, watching):
+            if not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+
+async def _body(request: Request, most: int) -> Any:
+    """The JSON of a request; None where it has none."""
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > most:
+            raise Refused(413, "too_large", f"a request may have up to {most >> 10} KiB: send it in parts")
+    if not received:
+        return None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A form of another site could send any other kind without asking first.
+        raise Refused(415, "unsupported_media_type", "the body must be JSON: send Content-Type: application/json")
+    try:
+        return msgspec.json.decode(bytes(received))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        why = "a text in it has half of a surrogate pair, which is no character: send such bytes as base64"
+        raise Refused(400, "bad_request", why if _is_json(received) else f"the body is no JSON: {error}") from error
+
+
+def _is_json(body: bytearray) -> bool:
+    """Whether a more lenient reader takes it: one that lets halves of characters pass."""
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,167 @@
+"""Who asks, and from where? Names and passwords, tokens, and the signs of a page of somebody else."""
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from holdfast.broker.errors import AccessRefused
+from holdfast.web.answers import NotAuthenticated, Refused
+from holdfast.web.routes import Needs
+
+if TYPE_CHECKING:
+    from holdfast.broker.users import Users
+    from holdfast.web.tokens import Token, Tokens
+
+__all__ = [
+    "NOBODY",
+    "Caller",
+    "caller_of",
+    "check_host",
+    "check_needs",
+    "check_same_site",
+    "is_loopback",
+    "is_remembered",
+]
+
+_MANAGES = frozenset(("administrator", "monitoring", "policymaker", "management"))
+_SEES_ALL = frozenset(("administrator", "monitoring"))
+SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    is_loopback: bool = False
+    token: "Token | None" = None
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether the caller may change what belongs to no virtual host."""
+        return "administrator" in self.tags
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the caller sees all virtual hosts, logs and tables."""
+        return not _SEES_ALL.isdisjoint(self.tags)
+
+    @property
+    def manages(self) -> bool:
+        """Whether the caller has any business on the page."""
+        return not _MANAGES.isdisjoint(self.tags)
+
+
+NOBODY = Caller("")
+
+
+def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, loopback: bool) -> Caller:
+    """Who asks, by the header Authorization; 401 where that is nobody we know. Takes a while the first time."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    # What a script of a page asks for is never answered with the browser's own window for passwords.
+    ask = headers.get("sec-fetch-mode", "navigate") == "navigate"
+    match scheme.lower():
+        case "":
+            raise NotAuthenticated("say who you are: a user's name and password, or a token", ask=ask)
+        case "basic":
+            name, colon, password = _decoded(value).partition(":")
+            if not colon:
+                raise NotAuthenticated("the header Authorization is no Basic that can be read", ask=ask)
+            try:
+                user = users.authenticate(name, password, loopback)
+            except AccessRefused as error:
+                raise NotAuthenticated(
+                    "wrong user or password, or a user that may come in from this machine only", ask=ask
+                ) from error
+            return Caller(user.name, user.tags, loopback)
+        case "bearer":
+            token = tokens.find(value.strip())
+            if token is None:
+                raise NotAuthenticated("the token is unknown, expired or withdrawn: make another, or log in", ask=False)
+            try:
+                user = users.external(token.user, loopback)
+            except AccessRefused as error:
+                raise NotAuthenticated("the token's user may come in from this machine only", ask=False) from error
+            return Caller(user.name, user.tags, loopback, token)
+    raise NotAuthenticated(f"there is no way in by {scheme[:20]!r}: use Basic or Bearer", ask=ask)
+
+
+def is_remembered(headers: Mapping[str, str], users: "Users") -> bool:
+    """Whether a name and password were found right before, so that to check them takes no time."""
+    name, _, password = _decoded(headers.get("authorization", "").partition(" ")[2]).partition(":")
+    return users.remembers(name, password)
+
+
+def check_needs(who: Caller, needs: Needs) -> None:
+    """403 unless the caller is what a route needs."""
+    lacks = {
+        Needs.LOGIN: not who.manages and "one of the tags management, policymaker, monitoring, administrator",
+        Needs.MONITORING: not who.sees_all and "the tag monitoring or administrator",
+        Needs.ADMINISTRATOR: not who.is_administrator and "the tag administrator",
+    }.get(needs)
+    if lacks:
+        raise Refused(403, "access_refused", f"the user {who.name!r} lacks {lacks}")
+
+
+def check_same_site(method: str, headers: Mapping[str, str]) -> None:
+    """403 for a change that the page of another site asks for.
+
+    We keep no cookies, but a browser remembers Basic passwords, and would send them along.
+    """
+    if method in SAFE:
+        return
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Refused(403, "cross_site", "a page of another site may not change anything here")
+    origin = headers.get("origin")
+    if origin is not None and _place(origin) != (headers.get("host", "").lower() or None):
+        raise Refused(403, "cross_site", "a page of another site may not change anything here")
+
+
+def check_host(headers: Mapping[str, str], allowed: frozenset[str]) -> None:
+    """421 for a name that is not ours.
+
+    A page can let a name of its own lead to this machine, and its scripts would then count as ours.
+    """
+    host = headers.get("host", "")
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        raise Refused(400, "bad_request", "the header Host is no name or address") from None
+    if not name or name == "localhost" or name.endswith(".localhost") or name in allowed:
+        return
+    try:
+        ipaddress.ip_address(name.split("%")[0])
+    except ValueError:
+        raise Refused(
+            421, "unknown_host", f"this server does not know itself as {name!r}: set http_hosts to the names it has"
+        ) from None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
+
+
+def _place(origin: str) -> str:
+    """Name and port of an origin; empty where it has none, as that of a page which hides it."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _decoded(value: str) -> str:
+    try:
+        return base64.b64decode(value.strip(), validate=True).decode("utf-8", "surrogateescape")
+    except (binascii.Error, ValueError):
+        return ""

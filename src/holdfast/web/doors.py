@@ -1,0 +1,109 @@
+"""Which doors does a served store have beside AMQP? The web with all its routes, and what it needs to run."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.amqp.server import Server
+from holdfast.base.errors import NotFound
+from holdfast.broker.users import Kind
+from holdfast.queue import Queue
+from holdfast.web.app import make_app
+from holdfast.web.assets import asset_routes
+from holdfast.web.callers import caller_of
+from holdfast.web.health import health_routes
+from holdfast.web.history import history_routes
+from holdfast.web.metrics import metric_routes
+from holdfast.web.openapi import openapi_routes
+from holdfast.web.own import OWN
+from holdfast.web.rabbit import RABBIT
+from holdfast.web.routes import Routes
+from holdfast.web.serving import WebServer
+from holdfast.web.site import Site
+
+if TYPE_CHECKING:
+    from holdfast.rpc.server import RpcServer
+
+__all__ = ["Web"]
+
+
+class Web:
+    """The web of a server that runs: made on the broker's thread, started and stopped on any other."""
+
+    def __init__(self, server: Server) -> None:
+        self.site = Site(server)
+        parts: list[Routes] = [*OWN, history_routes, metric_routes, health_routes, *RABBIT, asset_routes]
+        app = make_app(self.site, [*parts, openapi_routes(parts)])
+        self._server = WebServer(app, server.settings, self.site.goodbye)
+        self._rpc = _rpc(self.site)
+
+    def start(self) -> None:
+        """Listen."""
+        if self.site.history is not None:
+            self.site.history.start()
+        self.site.pulse.start()
+        self._server.start()
+        rpc = []
+        if self._rpc is not None:
+            self._rpc.start()
+            rpc = [(*self._rpc.address, False)]
+        for protocol, listening in (("amqp", self.site.server.addresses), ("http", self.addresses), ("capnp", rpc)):
+            self.site.listeners += [
+                {"protocol": protocol + "s" * tls, "host": host, "port": port, "tls": tls}
+                for host, port, tls in listening
+            ]
+
+    def stop(self) -> None:
+        """Listen no more."""
+        if self._rpc is not None:
+            self._rpc.stop()
+        self._server.stop()
+        self.site.stopped = True
+        self.site.pulse.stop()
+        if self.site.history is not None:
+            self.site.history.stop()
+
+    @property
+    def addresses(self) -> list[tuple[str, int, bool]]:
+        """Host, port and whether TLS is spoken, of each listening socket."""
+        return self._server.addresses
+
+
+def _rpc(site: Site) -> "RpcServer | None":
+    settings = site.settings
+    if settings.rpc_port is None:
+        return None
+    from holdfast.rpc.access import Access  # noqa: PLC0415 - loads a large library, which not everybody wants
+    from holdfast.rpc.server import RpcServer, RpcSettings  # noqa: PLC0415
+
+    users = site.broker.users
+
+    def enter(token: str, loopback: bool) -> str:
+        return caller_of({"authorization": f"Bearer {token}"}, users, site.tokens, loopback=loopback).name
+
+    def check(user: str, vhost: str, kind: Kind, queue: str) -> None:
+        users.check_vhost(user, vhost)
+        users.check(user, vhost, kind, "queue", queue)
+
+    def find(vhost: str, name: str) -> Queue:
+        try:
+            return site.queue(vhost, name)[0]
+        except NotFound:
+            if (vhost, name) != ("/", settings.rpc_queue):
+                raise
+            # Not the broker's: its leases outlive a restart, as those of Queueber do.
+            return site.store.queue(name, max_attempts=None)
+
+    return RpcServer(
+        RpcSettings(
+            settings.host,
+            settings.rpc_port,
+            queue=settings.rpc_queue,
+            queueber_clients=settings.rpc_queueber,  # type: ignore[arg-type]
+        ),
+        find=find,
+        access=Access(
+            lambda user, password, loopback: users.authenticate(user, password, loopback).name,
+            enter,
+            check,
+            site.check_room,
+        ),
+    )

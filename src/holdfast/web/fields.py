@@ -1,0 +1,58 @@
+"""Which fields may a request have? Described once: for OpenAPI, and to refuse what is not among them.
+
+A field that is not known is an error, lest `dryrun` for `dry_run` do what was only to be looked at.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument
+
+__all__ = ["BYTES", "FLAG", "NUMBER", "TEXT", "WHOLE", "body", "check_body", "check_query", "said"]
+
+Schema = Mapping[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+BYTES: Schema = {"description": 'Text, or {"base64": "..."} for any bytes.'}
+
+
+def said(schema: Schema, description: str) -> Schema:
+    """The same with what it means."""
+    return {**schema, "description": description}
+
+
+def body(*required: str, **fields: Schema) -> Schema:
+    """An object with these fields and no others."""
+    schema = {"type": "object", "properties": fields, "additionalProperties": False}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def check_body(schema: Schema | None, given: Any, where: str = "the body") -> None:
+    """Refuse fields that are not described, also in what is listed."""
+    if schema is None:
+        if given:
+            raise InvalidArgument(f"{where} must be empty: nothing is asked for here")
+        return
+    if isinstance(given, list) and "items" in schema:
+        for place, one in enumerate(given):
+            check_body(schema["items"], one, f"{where}[{place}]")
+    elif isinstance(given, dict) and schema.get("additionalProperties", True) is False:
+        known = schema["properties"]
+        _check(given, known, where)
+        for name, value in given.items():
+            check_body(known[name], value, name if where == "the body" else f"{where}.{name}")
+
+
+def check_query(described: Iterable[str], given: Iterable[str]) -> None:
+    """Refuse what no one looks at."""
+    _check(given, described, "the query")
+
+
+def _check(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    if unknown := sorted(set(given) - set(known)):
+        names = ", ".join(repr(one[:40]) for one in unknown)
+        there = f"there are: {', '.join(known)}" if known else "there are none here"
+        raise InvalidArgument(f"{where} has {names}, which is not known; {there}")

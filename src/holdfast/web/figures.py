@@ -1,0 +1,385 @@
+"""How is a served store doing as a whole? Totals over all queues, cheap enough to ask for every second.
+
+What the overview, the history and the metrics show comes from here, so that they cannot differ.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from holdfast.base.errors import HoldfastError
+from holdfast.base.metrics import Distribution, Kind, Labels, Rate, Reading, Registry, Sample
+from holdfast.broker.letters import led_to
+from holdfast.broker.memory import resident_bytes
+from holdfast.queue import Queue
+from holdfast.queue.forwarding import is_forwarded
+from holdfast.queue.stats import Counts
+
+if TYPE_CHECKING:
+    from holdfast.amqp.server import Server
+    from holdfast.broker.broker import Broker
+    from holdfast.broker.host import Host
+    from holdfast.broker.mailbox import Mailbox
+    from holdfast.store import Store
+
+__all__ = ["OBJECTS", "Figures", "Known", "Rates", "Totals", "Watched", "names_of"]
+
+OBJECTS = frozenset({"log", "queue", "table"})
+"""Labels that name things of the user: a total is a sum over these."""
+PUT, LEASED, ACKED = (f"holdfast_queue_{name}_total" for name in ("put", "leased", "acked"))
+_FRESH_S = 1.0
+_RATE_S = 15.0
+_ASKED_MAX = 50
+"""So many queues are asked for their oldest message at a time: it may have to be read from disk."""
+_TRUSTED_S = 60.0
+_GUARD_S = 0.2
+
+
+class Watched(Protocol):
+    """What is looked at: a served store."""
+
+    @property
+    def store(self) -> "Store":
+        """What is kept."""
+        ...
+
+    @property
+    def broker(self) -> "Broker":
+        """What routes."""
+        ...
+
+    @property
+    def server(self) -> "Server":
+        """Who listens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All queues together, at one moment."""
+
+    ready: int
+    delayed: int
+    leased: int
+    moving: int
+    """On their way to another queue."""
+    unacked: int
+    """Delivered over AMQP and not settled: these are leased, too."""
+    dead: int
+    """What waits in queues that dead letters are led to."""
+    put: int
+    """Since the server was started, as the next two: these only grow, also where queues are deleted."""
+    delivered: int
+    acked: int
+    oldest_age: float
+    """Seconds since the oldest ready message was put; 0 where none is ready."""
+    lag: int
+    """The most records that a queue has from its oldest message that is not done to the end of its log."""
+    bodies: int
+    """Bytes of message bodies in memory."""
+    resident: int
+    """Bytes of memory of the process."""
+    disk_free: int
+    logs_bytes: int
+    """Bytes of the segments of all logs that are open."""
+    vhosts: int
+    queues: int
+    exchanges: int
+    bindings: int
+    connections: int
+    channels: int
+    consumers: int
+    logs: int
+    tables: int
+
+
+class Rates(NamedTuple):
+    """Messages a second, over the last quarter of a minute."""
+
+    put: float
+    deliver: float
+    ack: float
+
+
+class Known(NamedTuple):
+    """A queue that is open, by the names that users know it by."""
+
+    vhost: str
+    name: str
+    queue: Queue
+    mailbox: "Mailbox | None"
+    """None for a queue that is not the broker's."""
+    metrics: Registry
+    """Where its instruments are, under the name that it has in its store."""
+
+
+class Figures:
+    """Totals of a served store.
+
+    Threads: any. Nothing is asked of the broker's thread, which has more urgent work, and which may be what hangs:
+    whatever is read here is a number, or is copied in one step that no other thread can come between.
+    """
+
+    def __init__(self, site: Watched, *, fresh_s: float = _FRESH_S) -> None:
+        self._site = site
+        self._fresh_s = fresh_s
+        self._guard = threading.Lock()
+        self._at = float("-inf")
+        self._totals: Totals | None = None
+        self._oldest = _Oldest()
+        self._topologies: weakref.WeakKeyDictionary[Host, _Topology] = weakref.WeakKeyDictionary()
+        self._rates: tuple[Rate, Rate, Rate] | None = None
+
+    def look(self, *, anew: bool = False) -> Totals:
+        """The totals; as they were within the last second, unless they are wanted anew."""
+        with self._guard:
+            now = time.monotonic()
+            if self._totals is None or anew or now - self._at >= self._fresh_s:
+                self._totals = self._look()
+                self._at = now
+            return self._totals
+
+    def rates(self) -> Rates:
+        """How many messages come and go."""
+        self.look()
+        with self._guard:
+            if self._rates is None:
+                self._rates = (self._rate("put"), self._rate("delivered"), self._rate("acked"))
+            return Rates(*(rate.per_second() for rate in self._rates))
+
+    def _rate(self, name: str) -> Rate:
+        return Rate(Reading(lambda: int(getattr(self._totals, name))), time.monotonic, _RATE_S, 15)
+
+    def counted(self) -> list[Sample]:
+        """The counters and histograms of all queues and tables, added up."""
+        found = {**self._sums("counter"), **self._sums("histogram")}
+        return [found[key] for key in sorted(found)]
+
+    def _sums(self, kind: Kind, names: Collection[str] | None = None) -> dict[tuple[str, Labels], Sample]:
+        """Of what is kept and of what is transient."""
+        registries = (self._site.store.metrics, self._site.broker.transient.metrics)
+        return _merged(chain.from_iterable(registry.sums(OBJECTS, kind, names) for registry in registries))
+
+    def ages(self) -> dict[Queue, float]:
+        """By queue: for how many seconds its oldest ready message has waited. Few of very many queues may be missing.
+
+        For the missing ones it is found out soon: fifty queues are asked at each look.
+        """
+        self.look()
+        return self._oldest.ages()
+
+    def queues(self) -> list[Known]:
+        """Every queue that is open. Where the broker has one of the same name that is transient, only that."""
+        broker = self._site.broker
+        found: dict[tuple[str, str], Known] = {}
+        for store in (self._site.store, broker.transient):
+            for queue in _open_queues(store):
+                host, box = broker.by_store_name.get(queue.name, (None, None))
+                if host is not None and box is not None and box.queue is queue:
+                    found[host.name, box.name] = Known(host.name, box.name, queue, box, store.metrics)
+                else:
+                    vhost, name = names_of(queue.name)
+                    found.setdefault((vhost, name), Known(vhost, name, queue, None, store.metrics))
+        return list(found.values())
+
+    def _look(self) -> Totals:
+        site, broker = self._site, self._site.broker
+        queues = _open_queues(site.store, broker.transient)
+        sums = self._sums("counter", (PUT, LEASED, ACKED))
+        hosts = list(broker.hosts.values())
+        topologies = [self._topology(host) for host in hosts]
+        dead = {
+            target
+            for queue in queues
+            if (target := queue.settings.dead_letter) is not None and not is_forwarded(target)
+        }
+        for host, topology in zip(hosts, topologies, strict=True):
+            dead |= {box.queue.name for name in topology.led_to if (box := host.mailboxes.get(name)) is not None}
+        ready = delayed = leased = moving = bodies = died = 0
+        waiting: list[Queue] = []
+        for queue in queues:
+            try:
+                counts = _counts(queue)
+            except HoldfastError:  # it was closed meanwhile
+                continue
+            if counts.ready:
+                waiting.append(queue)
+                ready += counts.ready
+            delayed += counts.delayed
+            leased += counts.leased
+            moving += counts.moving
+            bodies += queue.cached_bytes
+            if queue.name in dead:
+                died += counts.ready + counts.delayed
+        oldest_age, lag = self._oldest.ask(waiting)
+        boxes = [box for _, box in list(broker.by_store_name.values())]
+        connections = list(site.server.connections)
+        logs = [*site.store.open_logs(), *broker.transient.open_logs()]
+        return Totals(
+            ready=ready,
+            delayed=delayed,
+            leased=leased,
+            moving=moving,
+            unacked=sum(box.unacked for box in boxes),
+            dead=died,
+            put=_number(sums, PUT),
+            delivered=_number(sums, LEASED),
+            acked=_number(sums, ACKED),
+            oldest_age=oldest_age,
+            lag=lag,
+            bodies=bodies,
+            resident=resident_bytes(),
+            disk_free=_free_bytes(site.store.path),
+            logs_bytes=sum(segment.limit for log in logs for segment in log.kept_segments()),
+            vhosts=len(hosts),
+            queues=len(queues),
+            exchanges=sum(len(host.topology.exchanges) for host in hosts),
+            bindings=sum(topology.bindings for topology in topologies),
+            connections=len(connections),
+            channels=sum(len(connection.channels) for connection in connections),
+            consumers=sum(len(box.consumers) for box in boxes),
+            logs=_folders_in(site.store.path / "logs"),
+            tables=_folders_in(site.store.path / "tables"),
+        )
+
+    def _topology(self, host: "Host") -> "_Topology":
+        """What is known of the exchanges of a host; found out anew only where something was declared or deleted."""
+        known = self._topologies.get(host)
+        if known is None or known.version != host.version:
+            guard = self._site.broker.guard
+            if not guard.acquire(timeout=_GUARD_S):  # whoever has it may hang: what was known must do
+                return known or _Topology(-1, 0, frozenset())
+            try:  # it stands still while it is walked
+                known = _Topology(host.version, len(list(host.topology.bindings())), led_to(host))
+            finally:
+                guard.release()
+            self._topologies[host] = known
+        return known
+
+
+class _Topology(NamedTuple):
+    version: int
+    bindings: int
+    led_to: frozenset[str]
+    """The queues that dead letters are led to."""
+
+
+class _Seen(NamedTuple):
+    """What a queue said of its oldest message."""
+
+    put_at: int
+    """When its oldest ready message was put, in nanoseconds since 1970."""
+    floor: int
+    """Every message below was done."""
+    left: int
+    """How often a message had left the queue then."""
+    asked_at: float
+
+
+class _Oldest:
+    """The age of the oldest message of ten thousand queues, without asking each of them each time.
+
+    What a queue said holds until a message leaves it, and even then bounds what it can say now: its oldest message
+    gets younger and its floor rises. So those are asked again that may be the worst; and each once in a while, since
+    messages may come back, too.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Queue, _Seen] = {}
+
+    def ask(self, waiting: list[Queue]) -> tuple[float, int]:
+        """Of queues in which something is ready: the age of the oldest, in seconds, and the largest lag."""
+        now = time.monotonic()
+        seen, old = {}, []
+        for queue in waiting:
+            known = self._seen.get(queue)
+            if known is not None:
+                seen[queue] = known
+            if known is None or known.left != _left(queue) or now - known.asked_at >= _TRUSTED_S:
+                old.append((0 if known is None else known.put_at, id(queue), queue))
+        for _, _, queue in nsmallest(_ASKED_MAX, old):
+            with contextlib.suppress(HoldfastError):  # it was closed meanwhile
+                left, stats = _left(queue), queue.stats()
+                put_at = time.time_ns() - round((stats.oldest_age or 0.0) * 1e9)
+                seen[queue] = _Seen(put_at, queue.log.end - stats.lag, left, now)
+        self._seen = seen
+        if not seen:
+            return 0.0, 0
+        oldest = min(known.put_at for known in seen.values())
+        return max(0.0, (time.time_ns() - oldest) / 1e9), max(
+            max(0, queue.log.end - known.floor) for queue, known in seen.items()
+        )
+
+    def ages(self) -> dict[Queue, float]:
+        """By queue: the age of its oldest message, in seconds."""
+        now = time.time_ns()
+        return {queue: max(0.0, (now - known.put_at) / 1e9) for queue, known in self._seen.items()}
+
+
+def _left(queue: Queue) -> int:
+    totals = queue.standing.totals
+    return totals.leased + totals.dropped + totals.dead
+
+
+def _counts(queue: Queue) -> Counts:
+    """How many messages stand where; without the lock that `counts` tries, where nothing can be due."""
+    standing = queue.standing
+    if standing.delayed.count:
+        return queue.counts()
+    ready, unseen = standing.ready, max(0, queue.log.visible_end - standing.scanned)
+    ready_count = ready.count if ready.has_priorities else ready.plain.count
+    return Counts(ready_count + unseen, 0, standing.leases.count, len(standing.moving))
+
+
+def names_of(stored: str) -> tuple[str, str]:
+    """The virtual host and the name of a queue that is called so in the store."""
+    vhost, _, name = stored.rpartition("\x1f")
+    return vhost or "/", name
+
+
+def _open_queues(*stores: "Store") -> list[Queue]:
+    return [queue for store in stores for queue in store.open_queues()]
+
+
+def _number(sums: dict[tuple[str, Labels], Sample], name: str) -> int:
+    sample = sums.get((name, ()))
+    return int(sample.value) if sample is not None and not isinstance(sample.value, Distribution) else 0
+
+
+def _merged(samples: Iterable[Sample]) -> dict[tuple[str, Labels], Sample]:
+    """Samples of two registries as those of one."""
+    found: dict[tuple[str, Labels], Sample] = {}
+    for sample in samples:
+        key = sample.name, sample.labels
+        other = found.get(key)
+        found[key] = sample if other is None else replace(sample, value=_added(sample.value, other.value))
+    return found
+
+
+def _added(one: float | Distribution, other: float | Distribution) -> float | Distribution:
+    if isinstance(one, Distribution) and isinstance(other, Distribution):
+        both = zip(one.buckets, other.buckets, strict=True)
+        return Distribution(tuple((bound, a + b) for (bound, a), (_, b) in both), one.total + other.total)
+    assert not isinstance(one, Distribution)
+    assert not isinstance(other, Distribution)
+    return one + other
+
+
+def _free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _folders_in(folder: Path) -> int:
+    try:
+        return len(os.listdir(folder))  # noqa: PTH208 - ten thousand names need not become paths
+    except OSError:  # none was ever made
+        return 0

@@ -1,0 +1,125 @@
+"""Is the server alive, and may clients be sent to it? Two questions that machines ask all the time, without a login."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.base.metrics import Registry
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+if TYPE_CHECKING:
+    from holdfast.web.site import Site
+
+__all__ = ["Pulse", "health_routes", "readiness"]
+
+_BEAT_S = 1.0
+_DEAD_S = 15.0
+"""A broker that has come to nothing new for so long hangs: no disk should take that long, no client may."""
+
+
+class Pulse:
+    """Does the broker's thread go round? It is given something to do each second, and the time it takes is noted.
+
+    Threads: one of its own; `still_s` may be asked by any.
+    """
+
+    def __init__(
+        self, post: Callable[[Callable[[], None]], None], metrics: Registry, *, beat_s: float = _BEAT_S
+    ) -> None:
+        """`post` brings a call to the broker's thread."""
+        self._post = post
+        self._lags = metrics.histogram(
+            "holdfast_event_loop_lag_seconds",
+            "How long the broker's thread takes to come to something new, looked at each second.",
+        )
+        self._beat_s = beat_s
+        self._asked: float | None = None
+        """Since when an answer is waited for."""
+        self._stopping = threading.Event()
+        self._answered = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Beat until `stop`."""
+        self._thread = threading.Thread(target=self._beat, name="holdfast-pulse", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def still_s(self) -> float:
+        """For how long the broker's thread has come to nothing new."""
+        asked = self._asked
+        return 0.0 if asked is None else time.monotonic() - asked
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(self._beat_s):
+            self._answered.clear()
+            self._asked = asked = time.monotonic()
+            self._post(self._answered.set)
+            while not self._answered.wait(self._beat_s):
+                if self._stopping.is_set():  # nobody may be left to answer
+                    return
+            self._asked = None
+            self._lags.observe(max(0.0, time.monotonic() - asked))
+
+
+def readiness(site: "Site") -> dict[str, str | None]:
+    """What must be well before clients are sent here; None for what is, a reason for what is not."""
+    store, memory = site.store, site.broker.memory
+    found: dict[str, str | None] = {}
+    found["broker"] = _stillness(site)
+    try:
+        disk = os.statvfs(store.path)
+    except OSError as error:
+        found["store"] = f"the folder of the store cannot be looked at: {error.strerror}"
+    else:
+        read_only = disk.f_flag & os.ST_RDONLY
+        found["store"] = "the disk is mounted read-only: nothing can be written" if read_only else None
+        free, least = disk.f_bavail * disk.f_frsize, memory.limits.disk_free
+        low = free < least or memory.blocked == "disk"
+        found["disk"] = (
+            f"{free} bytes are free, and publishers are blocked below {least}: free some, or set disk_free_limit"
+            if low
+            else None
+        )
+    if store._closed:
+        found["store"] = "the store is closed"
+    found["memory"] = (
+        "the process takes more memory than memory_limit: publishers are blocked until consumers catch up"
+        if memory.blocked == "memory"
+        else None
+    )
+    silent = [listener for listener in site.server._listeners if not listener.is_serving()]
+    found["listeners"] = "the server is stopping: it listens for no more clients" if silent else None
+    return found
+
+
+def _stillness(site: "Site") -> str | None:
+    still = site.pulse.still_s
+    return None if still < _DEAD_S else f"the broker's thread has not answered for {still:.0f} s"
+
+
+health_routes = routes = Routes("monitoring")
+
+
+@routes.get("/health/live", needs=Needs.NOTHING, says="Whether the process works: if not (503), start it again.")
+def live(call: Call) -> object:
+    """200 as long as the broker's thread goes round."""
+    reason = _stillness(call.site)
+    return Reply({"live": reason is None, "reasons": [reason] if reason else []}, 503 if reason else 200)
+
+
+@routes.get("/health/ready", needs=Needs.NOTHING, says="Whether clients may be sent here: if not (503), it says why.")
+def ready(call: Call) -> object:
+    """200 when messages can be taken: the store is open and writable, and no alarm is on."""
+    found = readiness(call.site)
+    reasons = [reason for reason in found.values() if reason]
+    checks = {name: reason is None for name, reason in found.items()}
+    return Reply({"ready": not reasons, "checks": checks, "reasons": reasons}, 503 if reasons else 200)

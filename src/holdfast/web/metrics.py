@@ -1,0 +1,307 @@
+"""What does Prometheus get? Totals of the whole server for anyone, and the numbers of each queue for who may know them.
+
+No name of the first kind is one of the second: who scrapes both, and sums, counts nothing twice.
+"""
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.metrics import Distribution, Kind, Registry, Sample
+from holdfast.web.figures import OBJECTS, Known, Totals
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+if TYPE_CHECKING:
+    from holdfast.web.site import Site
+
+__all__ = ["EachObject", "WholeServer", "metric_routes"]
+
+ALARMS = ("memory", "disk")
+_SUMMED = {"holdfast_queue_": "holdfast_messages_", "holdfast_migration_": "holdfast_migrations_"}
+"""What the instruments of single queues and tables begin with, and what their sums begin with instead."""
+_RENAMED = {
+    "holdfast_queue_ready": "holdfast_queue_ready_messages",
+    "holdfast_queue_delayed": "holdfast_queue_delayed_messages",
+    "holdfast_queue_leased": "holdfast_queue_leased_messages",
+}
+"""To OpenMetrics a gauge and a counter, whose `_total` does not count, must not have the same name."""
+
+
+class _Level(NamedTuple):
+    """A gauge of the whole server."""
+
+    name: str
+    help: str
+    read: Callable[["Site", Totals], float]
+
+
+LEVELS = (
+    _Level("holdfast_ready_messages", "Messages that may be delivered now.", lambda _, all: all.ready),
+    _Level("holdfast_delayed_messages", "Messages that must wait.", lambda _, all: all.delayed),
+    _Level("holdfast_leased_messages", "Messages that are held by consumers.", lambda _, all: all.leased),
+    _Level(
+        "holdfast_unacked_messages",
+        "Of the messages that are held, those that were delivered over AMQP.",
+        lambda _, all: all.unacked,
+    ),
+    _Level("holdfast_moving_messages", "Messages on their way to another queue.", lambda _, all: all.moving),
+    _Level("holdfast_dead_letters", "Messages in queues that dead letters are led to.", lambda _, all: all.dead),
+    _Level(
+        "holdfast_oldest_message_age_seconds",
+        "Since when the oldest message that may be delivered has waited; 0 where none waits.",
+        lambda _, all: all.oldest_age,
+    ),
+    _Level(
+        "holdfast_lag_records",
+        "The most that a queue with ready messages lags behind its log: from its oldest message that is not done.",
+        lambda _, all: all.lag,
+    ),
+    _Level("holdfast_queues", "Queues that are open.", lambda _, all: all.queues),
+    _Level("holdfast_exchanges", "Exchanges.", lambda _, all: all.exchanges),
+    _Level("holdfast_bindings", "Bindings.", lambda _, all: all.bindings),
+    _Level("holdfast_vhosts", "Virtual hosts.", lambda _, all: all.vhosts),
+    _Level("holdfast_connections", "AMQP connections.", lambda _, all: all.connections),
+    _Level("holdfast_channels", "AMQP channels.", lambda _, all: all.channels),
+    _Level("holdfast_consumers", "AMQP consumers.", lambda _, all: all.consumers),
+    _Level("holdfast_logs", "Logs that are kept, those of queues among them.", lambda _, all: all.logs),
+    _Level("holdfast_logs_bytes", "Bytes of the segments of logs that are open.", lambda _, all: all.logs_bytes),
+    _Level("holdfast_tables", "Tables.", lambda _, all: all.tables),
+    _Level("holdfast_memory_resident_bytes", "Memory of the process.", lambda _, all: all.resident),
+    _Level(
+        "holdfast_memory_limit_bytes",
+        "Memory of the process above which publishers are blocked.",
+        lambda site, _: site.broker.memory.resident_max,
+    ),
+    _Level("holdfast_memory_bodies_bytes", "Message bodies in memory.", lambda _, all: all.bodies),
+    _Level(
+        "holdfast_memory_bodies_limit_bytes",
+        "How many bytes of message bodies may be in memory.",
+        lambda site, _: site.broker.memory.limits.bodies,
+    ),
+    _Level("holdfast_disk_free_bytes", "Free bytes of the disk.", lambda _, all: all.disk_free),
+    _Level(
+        "holdfast_disk_free_limit_bytes",
+        "Free bytes of the disk below which publishers are blocked.",
+        lambda site, _: site.broker.memory.limits.disk_free,
+    ),
+    _Level(
+        "holdfast_uptime_seconds",
+        "Since when the server runs.",
+        lambda site, _: (site.clock.time_ns() - site.started_at) / 1e9,
+    ),
+    _Level(
+        "holdfast_event_loop_still_seconds",
+        "For how long the broker's thread has come to nothing new; near 0 where it is well.",
+        lambda site, _: site.pulse.still_s,
+    ),
+)
+COUNTS = (
+    ("holdfast_connections_opened_total", "AMQP connections that were opened.", "connections_opened"),
+    ("holdfast_connections_closed_total", "AMQP connections that were closed.", "connections_closed"),
+)
+
+
+class WholeServer(Collector):
+    """Totals, without the name of anything that users have made."""
+
+    def __init__(self, site: "Site") -> None:
+        self._site = site
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of the whole server."""
+        site = self._site
+        totals = site.figures.look()
+        yield InfoMetricFamily(
+            "holdfast_build",
+            "Which Holdfast runs on which Python.",
+            {"version": version("holdfast"), "python": platform.python_version()},
+        )
+        for level in LEVELS:
+            yield GaugeMetricFamily(level.name, level.help, level.read(site, totals))
+        alarm = GaugeMetricFamily(
+            "holdfast_alarm", "1 while publishers are blocked for this reason.", labels=["reason"]
+        )
+        for reason in ALARMS:
+            alarm.add_metric([reason], site.broker.memory.blocked == reason)
+        yield alarm
+        for name, help, attribute in COUNTS:
+            yield CounterMetricFamily(name, help, getattr(site.server, attribute))
+        yield from _families((_summed(sample), dict(sample.labels)) for sample in site.figures.counted())
+
+
+class EachObject(Collector):
+    """The numbers of each queue and table, by their names."""
+
+    def __init__(
+        self, site: "Site", *, vhost: str | None = None, queue: str | None = None, families: Iterable[str] = ()
+    ) -> None:
+        """Histograms, which are large, only where their families are asked for."""
+        self._site = site
+        self._vhost = vhost
+        self._queue = queue
+        self._wanted = frozenset(families)
+
+    def collect(self) -> Iterator[Metric]:
+        """Metrics by family; of queues that are open."""
+        known = [
+            one
+            for one in self._site.figures.queues()
+            if self._vhost in (None, one.vhost) and self._queue in (None, one.name)
+        ]
+        yield from self._of_queues(known)
+        registries = (self._site.store.metrics, self._site.broker.transient.metrics)
+        samples = chain.from_iterable(
+            self._samples(registry, {one.queue.name: one for one in known if one.metrics is registry})
+            for registry in registries
+        )
+        yield from _families(sorted(samples, key=lambda pair: pair[0].name))
+
+    def _of_queues(self, known: list[Known]) -> Iterator[Metric]:
+        """What is asked of the queues themselves."""
+        ages = self._site.figures.ages()
+        gauges: tuple[tuple[str, str, Callable[[Known], float | None]], ...] = (
+            (
+                "holdfast_queue_unacked_messages",
+                "Messages that were delivered over AMQP and are not settled.",
+                lambda one: None if one.mailbox is None else one.mailbox.unacked,
+            ),
+            (
+                "holdfast_queue_consumers",
+                "AMQP consumers.",
+                lambda one: None if one.mailbox is None else len(one.mailbox.consumers),
+            ),
+            (
+                "holdfast_queue_oldest_message_age_seconds",
+                "Since when the oldest message that may be delivered has waited; 0 where none waits.",
+                lambda one: ages.get(one.queue, 0.0),
+            ),
+            ("holdfast_queue_bodies_bytes", "Message bodies in memory.", lambda one: one.queue.cached_bytes),
+            (
+                "holdfast_queue_log_bytes",
+                "Bytes of the segments of its log.",
+                lambda one: sum(segment.limit for segment in one.queue.log.kept_segments()),
+            ),
+        )
+        for name, help, read in gauges:
+            if self._wants(name, "gauge"):
+                family = GaugeMetricFamily(name, help, labels=["vhost", "queue"])
+                for one in known:
+                    if (value := read(one)) is not None:
+                        family.add_metric([one.vhost, one.name], value)
+                yield family
+
+    def _wants(self, name: str, kind: Kind) -> bool:
+        return name in self._wanted if self._wanted else kind != "histogram"
+
+    def _samples(self, registry: Registry, known: Mapping[str, Known]) -> Iterator[tuple[Sample, dict[str, str]]]:
+        names = {name for name, (kind, _) in registry.families().items() if self._wants(_RENAMED.get(name, name), kind)}
+        if self._queue is None:
+            samples = registry.collect(names=names)
+        else:
+            samples = chain.from_iterable(registry.collect(names=names, labels={"queue": name}) for name in known)
+        for sample in samples:
+            labels = dict(sample.labels)
+            if "queue" in labels:
+                one = known.get(labels["queue"])
+                if one is None:
+                    continue
+                labels = {**labels, "vhost": one.vhost, "queue": one.name}
+            elif self._vhost is not None or labels.keys().isdisjoint(OBJECTS):
+                continue
+            if (name := _RENAMED.get(sample.name)) is not None:
+                sample = Sample(name, sample.kind, sample.help, (), sample.value)
+            yield sample, labels
+
+
+def _summed(sample: Sample) -> Sample:
+    """A sum, under a name that no single queue has."""
+    for single, all_of_them in _SUMMED.items():
+        if sample.name.startswith(single):
+            name = all_of_them + sample.name.removeprefix(single)
+            return Sample(name, sample.kind, sample.help, sample.labels, sample.value)
+    return sample
+
+
+def _families(samples: Iterable[tuple[Sample, dict[str, str]]]) -> Iterator[Metric]:
+    """Samples, those of one name behind each other, as Prometheus' families."""
+    family: Metric | None = None
+    last = ""
+    for sample, labels in samples:
+        if sample.name != last:
+            if family is not None:
+                yield family
+            last = sample.name
+            kind = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+            family = kind[sample.kind](sample.name, sample.help, labels=sorted(labels))
+        values = [labels[name] for name in sorted(labels)]
+        if isinstance(sample.value, Distribution):
+            assert isinstance(family, HistogramMetricFamily)
+            buckets = [(_bound(bound), count) for bound, count in sample.value.buckets]
+            family.add_metric(values, buckets, sample.value.total)
+        else:
+            assert isinstance(family, CounterMetricFamily | GaugeMetricFamily)
+            family.add_metric(values, sample.value)
+    if family is not None:
+        yield family
+
+
+@cache
+def _bound(bound: float) -> str:
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
+
+
+@cache
+def _process() -> ProcessCollector:
+    return ProcessCollector(registry=None)
+
+
+def _exposed(call: Call, *collectors: Collector) -> Reply:
+    registry = CollectorRegistry(auto_describe=False)
+    for one in collectors:
+        registry.register(one)
+    encode, media = choose_encoder(call.headers.get("accept", ""))
+    return Reply(raw=encode(registry), media=media)
+
+
+metric_routes = routes = Routes("monitoring")
+
+
+@routes.get("/metrics", needs=Needs.NOTHING, says="Totals of the whole server, for Prometheus.")
+def metrics(call: Call) -> object:
+    """Totals, in Prometheus' own format or OpenMetrics, as the client likes it."""
+    return _exposed(call, WholeServer(call.site), _process())
+
+
+@routes.get(
+    "/metrics/per-object",
+    needs=Needs.MONITORING,
+    says="The numbers of each queue and table, for Prometheus.",
+    query={
+        "vhost": "Only queues of this virtual host.",
+        "queue": "Only queues of this name.",
+        "family": "Only metrics of this name; may be repeated. Histograms come only if asked for.",
+    },
+)
+def metrics_of_each(call: Call) -> object:
+    """The same for each queue and table."""
+    families = [value for name, value in call.queries if name == "family"]
+    if strange := [name for name in families if not name.startswith("holdfast_")]:
+        raise InvalidArgument(f"there is no family {strange[0]!r}: see docs/monitoring.md for their names")
+    each = EachObject(call.site, vhost=call.query.get("vhost"), queue=call.query.get("queue"), families=families)
+    return _exposed(call, each)

@@ -1,0 +1,28 @@
+"""Who is connected, and whose channel is to end? What RabbitMQ's API cannot do: it closes whole connections only."""
+
+from holdfast.broker.errors import AccessRefused
+from holdfast.web.rabbit.seen import nothing_at
+from holdfast.web.routes import Call, Needs, Routes
+
+__all__ = ["client_routes"]
+
+client_routes = Routes("clients")
+_REASON = "Closed via management API"
+
+
+@client_routes.delete(
+    "/api/holdfast/channels/{name}",
+    needs=Needs.LOGIN,
+    says="Close one channel of a connection; what it held goes to others.",
+    query={"reason": "What the client is told."},
+)
+def close_channel(call: Call) -> None:
+    """The client's other channels go on."""
+    name, report = call.path["name"], call.site.server.report
+    found = next((one for one in call.site.on_broker(report.channels) if one.name == name), None)
+    if found is None:
+        raise nothing_at("channel", name)
+    if not call.who.is_administrator and found.user != call.who.name:
+        raise AccessRefused("only administrators close channels of others")
+    reason = call.query.get("reason") or _REASON
+    call.site.on_broker(lambda: report.close_channel(name, reason))

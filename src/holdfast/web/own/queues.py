@@ -1,0 +1,268 @@
+"""What is there to know of queues, and what can be done with a whole one? Looking, pausing, purging, replaying."""
+
+from dataclasses import asdict
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.broker.definitions import check_arguments
+from holdfast.broker.mailbox import Mailbox
+from holdfast.queue import Queue
+from holdfast.web.answers import Refused
+from holdfast.web.fields import FLAG, TEXT, body, said
+from holdfast.web.own.forms import BODY_MAX, instant, message_json, moments, plain
+from holdfast.web.own.paging import PAGING
+from holdfast.web.own.rows import Found, page_of, row, settings_json
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+__all__ = ["ONE", "queue_of", "queue_routes"]
+
+queue_routes = Routes("queues")
+_ALL = "/api/holdfast/queues"
+ONE = _ALL + "/{vhost}/{name}"
+_IDS_SHOWN = 100
+_LEASES_MAX = 100_000
+_SAMPLE = 10
+
+
+def queue_of(call: Call, kind: Any = "read") -> tuple[Queue, Mailbox | None]:
+    """The queue that a path names, if the caller may do this to it."""
+    vhost, name = call.path["vhost"], call.path["name"]
+    call.site.host(vhost)
+    call.may(kind, vhost, name)
+    queue, mailbox = call.site.queue(vhost, name)
+    if mailbox is not None and mailbox.definition.exclusive and call.method != "GET":
+        raise Refused(
+            409, "resource_locked", f"the queue {name!r} belongs to one connection of AMQP, and to nobody else"
+        )
+    return queue, mailbox
+
+
+@queue_routes.get(
+    _ALL,
+    needs=Needs.LOGIN,
+    says="Queues, a page at a time.",
+    query={
+        **PAGING,
+        "sort": "By which field: ready, oldest_age, put_rate...",
+        "sort_reverse": "The largest first.",
+        "vhost": "Only those of this virtual host.",
+    },
+)
+def queues(call: Call) -> dict[str, Any]:
+    """A page of queues."""
+    return page_of(call)
+
+
+@queue_routes.post(
+    _ALL,
+    needs=Needs.LOGIN,
+    says="Declare a durable queue; one that is there like this is no error.",
+    takes=body(
+        "name",
+        vhost=TEXT,
+        name=TEXT,
+        arguments={"type": "object", "description": "As AMQP has them: x-message-ttl, x-max-length..."},
+    ),
+)
+def declare(call: Call) -> Reply:
+    """Make a queue that AMQP clients see, too."""
+    vhost, name = call.field("vhost", str, "/"), call.field("name", str)
+    arguments = call.field("arguments", dict, {})
+    check_arguments(arguments)
+    host = call.site.host(vhost)
+    call.may("configure", vhost, name)
+    if isinstance(dead := arguments.get("x-dead-letter-exchange"), str):  # or messages get where their sender may not
+        call.may("read", vhost, name)
+        call.site.broker.users.check(call.who.name, vhost, "write", "exchange", dead)
+    if not name:
+        raise InvalidArgument("a queue needs a name")
+    mailbox = call.site.on_broker(
+        lambda: host.declare_queue(
+            name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=call.site
+        )
+    )
+    return Reply(row(call.site, Found(vhost, name, mailbox.queue, mailbox)), 201)
+
+
+@queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
+def one_queue(call: Call) -> dict[str, Any]:
+    """Figures, settings, consumers and bindings."""
+    queue, mailbox = queue_of(call)
+    vhost, name = call.path["vhost"], call.path["name"]
+    stats = queue.stats()
+    dead = queue.settings.dead_letter
+    known = {} if mailbox is None else call.site.on_broker(lambda: _of_broker(call, mailbox))
+    return {
+        **row(call.site, Found(vhost, name, queue, mailbox)),
+        "paused": queue.paused,
+        "stats": {**asdict(stats), **moments(next_due=stats.next_due)},
+        "put_total": queue.log.end,
+        "settings": settings_json(queue),
+        "dead_letter": None if dead is None or ":" in dead else {"vhost": vhost, "name": dead},
+        "consumers_detail": [],
+        "bindings": [],
+        **known,
+    }
+
+
+def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
+    topology = call.site.host(call.path["vhost"]).topology
+    wanted = mailbox.definition.settings
+    dead = None
+    if wanted.dead_letter_exchange is not None:
+        dead = {"exchange": wanted.dead_letter_exchange, "routing_key": wanted.dead_letter_routing_key}
+    return {
+        "dead_letter_exchange": dead,
+        "consumers_detail": [
+            {
+                "tag": one.tag,
+                "connection": one.connection,
+                "channel": one.number,
+                "user": one.user,
+                "prefetch": one.prefetch,
+                "no_ack": one.no_ack,
+                "unacked": one.unacked,
+                "priority": one.priority,
+                "active": one.active,
+            }
+            for one in call.site.server.report.consumers(call.path["vhost"], mailbox.name)
+        ],
+        "bindings": [
+            {"source": one.source, "routing_key": one.routing_key, "arguments": plain(dict(one.arguments))}
+            for one in topology.bindings_to("queue", mailbox.name)
+        ],
+    }
+
+
+@queue_routes.delete(ONE, needs=Needs.USER, says="Delete a queue with its messages.")
+def delete(call: Call) -> None:
+    """It is gone."""
+    queue, mailbox = queue_of(call, "configure")
+    if mailbox is None:
+        call.site.store.delete_queue(queue.name)
+    else:
+        host = call.site.host(call.path["vhost"])
+        call.site.on_broker(lambda: host.delete_queue(mailbox.name, mailbox.definition.owner))
+
+
+@queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
+def purge(call: Call) -> dict[str, int]:
+    """How many went."""
+    queue, _ = queue_of(call)
+    purged = queue.purge()
+    queue.sync()
+    return {"purged": purged}
+
+
+@queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Hand out nothing until it is resumed.")
+def pause(call: Call) -> dict[str, bool]:
+    """It takes messages, but gives none."""
+    queue, _ = queue_of(call, "configure")
+    queue.pause()
+    return {"paused": True}
+
+
+@queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Hand out messages again.")
+def resume(call: Call) -> dict[str, bool]:
+    """It gives messages again."""
+    queue, _ = queue_of(call, "configure")
+    queue.resume()
+    return {"paused": False}
+
+
+@queue_routes.get(
+    ONE + "/leases",
+    needs=Needs.USER,
+    says="What is held by consumers, and until when.",
+    query={"count": "How many leases, 1000 unless said otherwise."},
+)
+def leases(call: Call) -> dict[str, Any]:
+    """The leases, oldest first."""
+    queue, _ = queue_of(call)
+    return {
+        "leases": [
+            {
+                "lease": one.id,
+                "count": len(one.ids),
+                "ids": list(one.ids[:_IDS_SHOWN]),
+                **moments(since=one.since, expires=one.expires_at),
+            }
+            for one in queue.leases(call.number("count", 1000, most=_LEASES_MAX, least=1))
+        ]
+    }
+
+
+@queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Give back what a lease holds.")
+def void_lease(call: Call) -> dict[str, int]:
+    """Its messages are ready again; whoever held them has lost them."""
+    queue, mailbox = queue_of(call, "configure")
+    lease = call.numbered("lease")
+    if mailbox is not None and mailbox.consumers:
+        raise InvalidArgument("the consumers of AMQP hold this: close the connection, and it comes back")
+    return {"returned": queue.void_lease(lease, f"given back by {call.who.name}")}
+
+
+@queue_routes.get(
+    ONE + "/delayed",
+    needs=Needs.USER,
+    says="What must wait, and when it comes up.",
+    query={
+        "count": "How many messages, 200 unless said otherwise.",
+        "truncate": "Bytes of each body at most; 0 for all.",
+        "buckets": "How many parts the time axis has, 60 unless said otherwise.",
+    },
+)
+def delayed(call: Call) -> dict[str, Any]:
+    """The next of them, and all on a time axis."""
+    queue, _ = queue_of(call)
+    most = call.number("truncate", 4096) or BODY_MAX
+    buckets = queue.delayed_histogram(call.number("buckets", 60, most=1000, least=1))
+    return {
+        "total": queue.counts().delayed,
+        "first_due": buckets[0][0] if buckets else None,
+        "last_due": buckets[-1][1] if buckets else None,
+        "buckets": [{"start_at": start, "end_at": end, "count": count} for start, end, count in buckets],
+        "messages": [
+            {**message_json(one, most), **moments(due=one.due_at)}  # type: ignore[arg-type]
+            for one in queue.delayed(call.number("count", 200, most=10_000, least=1))
+        ],
+    }
+
+
+@queue_routes.post(
+    ONE + "/seek",
+    needs=Needs.USER,
+    says="Stand elsewhere in the log, to deliver again or to pass over; or see what that would do.",
+    takes=body(
+        to={"description": "A sequence, start or end."},
+        time={"description": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
+        dry_run=said(FLAG, "Only say what it would do."),
+    ),
+)
+def seek(call: Call) -> dict[str, Any]:
+    """What a seek does, and whether it was done."""
+    queue, _ = queue_of(call, "configure")
+    to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)
+    if (to is None) == (when is None):
+        raise InvalidArgument("say to where: `to` (a sequence, start or end) or `time`")
+    words = {"start": queue.log.start, "end": queue.log.end}
+    if isinstance(to, str) and to not in words:
+        raise InvalidArgument(f"cannot seek to {to!r}: give a sequence, start or end")
+    if when is not None:
+        to = queue.log.sequence_at(instant(when))
+    found = queue.preview(words[to] if isinstance(to, str) else to)
+    only = call.field("dry_run", bool, False)
+    sample = [message_json(one, 4096) for one in found.sample(_SAMPLE)]
+    if not only:
+        queue.seek(found.position)
+        queue.sync()
+    return {
+        "position": found.position,
+        "log_start": found.log_start,
+        "log_end": found.log_end,
+        "delivered": found.delivered,
+        "waiting_now": found.waiting_now,
+        "dropped": found.dropped,
+        "sample": sample,
+        "dry_run": only,
+    }

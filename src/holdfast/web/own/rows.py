@@ -1,0 +1,202 @@
+"""How does a queue look in a list? Cheap enough for ten thousand; what costs more is added where it is shown."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.mailbox import Mailbox
+from holdfast.queue import Counts, Queue
+from holdfast.web.callers import Caller
+from holdfast.web.own.forms import plain
+from holdfast.web.own.paging import named, paged
+from holdfast.web.routes import Call
+from holdfast.web.site import Site
+
+__all__ = ["Found", "all_queues", "light_row", "page_of", "row", "settings_json"]
+
+_ASKED_MAX = 500
+"""Queues that are asked for the age of their oldest message to be sorted by it: that reads bodies, and takes locks."""
+_SORTED_BY = (
+    *(
+        "name",
+        "vhost",
+        "ready",
+        "delayed",
+        "leased",
+        "moving",
+        "oldest_age",
+        "lag",
+        "put_rate",
+        "lease_rate",
+        "ack_rate",
+    ),
+    *("consumers", "state", "memory", "log", "durable", "exclusive", "auto_delete", "in_broker"),
+)
+_FRESH_S = 2.0
+
+
+class Found(NamedTuple):
+    """A queue, where it is, and what the broker knows of it."""
+
+    vhost: str
+    name: str
+    queue: Queue
+    mailbox: Mailbox | None
+
+
+class _Others:
+    """Queues that only programs with the store have used: looked for now and then, as that reads a folder."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._clock = SystemClock()
+        self._looked: dict[Site, tuple[float, list[Found]]] = {}
+
+    def of(self, site: Site) -> list[Found]:
+        with self._guard:
+            now = self._clock.monotonic()
+            looked, found = self._looked.get(site, (float("-inf"), []))
+            if now - looked > _FRESH_S:
+                known = site.broker.by_store_name
+                names = [name for name in site.store.queues() if name not in known and "\x1f" not in name]
+                found = [
+                    Found("/", name, queue, None)
+                    for name in names
+                    if (queue := site.store.find_queue(name)) is not None
+                ]
+                self._looked = {site: (now, found)}
+            return [one for one in found if one.queue.name not in site.broker.by_store_name and not one.queue.closed]
+
+
+_others = _Others()
+
+
+def all_queues(site: Site, who: Caller, vhost: str | None = None) -> Iterator[Found]:
+    """The queues that the caller may know of."""
+    for host in list(site.broker.hosts.values()):
+        if vhost not in (None, host.name) or not _may_see(site, who, host.name):
+            continue
+        for mailbox in list(host.mailboxes.values()):
+            yield Found(host.name, mailbox.name, mailbox.queue, mailbox)
+        if host.name == "/":
+            yield from _others.of(site)
+
+
+def _may_see(site: Site, who: Caller, vhost: str) -> bool:
+    return who.sees_all or bool(site.broker.users.permissions(who.name, vhost))
+
+
+def light_row(site: Site, found: Found) -> dict[str, Any]:
+    """A queue by what is known without asking: counts and rates."""
+    vhost, name, queue, mailbox = found
+    try:
+        counts = queue.counts()
+        rates = queue.rates()
+        state = "paused" if queue.paused else site.broker.memory.state(queue).replace("normal", "running")
+    except HoldfastError:
+        return {"vhost": vhost, "name": name, "state": "closed", "ready": 0, "delayed": 0, "leased": 0, "moving": 0}
+    definition = mailbox.definition if mailbox is not None else None
+    return {
+        "vhost": vhost,
+        "name": name,
+        "log": queue.log.name,
+        "ready": counts.ready,
+        "delayed": counts.delayed,
+        "leased": counts.leased,
+        "moving": counts.moving,
+        "put_rate": rates.put,
+        "lease_rate": rates.lease,
+        "ack_rate": rates.ack,
+        "consumers": len(mailbox.consumers) if mailbox is not None else 0,
+        "state": state,
+        "memory": queue.cached_bytes,
+        "durable": definition.durable if definition is not None else True,
+        "exclusive": definition.exclusive if definition is not None else False,
+        "auto_delete": definition.auto_delete if definition is not None else False,
+        "in_broker": mailbox is not None,
+        "arguments": plain(dict(definition.arguments)) if definition is not None else {},
+    }
+
+
+def row(site: Site, found: Found) -> dict[str, Any]:
+    """A queue with how long its oldest message has waited, and how far it is behind."""
+    light = light_row(site, found)
+    try:
+        figures = found.queue.stats()
+    except HoldfastError:
+        return {**light, "oldest_age": None, "lag": 0, "dead": 0}
+    return {**light, "oldest_age": figures.oldest_age, "lag": figures.lag, "dead": figures.dead}
+
+
+def page_of(call: Call) -> dict[str, Any]:
+    """One page of all queues, as the query wants it filtered and sorted."""
+    query = call.query
+    site = call.site
+    if vhost := query.get("vhost"):
+        site.host(vhost)  # one that is not there is an error, and not without queues
+    found = list(all_queues(site, call.who, vhost or None))
+    total = len(found)
+    found = named(call, found, lambda one: one.name)
+    sort, reverse = query.get("sort") or "name", call.flag("sort_reverse")
+    if sort not in _SORTED_BY:
+        raise InvalidArgument(f"queues cannot be sorted by {sort!r}; they can by: {', '.join(_SORTED_BY)}")
+    found.sort(key=lambda one: (one.vhost, one.name))
+    if sort != "name" or reverse:
+        # Of very many queues the ages are those that the totals go by, which may be some seconds old.
+        ages = site.figures.ages() if sort == "oldest_age" and len(found) > _ASKED_MAX else None
+        found.sort(key=lambda one: _sortable(_value(site, one, sort, ages)), reverse=reverse)
+    return paged(call, found, total, lambda one: row(site, one))
+
+
+_RATES = {"put_rate": "put", "lease_rate": "lease", "ack_rate": "ack"}
+
+
+def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | None) -> Any:
+    """What a queue is sorted by: of ten thousand no more is asked than that."""
+    if sort in ("name", "vhost"):
+        return getattr(found, sort)
+    if sort == "consumers":
+        return len(found.mailbox.consumers) if found.mailbox is not None else 0
+    try:
+        if sort in Counts._fields:
+            return getattr(found.queue.counts(), sort)
+        if sort in _RATES:
+            return getattr(found.queue.rates(), _RATES[sort])
+        if sort == "lag":
+            return _lag(found.queue)
+        if sort == "oldest_age":
+            return row(site, found)["oldest_age"] if ages is None else ages.get(found.queue)
+    except HoldfastError:  # it was closed meanwhile
+        return 0
+    return light_row(site, found).get(sort)
+
+
+def _lag(queue: Queue) -> int:
+    """How far it is behind, without the lock; where it changes under our eyes, with it."""
+    try:
+        return max(0, queue.log.end - queue.standing.floor())
+    except (RuntimeError, ValueError):  # something came or went while it was walked
+        return queue.stats().lag
+
+
+def _sortable(value: Any) -> tuple[int, Any]:
+    match value:
+        case None:
+            return (0, 0)
+        case str():
+            return (2, value)
+        case bool() | int() | float():
+            return (1, value)
+    return (3, str(value))
+
+
+def settings_json(queue: Queue) -> dict[str, Any]:
+    """What was chosen for a queue."""
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in asdict(queue.settings).items()
+    }

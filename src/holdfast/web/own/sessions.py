@@ -1,0 +1,111 @@
+"""Who am I, and which tokens have I? Logging in and out, and tokens for programs."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import iso_time, parse_duration
+from holdfast.broker.errors import AccessRefused
+from holdfast.web.answers import NotAuthenticated
+from holdfast.web.fields import TEXT, body
+from holdfast.web.routes import Call, Needs, Reply, Routes
+from holdfast.web.tokens import Token
+
+__all__ = ["session_routes"]
+
+session_routes = Routes("sessions")
+_PREFIX = "/api/holdfast"
+
+
+@session_routes.post(
+    f"{_PREFIX}/login",
+    needs=Needs.NOTHING,
+    says="Log in on the page: a token for some hours.",
+    takes=body("username", "password", username=TEXT, password=TEXT),
+)
+async def login(call: Call) -> dict[str, Any]:
+    """A session for a user with the right password."""
+    name, password = call.field("username", str), call.field("password", str)
+    site = call.site
+    try:
+        user = await anyio.to_thread.run_sync(
+            site.broker.users.authenticate, name, password, call.who.is_loopback, limiter=site.logins
+        )
+    except AccessRefused as error:
+        await asyncio.sleep(site.settings.login_delay)
+        raise NotAuthenticated(
+            "wrong user or password, or a user that may come in from this machine only", ask=False
+        ) from error
+    make = partial(site.tokens.make, user.name, "page", site.settings.session, session=True)
+    token, text = await anyio.to_thread.run_sync(make)
+    return {"name": user.name, "tags": list(user.tags), "token": text, **_until(token)}
+
+
+@session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="End the session.")
+def logout(call: Call) -> None:
+    """The token that this was asked with is good no more."""
+    if call.who.token is not None:
+        call.site.tokens.remove(call.who.token.id, call.who.name)
+
+
+@session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Who you are.")
+def whoami(call: Call) -> dict[str, Any]:
+    """The user, and until when the token is good."""
+    token = call.who.token
+    until = {"expires_at": None, "expires_time": None} if token is None else _until(token)
+    return {"name": call.who.name, "tags": list(call.who.tags), **until}
+
+
+@session_routes.get(f"{_PREFIX}/tokens", needs=Needs.USER, says="Your tokens; an administrator sees all.")
+def tokens(call: Call) -> dict[str, Any]:
+    """The tokens, without what is secret in them."""
+    of = None if call.who.is_administrator else call.who.name
+    return {"tokens": [_shown(token) for token in call.site.tokens.of(of)]}
+
+
+@session_routes.post(
+    f"{_PREFIX}/tokens",
+    needs=Needs.USER,
+    says="A token for a program, with your permissions; it is told once.",
+    takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which it is unless given."}),
+)
+def make_token(call: Call) -> Reply:
+    """A new token."""
+    given = call.field("lifetime", (int, float, str), None)
+    lifetime = "30d" if given is None else given
+    seconds = parse_duration(lifetime).total_seconds() if isinstance(lifetime, str) else float(lifetime)
+    maker = call.who.token
+    until = None
+    if maker is not None and not maker.session:  # who has a session gave a password; who has a token need not know one
+        until = maker.expires_at
+        if given is not None and call.site.clock.time_ns() + seconds * 1e9 > until:
+            raise InvalidArgument(
+                f"the token {maker.name!r}, which this is asked with, ends {iso_time(maker.expires_at)}: one that it "
+                "makes cannot last longer. Ask for a shorter lifetime, or with a password"
+            )
+    token, text = call.site.tokens.make(call.who.name, call.field("name", str), seconds, until=until)
+    return Reply({**_shown(token), "token": text}, 201)
+
+
+@session_routes.delete(f"{_PREFIX}/tokens/{{id}}", needs=Needs.USER, says="Withdraw a token.")
+def remove_token(call: Call) -> None:
+    """It is good no more."""
+    call.site.tokens.remove(call.path["id"], None if call.who.is_administrator else call.who.name)
+
+
+def _shown(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "user": token.user,
+        "created_at": token.created_at,
+        "created_time": iso_time(token.created_at),
+        **_until(token),
+    }
+
+
+def _until(token: Token) -> dict[str, Any]:
+    return {"expires_at": token.expires_at, "expires_time": iso_time(token.expires_at)}

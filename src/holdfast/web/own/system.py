@@ -1,0 +1,96 @@
+"""How is the server itself? Its figures at a glance, whether all is well, and a backup of everything."""
+
+import platform
+import shutil
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import iso_time
+from holdfast.web.fields import FLAG, TEXT, body, said
+from holdfast.web.routes import Call, Needs, Routes
+
+__all__ = ["system_routes"]
+
+system_routes = Routes("system")
+_PREFIX = "/api/holdfast"
+
+
+@system_routes.get(f"{_PREFIX}/overview", needs=Needs.LOGIN, says="The server at a glance.")
+def overview(call: Call) -> dict[str, Any]:
+    """Totals, rates, memory, disk, and what is listened on."""
+    site = call.site
+    totals, rates = site.figures.look(), site.figures.rates()
+    memory, now = site.broker.memory, site.clock.time_ns()
+    disk = shutil.disk_usage(site.store.path)
+    return {
+        "version": holdfast.__version__,
+        "python": platform.python_version(),
+        "node": socket.gethostname(),
+        "data": str(site.store.path.absolute()) if call.who.sees_all else None,
+        "started_at": site.started_at,
+        "started_time": iso_time(site.started_at),
+        "uptime": (now - site.started_at) / 1e9,
+        "totals": {
+            "ready": totals.ready,
+            "delayed": totals.delayed,
+            "leased": totals.leased,
+            "unacked": totals.unacked,
+            "dead": totals.dead,
+            "oldest_age": totals.oldest_age,
+        },
+        "rates": {"put": rates.put, "deliver": rates.deliver, "ack": rates.ack},
+        "counts": {
+            "queues": totals.queues,
+            "exchanges": totals.exchanges,
+            "bindings": totals.bindings,
+            "connections": totals.connections,
+            "channels": totals.channels,
+            "consumers": totals.consumers,
+            "logs": totals.logs,
+            "tables": totals.tables,
+            "vhosts": totals.vhosts,
+        },
+        "memory": {
+            "resident": totals.resident,
+            "limit": memory.resident_max,
+            "bodies": totals.bodies,
+            "bodies_limit": memory.limits.bodies,
+            "alarm": memory.blocked,
+        },
+        "disk": {
+            "free": disk.free,
+            "total": disk.total,
+            "limit": memory.limits.disk_free,
+            "used": totals.logs_bytes,
+        },
+        "listeners": site.listeners,
+    }
+
+
+@system_routes.get(f"{_PREFIX}/doctor", needs=Needs.ADMINISTRATOR, says="Is all well, and what is to be done?")
+def doctor(call: Call) -> dict[str, Any]:
+    """The checks, each with what was found and what to do."""
+    from holdfast.doctor import examine  # noqa: PLC0415 - looks at much that nothing else needs
+
+    return {"checks": [asdict(one) for one in examine(call.site.store.path, running=True)]}
+
+
+@system_routes.post(
+    f"{_PREFIX}/backup",
+    needs=Needs.ADMINISTRATOR,
+    says="Back up everything into a folder of the server's machine, while it runs.",
+    takes=body("to", to=said(TEXT, "An absolute path."), copy=said(FLAG, "Copy files, also where links would do.")),
+)
+def backup(call: Call) -> dict[str, Any]:
+    """Where it is, and what is in it."""
+    to = Path(call.field("to", str))
+    if not to.is_absolute() or "\0" in str(to):
+        raise InvalidArgument(f"{str(to)!r} is no absolute path: say where on the server's machine")
+    if to.resolve().is_relative_to(call.site.store.path.resolve()):
+        raise InvalidArgument("a backup must not lie in the store that it is of")
+    report = call.site.store.backup(to, copy=call.field("copy", bool, False))
+    return {**asdict(report), "path": str(report.path)}

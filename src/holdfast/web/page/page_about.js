@@ -1,0 +1,82 @@
+// Is everything in order? What the doctor checks, with advice, and which version this is.
+
+import { get, post, session } from "./api.js";
+import { ask, doing } from "./dialog.js";
+import { h } from "./dom.js";
+import { bytes, duration, plural, time } from "./format.js";
+import { fields } from "./form.js";
+import { cells, facts, head, panel } from "./parts.js";
+import { table } from "./table.js";
+
+export function page(view) {
+  view.title("About");
+  const about = facts();
+  const verdict = h("p.notice", { role: "status" }, "Not checked yet.");
+  const list = table({
+    label: "Checks",
+    key: (row) => row.name,
+    empty: "Nothing was checked.",
+    columns: [
+      { id: "name", label: "Check", main: true, cell: (row) => row.name },
+      { id: "state", label: "State", cell: (row) => cells.state(row.state) },
+      { id: "found", label: "Found", wide: true, cell: (row) => row.found || "–" },
+      { id: "advice", label: "Advice", wide: true, cell: (row) => row.advice || "–" },
+    ],
+  });
+  const again = h("button", { type: "button", onclick: check }, "Check again");
+  const save = h("button", { type: "button", hidden: !session.is("administrator"), onclick: backUp }, "Back up…");
+  view.root.append(
+    head("About", save),
+    panel(
+      "This server",
+      null,
+      about.element,
+      h(
+        "p.row",
+        h("a", { href: "api/openapi.json" }, "OpenAPI"),
+        h("a", { href: "metrics" }, "Metrics"),
+        h("a", { href: "health/ready" }, "Health"),
+      ),
+    ),
+    verdict,
+    h("section.panel.flush", h("header", h("h2", "Doctor"), again), list.element),
+  );
+
+  function backUp() {
+    return ask({
+      title: "Back up everything",
+      text: "While the server runs, into a folder of its machine. What has not changed since the last backup there is linked, not copied.",
+      fields: fields([{ name: "to", label: "Folder, an absolute path", required: true, autofocus: true, span: true }]),
+      yes: "Back up",
+      work: ({ to }) => post("/backup", { to }),
+      said: (report) => `Backed up to ${report.path}${report.bytes === undefined ? "" : `: ${bytes(report.bytes)}`}.`,
+    });
+  }
+
+  async function check() {
+    const answer = await doing(again, () => get("/doctor", null, view.signal));
+    if (!answer) return;
+    list.update(answer.checks);
+    const bad = answer.checks.filter((one) => one.state === "bad").length;
+    const warn = answer.checks.filter((one) => one.state === "warn").length;
+    verdict.className = `notice ${bad ? "bad" : warn ? "warn" : "ok"}`;
+    verdict.textContent =
+      bad || warn
+        ? `${bad ? `${plural(bad, "check")} failed. ` : ""}${warn ? `${plural(warn, "check")} to look at.` : ""}`
+        : `All ${answer.checks.length} checks are in order.`;
+  }
+  view.poll(
+    async (signal) => {
+      const now = await get("/overview", null, signal);
+      about.update([
+        ["Holdfast", now.version],
+        ["Python", now.python],
+        ["Node", now.node],
+        ["Data", h("code", now.data)],
+        ["Started", `${time(now.started_at)}, ${duration(Math.floor(now.uptime))} ago`],
+      ]);
+    },
+    { every: 5000 },
+  );
+  check();
+}

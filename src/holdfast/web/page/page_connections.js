@@ -1,0 +1,151 @@
+// Who is connected? Connections with their channels; either can be closed.
+
+import { del, enc, rabbit } from "./api.js";
+import { ask } from "./dialog.js";
+import { h } from "./dom.js";
+import { bytes, count, plain, rate, ago } from "./format.js";
+import { fields } from "./form.js";
+import { cells, filterBox, head } from "./parts.js";
+import { table } from "./table.js";
+
+const client = (row) =>
+  row.user_provided_name || row.client_properties?.connection_name || row.client_properties?.product || "–";
+
+/** The name of a connection, which breaks before its arrow and nowhere else. */
+function ends(name) {
+  const [from, to] = name.split(" -> ");
+  return h("span.mono", h("span.nowrap", from), to === undefined ? "" : [" ", h("span.nowrap", `-> ${to}`)]);
+}
+
+export function page(view) {
+  view.title("Connections");
+  let rows = [];
+  let open = [];
+  const close = (row) =>
+    ask({
+      title: "Close a connection",
+      text: `${row.name} of ${row.user}. The client is told the reason; most connect again by themselves.`,
+      fields: fields([
+        { name: "reason", label: "Reason", value: "Closed by an operator", span: true, autofocus: true },
+      ]),
+      yes: "Close the connection",
+      work: ({ reason }) =>
+        rabbit.del(`/connections/${enc(row.name)}`, { "X-Reason": (reason ?? "").replace(/[^\x20-\x7e]/g, "?") }),
+      said: `${row.name} is closed.`,
+    }).then(() => polling.now());
+  const closeChannel = (row) =>
+    ask({
+      title: "Close a channel",
+      text: `${row.name} of ${row.user}. The client is told the reason, its other channels go on; what this one held goes to others.`,
+      fields: fields([
+        { name: "reason", label: "Reason", value: "Closed by an operator", span: true, autofocus: true },
+      ]),
+      yes: "Close the channel",
+      work: ({ reason }) => del(`/channels/${enc(row.name)}`, { reason }),
+      said: `${row.name} is closed.`,
+    }).then(() => polling.now());
+  const list = table({
+    label: "Connections",
+    key: (row) => row.name,
+    empty: "Nobody is connected over AMQP.",
+    columns: [
+      {
+        id: "name",
+        label: "Connection",
+        main: true,
+        cell: (row) => ({ mark: row.name, node: ends(row.name) }),
+      },
+      { id: "client", label: "Client", wide: true, cell: (row) => plain(client(row)) },
+      { id: "user", label: "User", cell: (row) => row.user },
+      { id: "vhost", label: "Host", cell: (row) => row.vhost },
+      { id: "state", label: "State", cell: (row) => cells.state(row.state) },
+      { id: "tls", label: "TLS", cell: (row) => (row.ssl ? "yes" : "no") },
+      { id: "channels", label: "Channels", num: true, cell: (row) => cells.count(row.channels) },
+      {
+        id: "in",
+        label: "Received",
+        num: true,
+        cell: (row) => ({ text: bytes(row.recv_oct), title: `${row.recv_oct} B` }),
+      },
+      {
+        id: "out",
+        label: "Sent",
+        num: true,
+        cell: (row) => ({ text: bytes(row.send_oct), title: `${row.send_oct} B` }),
+      },
+      {
+        id: "since",
+        label: "Since",
+        num: true,
+        cell: (row) =>
+          row.connected_at
+            ? { text: ago(row.connected_at * 1e6), title: new Date(row.connected_at).toISOString() }
+            : "–",
+      },
+      {
+        id: "do",
+        label: "",
+        cell: (row) => ({
+          mark: row.name,
+          node: h("button.small.danger", { type: "button", onclick: () => close(row) }, "Close…"),
+        }),
+      },
+    ],
+  });
+  const channels = table({
+    label: "Channels",
+    key: (row) => row.name,
+    empty: "No channel is open.",
+    columns: [
+      { id: "name", label: "Channel", main: true, cell: (row) => ({ mark: row.name, node: ends(row.name) }) },
+      { id: "state", label: "State", cell: (row) => cells.state(row.state) },
+      {
+        id: "mode",
+        label: "Mode",
+        cell: (row) => (row.transactional ? "transactions" : row.confirm ? "confirms" : "–"),
+      },
+      { id: "consumers", label: "Consumers", num: true, cell: (row) => cells.count(row.consumer_count) },
+      { id: "prefetch", label: "Prefetch", num: true, cell: (row) => plain(row.prefetch_count) },
+      { id: "unacked", label: "Unacked", num: true, cell: (row) => cells.count(row.messages_unacknowledged) },
+      { id: "unconfirmed", label: "Unconfirmed", num: true, cell: (row) => cells.count(row.messages_unconfirmed) },
+      { id: "publish", label: "Publish", num: true, cell: (row) => rate(row.message_stats?.publish_details?.rate) },
+      { id: "deliver", label: "Deliver", num: true, cell: (row) => rate(row.message_stats?.deliver_get_details?.rate) },
+      {
+        id: "do",
+        label: "",
+        cell: (row) => ({
+          mark: row.name,
+          node: h("button.small.danger", { type: "button", onclick: () => closeChannel(row) }, "Close…"),
+        }),
+      },
+    ],
+  });
+  const many = h("span.quiet");
+  const show = () => {
+    const wanted = (view.query.get("name") ?? "").toLowerCase();
+    const fits = (...texts) =>
+      texts.some((text) =>
+        String(text ?? "")
+          .toLowerCase()
+          .includes(wanted),
+      );
+    list.update(rows.filter((row) => fits(row.name, row.user, row.vhost, client(row))));
+    channels.update(open.filter((row) => fits(row.name, row.user, row.vhost)));
+    many.textContent = `${count(rows.length)} connections, ${count(open.length)} channels`;
+  };
+  const filter = filterBox(
+    "Filter by name, user or host",
+    view.query.get("name"),
+    (name) => (view.keep({ name }), show()),
+  );
+  view.root.append(
+    head("Connections"),
+    h("div.row", filter, many),
+    h("div.panel.flush", list.element),
+    h("section.panel.flush", h("header", h("h2", "Channels")), channels.element),
+  );
+  const polling = view.poll(async (signal) => {
+    [rows, open] = await Promise.all([rabbit.get("/connections", signal), rabbit.get("/channels", signal)]);
+    show();
+  });
+}

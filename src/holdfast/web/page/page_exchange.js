@@ -1,0 +1,146 @@
+// Where does this exchange lead? Its bindings both ways, and a form to publish through it.
+
+import { enc, rabbit } from "./api.js";
+import { bindDialog, bindingColumns } from "./binding.js";
+import { confirm, doing } from "./dialog.js";
+import { h } from "./dom.js";
+import { plain } from "./format.js";
+import { fields } from "./form.js";
+import { crumbs, facts, head, panel } from "./parts.js";
+import { DEFAULT } from "./page_exchanges.js";
+import { go, link } from "./router.js";
+import { table } from "./table.js";
+
+function publishForm(at, name) {
+  const form = fields([
+    { name: "routing_key", label: "Routing key" },
+    { name: "persistent", label: "Persistent", kind: "check", value: true },
+    { name: "payload", label: "Payload", kind: "area", rows: 4, span: true },
+    { name: "headers", label: "Headers", kind: "pairs", rows: 2, span: true, placeholder: "name: value" },
+    {
+      name: "properties",
+      label: "Properties",
+      kind: "pairs",
+      rows: 2,
+      span: true,
+      placeholder: "content_type: application/json",
+    },
+  ]);
+  const button = h("button.primary", { type: "submit" }, "Publish");
+  const submit = async (event) => {
+    event.preventDefault();
+    const values = form.read();
+    if (!values) return;
+    const properties = {
+      delivery_mode: values.persistent ? 2 : 1,
+      ...(values.headers ? { headers: values.headers } : {}),
+      ...values.properties,
+    };
+    await doing(
+      button,
+      () =>
+        rabbit.post(`${at}/publish`, {
+          routing_key: values.routing_key ?? "",
+          payload: values.payload ?? "",
+          payload_encoding: "string",
+          properties,
+        }),
+      ({ routed }) =>
+        routed
+          ? `Published through ${name}: it was routed.`
+          : `Published through ${name}, but no queue was there for it.`,
+    );
+  };
+  return h(
+    "form.stack",
+    { onsubmit: submit, novalidate: true, "aria-label": "Publish" },
+    form.element,
+    h("div.actions", button),
+  );
+}
+
+export function page(view) {
+  const { vhost, name } = view.params;
+  const isDefault = name === DEFAULT;
+  const at = `/exchanges/${enc(vhost)}/${enc(name)}`;
+  view.title(name);
+  const refresh = () => polling.now();
+  const about = facts();
+  const linkTo = (row) =>
+    h(
+      "a",
+      {
+        href:
+          row.destination_type === "exchange"
+            ? link("exchanges", vhost, row.destination)
+            : link("queues", vhost, row.destination),
+      },
+      row.destination,
+      row.destination_type === "exchange" ? h("span.quiet", " (exchange)") : "",
+    );
+  const linkFrom = (row) => h("a", { href: link("exchanges", vhost, row.source) }, row.source || "(default)");
+  const key = (row) => JSON.stringify([row.source, row.destination_type, row.destination, row.properties_key]);
+  const out = table({
+    label: "Where it leads",
+    key,
+    columns: bindingColumns("destination", refresh, linkTo),
+    empty: "It leads nowhere: what is published here is dropped or returned.",
+  });
+  const into = table({
+    label: "What leads here",
+    key,
+    columns: bindingColumns("source", refresh, linkFrom),
+    empty: "No other exchange leads here.",
+  });
+  const bind = h(
+    "button",
+    { type: "button", onclick: () => bindDialog({ vhost, source: name, onDone: refresh }) },
+    "Bind…",
+  );
+  const remove = h("button.danger", { type: "button", onclick: deleteIt }, "Delete…");
+  const fixed = isDefault || name.startsWith("amq.");
+  view.root.append(
+    head(crumbs("exchanges", "Exchanges", isDefault ? "(default)" : name, vhost), fixed ? null : remove),
+    h(
+      "section.panel.flush",
+      h("header", h("h2", "Leads to"), isDefault ? h("span.quiet", "every queue, by its name") : bind),
+      out.element,
+    ),
+    h(
+      "div.grid2",
+      panel("About", null, about.element),
+      h("section.panel.flush", h("header", h("h2", "From other exchanges")), into.element),
+    ),
+    panel("Publish", null, publishForm(at, isDefault ? "the default exchange" : name)),
+  );
+  async function deleteIt() {
+    const done = await confirm({
+      title: `Delete ${name}`,
+      text: "The exchange and its bindings are deleted. Queues and their messages stay.",
+      yes: "Delete the exchange",
+      typed: name,
+      danger: true,
+      work: () => rabbit.del(at),
+      said: `The exchange ${name} is deleted.`,
+    });
+    if (done) go("exchanges");
+  }
+  const polling = view.poll(async (signal) => {
+    const [one, leads, comes] = await Promise.all([
+      rabbit.get(at, signal),
+      rabbit.get(`${at}/bindings/source`, signal),
+      rabbit.get(`${at}/bindings/destination`, signal),
+    ]);
+    about.update([
+      ["Type", one.type],
+      ["Virtual host", one.vhost],
+      ["Durable", plain(one.durable)],
+      ["Auto delete", plain(one.auto_delete)],
+      ["Internal", plain(one.internal)],
+      ...Object.entries(one.arguments ?? {}).map(([label, value]) => [label, plain(value)]),
+      ...(one.policy ? [["Policy", one.policy]] : []),
+    ]);
+    out.update(leads);
+    into.update(comes);
+  });
+}

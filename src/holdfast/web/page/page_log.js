@@ -1,0 +1,206 @@
+// What is in this log? Its segments and readers as a bar, its records one by one; what is old can go.
+
+import { del, enc, get, path, post } from "./api.js";
+import { ask, confirm, doing } from "./dialog.js";
+import { h, renew } from "./dom.js";
+import { bytes, count, duration, exact, fromStore, json, plain, plural, rough, short, since, time } from "./format.js";
+import { fields } from "./form.js";
+import { cells, crumbs, facts, figures, head, panel } from "./parts.js";
+import { recordsPanel } from "./log_records.js";
+import { table } from "./table.js";
+
+/** What a reader is called. */
+function nameOf(tailer) {
+  return tailer.queue ? `queue ${tailer.queue.name}` : tailer.name.replace("\x1f", " / ");
+}
+
+/** A setting, in its unit. */
+function settingOf(label, value) {
+  if (value === null) return "–";
+  if (label === "retention")
+    return Object.entries(value)
+      .filter(([, each]) => each !== null)
+      .map(([name, each]) => `${name.replaceAll("_", " ")} ${settingOf(name, each)}`)
+      .join(", ");
+  if (label === "max_age") return duration(value);
+  return label === "max_message" || label === "max_bytes" ? bytes(value) : plain(value);
+}
+
+function bar(segments, stats, tailers) {
+  const whole = Math.max(1, Number(stats.end) - Number(stats.start));
+  const pieces = segments.map((one) =>
+    h("button", {
+      type: "button",
+      "aria-label": `Segment ${one.name}: ${plural(one.records, "record")} from ${exact(one.first)}, ${bytes(one.bytes)}`,
+      title: `${one.name}\n${exact(one.records)} records from ${exact(one.first)}\n${bytes(one.bytes)}, begun ${time(one.created)}`,
+      "data-first": one.first,
+      style: { flex: `${Math.max(Number(one.records), whole / 400)} 1 0` },
+    }),
+  );
+  const marks = tailers.map((one) =>
+    h("i", {
+      title: `${nameOf(one)} at ${exact(one.position)}, ${exact(one.lag)} behind`,
+      style: { left: `${Math.min(100, Math.max(0, ((Number(one.position) - Number(stats.start)) / whole) * 100))}%` },
+    }),
+  );
+  return [
+    h("div.segments", { "data-arrows": "" }, pieces),
+    h("div.places", { "aria-hidden": "true" }, marks),
+    h("div.ruler", h("span", exact(stats.start)), h("span", `${exact(stats.end)} (end)`)),
+  ];
+}
+
+async function compact(at, name, done) {
+  const form = fields([
+    { name: "max_age", label: "Older than, seconds", kind: "number" },
+    { name: "max_bytes", label: "Keep at most, bytes", kind: "whole" },
+    { name: "max_segments", label: "Keep at most, segments", kind: "whole" },
+    { name: "min_segments", label: "Keep at least, segments", kind: "whole" },
+    { name: "force", label: "Also what queues and tailers still need", kind: "check" },
+  ]);
+  const chosen = {};
+  const looked = await ask({
+    title: `Compact ${name}`,
+    fields: form,
+    yes: "Look first",
+    text: "Whole segments are removed, the oldest first. Nothing goes before you have seen what would.",
+    work: (values) => post(`${at}/compact`, { ...Object.assign(chosen, values), dry_run: true }),
+  });
+  if (!looked) return;
+  const number = Array.isArray(looked.removed) ? looked.removed.length : Number(looked.removed);
+  const details = Object.entries(looked).filter(([label]) => label !== "removed");
+  await confirm({
+    title: `Compact ${name}`,
+    text: number ? `${plural(number, "segment")} would be removed.` : "Nothing would be removed.",
+    details: h(
+      "dl.facts",
+      details.map(([label, value]) => [
+        h("dt", label.replaceAll("_", " ")),
+        h("dd", /bytes/.test(label) ? bytes(value) : plain(value)),
+      ]),
+    ),
+    yes: number ? "Remove them" : "Do it all the same",
+    danger: true,
+    work: () => post(`${at}/compact`, { ...chosen, dry_run: false }),
+    said: (answer) =>
+      `${plural(Array.isArray(answer.removed) ? answer.removed.length : answer.removed, "segment")} removed from ${name}.`,
+  });
+  done();
+}
+
+export function page(view) {
+  const at = path`/logs/${view.params.name}`;
+  const { vhost, name } = fromStore(view.params.name);
+  view.title(name);
+  const now = figures();
+  const drawing = h("div");
+  const used = h("p.quiet");
+  const settings = facts();
+  const verdict = h("div", { role: "status" });
+  const verify = h("button", { type: "button", onclick: verifyIt }, "Verify");
+  const tailers = table({
+    label: "Tailers",
+    key: (row) => row.name,
+    empty: "Nobody keeps a place in this log.",
+    columns: [
+      {
+        id: "name",
+        label: "Tailer",
+        main: true,
+        wide: true,
+        cell: (row) =>
+          row.queue
+            ? cells.hosted(row.queue.vhost, nameOf(row), "queues", row.queue.vhost, row.queue.name)
+            : { text: short(nameOf(row)), title: nameOf(row) },
+      },
+      { id: "position", label: "Position", num: true, cell: (row) => ({ text: exact(row.position) }) },
+      { id: "lag", label: "Behind", num: true, cell: (row) => cells.count(row.lag) },
+      { id: "at", label: "Kept", num: true, cell: (row) => cells.ago(row.committed_at) },
+      {
+        id: "do",
+        label: "",
+        cell: (row) => ({
+          mark: `${row.name}|${Boolean(row.queue)}`,
+          // A queue keeps its place for as long as there is the queue.
+          node: row.queue
+            ? ""
+            : h("button.small.danger", { type: "button", onclick: () => forget(row) }, "Forget…"),
+        }),
+      },
+    ],
+  });
+  const records = recordsPanel(view, at);
+  drawing.addEventListener("click", (event) => {
+    const first = event.target.closest("[data-first]")?.dataset.first;
+    if (first !== undefined) records.from(first);
+  });
+  view.root.append(
+    head(
+      crumbs("logs", "Logs", name, vhost),
+      verify,
+      h("button.danger", { type: "button", onclick: () => compact(at, name, () => polling.now()) }, "Compact…"),
+    ),
+    verdict,
+    now.element,
+    h(
+      "div.grid2",
+      panel("Segments", null, drawing, used),
+      h("section.panel.flush", h("header", h("h2", "Tailers")), tailers.element),
+    ),
+    records.element,
+    panel("Settings", null, settings.element),
+  );
+
+  async function verifyIt() {
+    const answer = await doing(verify, () => post(`${at}/verify`));
+    if (!answer) return;
+    const text = answer.ok
+      ? `Whole: ${plural(answer.records, "record")} in ${plural(answer.segments, "segment")}, ${bytes(answer.bytes)} checked.`
+      : `Damaged: ${answer.damage.map((one) => (typeof one === "string" ? one : json(one))).join("; ")}`;
+    renew(verdict, text + Date.now(), () => h(`p.notice.${answer.ok ? "ok" : "bad"}`, text));
+  }
+
+  async function forget(row) {
+    await confirm({
+      title: `Forget ${nameOf(row)}`,
+      text: `Its place (${exact(row.position)}, ${count(row.lag)} behind) is forgotten; retention no longer waits for it. If it comes back it starts anew.`,
+      yes: "Forget the tailer",
+      danger: true,
+      work: () => del(`${at}/tailers/${enc(row.name)}`),
+      said: `The tailer ${nameOf(row)} is forgotten.`,
+    });
+    polling.now();
+  }
+
+  const polling = view.poll(async (signal) => {
+    const { stats, segments, tailers: readers, settings: chosen, queues } = await get(at, null, signal);
+    now.update([
+      ["Records", count(stats.records), exact(stats.records)],
+      ["Size", bytes(stats.bytes), `${exact(stats.bytes)} B`],
+      ["Segments", count(stats.segments)],
+      ["Oldest", rough(since(stats.first_timestamp)), time(stats.first_timestamp)],
+      ["Youngest", rough(since(stats.last_timestamp)), time(stats.last_timestamp)],
+      ["Damage", count(stats.damage), "", stats.damage ? "warn" : ""],
+    ]);
+    renew(drawing, [segments, readers, stats.end], () => bar(segments, stats, readers));
+    renew(used, [queues], () =>
+      queues?.length
+        ? [
+            "Queues on this log: ",
+            queues.map((one, place) => [
+              place ? ", " : "",
+              cells.hosted(one.vhost, one.name, "queues", one.vhost, one.name).node,
+            ]),
+          ]
+        : "No queue is a view of this log.",
+    );
+    tailers.update(readers);
+    settings.update(
+      Object.entries(chosen ?? {}).map(([label, value]) => [
+        label.replaceAll("_", " "),
+        settingOf(label, value),
+      ]),
+    );
+    records.known(stats);
+  });
+}

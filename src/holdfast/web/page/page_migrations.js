@@ -1,0 +1,106 @@
+// How far are the migrations of tables? They can be paused, resumed and cancelled.
+
+import { enc, get, post } from "./api.js";
+import { confirm, doing } from "./dialog.js";
+import { h } from "./dom.js";
+import { ago, count, duration, iso, plain, since } from "./format.js";
+import { cells, head } from "./parts.js";
+import { table } from "./table.js";
+
+/** Done of all, as a part of 1; null where nobody knows. */
+function part(row) {
+  if (typeof row.progress === "number") return row.progress > 1 ? row.progress / 100 : row.progress;
+  const { processed, total } = row.progress ?? row;
+  return total ? Number(processed) / Number(total) : null;
+}
+
+/** The last entry of what happened. */
+function lastHeard(row) {
+  const last = row.audit?.at(-1);
+  if (!last) return "–";
+  return `${ago(last.at)}: ${[last.phase, last.event, last.text].filter(Boolean).map(plain).join(", ")}`;
+}
+
+export function page(view) {
+  view.title("Migrations");
+  const act = async (event, row, what) => {
+    if (what === "cancel") {
+      await confirm({
+        title: `Cancel the migration of ${row.table}`,
+        text: "It stops where it is. Records that were changed stay changed.",
+        yes: "Cancel the migration",
+        danger: true,
+        work: () => post(`/migrations/${enc(row.table)}/cancel`),
+        said: `The migration of ${row.table} is cancelled.`,
+      });
+    } else
+      await doing(
+        event.target,
+        () => post(`/migrations/${enc(row.table)}/${what}`),
+        `The migration of ${row.table} is ${what}d.`,
+      );
+    polling.now();
+  };
+  const button = (row, what, label, kind = "") =>
+    h(`button.small${kind}`, { type: "button", onclick: (event) => act(event, row, what) }, label);
+  const list = table({
+    label: "Migrations",
+    key: (row) => row.table,
+    empty: "No table migrates, and none did lately.",
+    columns: [
+      { id: "table", label: "Table", main: true, cell: (row) => cells.link(row.table, "tables", row.table) },
+      { id: "state", label: "State", cell: (row) => cells.state(row.state) },
+      { id: "phase", label: "Phase", cell: (row) => plain(row.phase) },
+      {
+        id: "progress",
+        label: "Progress",
+        wide: true,
+        cell: (row) => {
+          const done = part(row);
+          const { processed, total } = typeof row.progress === "object" && row.progress ? row.progress : row;
+          const text =
+            `${done === null ? "" : `${Math.floor(done * 100)} %`} ${processed === undefined || processed === null ? "" : `${count(processed)}${total ? ` of ${count(total)}` : ""} records`}`.trim();
+          return {
+            mark: `${done}|${text}`,
+            node:
+              row.state === "idle"
+                ? "–"
+                : [
+                    done === null
+                      ? ""
+                      : h("progress", { max: 1, value: String(done), "aria-label": `Progress of ${row.table}` }),
+                    text || "–",
+                  ],
+          };
+        },
+      },
+      { id: "says", label: "Last heard of it", wide: true, cell: (row) => ({ text: row.error || lastHeard(row) }) },
+      {
+        id: "started",
+        label: "Started",
+        num: true,
+        cell: (row) => ({
+          text: row.started ? ago(row.started) : "–",
+          title: row.started ? `${iso(row.started)}, ${duration(since(row.started))}` : "",
+        }),
+      },
+      {
+        id: "do",
+        label: "",
+        cell: (row) => ({
+          mark: row.state,
+          node: h(
+            "div.row",
+            ["running", "waiting"].includes(row.state) ? button(row, "pause", "Pause") : "",
+            ["paused", "failed"].includes(row.state) ? button(row, "resume", "Resume") : "",
+            ["running", "paused", "waiting", "failed"].includes(row.state)
+              ? button(row, "cancel", "Cancel…", ".danger")
+              : "",
+          ),
+        }),
+      },
+    ],
+  });
+  view.root.append(head("Migrations"), h("div.panel.flush", list.element));
+  const polling = view.poll(async (signal) => list.update((await get("/migrations", null, signal)).migrations));
+}

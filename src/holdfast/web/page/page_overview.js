@@ -1,0 +1,226 @@
+// How is the house doing? Totals, rates and memory over time, alarms, doors and disk.
+
+import { get } from "./api.js";
+import { chart } from "./chart.js";
+import { h, renew } from "./dom.js";
+import { bytes, count, duration, exact, json, rate } from "./format.js";
+import { choice, facts, figures, head, panel } from "./parts.js";
+
+// The last minutes, kept while the tab is open: the server's history has coarser steps.
+const LIVE = {
+  times: [],
+  series: { put: [], deliver: [], ack: [], ready: [], leased: [], delayed: [], resident: [], bodies: [] },
+};
+const LIVE_MS = 5 * 60 * 1000;
+
+function note(overview) {
+  LIVE.times.push(Date.now());
+  const { totals, rates, memory } = overview;
+  const now = {
+    ...rates,
+    ready: totals.ready,
+    leased: totals.leased,
+    delayed: totals.delayed,
+    resident: memory.resident,
+    bodies: memory.bodies,
+  };
+  for (const [name, list] of Object.entries(LIVE.series)) {
+    list.push(now[name] ?? null);
+  }
+  while (LIVE.times.length && LIVE.times[0] < Date.now() - LIVE_MS)
+    [LIVE.times, ...Object.values(LIVE.series)].forEach((list) => list.shift());
+}
+
+/** What the server measured before this tab was there. */
+async function begin(signal) {
+  const { times, series } = await get("/history", { range: "1h" }, signal).catch((error) =>
+    error.status ? { times: [], series: {} } : Promise.reject(error),
+  );
+  times.forEach((when, at) => {
+    if (when < Date.now() - LIVE_MS || Object.values(series).every((list) => list[at] === null)) return;
+    LIVE.times.push(when);
+    for (const [name, list] of Object.entries(LIVE.series)) list.push(series[name]?.[at] ?? null);
+  });
+}
+
+function gauge(used, limit, kind) {
+  const part = limit ? Math.min(1, used / limit) : 0;
+  return h(
+    `div.gauge${kind ? `.${kind}` : ""}`,
+    { role: "img", "aria-label": `${Math.round(part * 100)} percent` },
+    h("i", { style: { width: `${part * 100}%` } }),
+  );
+}
+
+function alarms({ memory, disk, read_only: readOnly }) {
+  const found = [];
+  if (memory.alarm) found.push(`Memory: ${memory.alarm === true ? "above its limit; publishers wait." : memory.alarm}`);
+  if (disk.limit && disk.free < disk.limit)
+    found.push(
+      `Disk: ${bytes(disk.free)} free, less than the ${bytes(disk.limit)} that must stay free; publishers wait.`,
+    );
+  if (readOnly) found.push("The store is read only.");
+  return found;
+}
+
+export function page(view) {
+  view.title("Overview");
+  const totals = figures();
+  const parts = figures();
+  const state = h("div");
+  const server = facts();
+  const doors = h("div");
+  const room = h("div.stack");
+  const rates = chart({
+    label: "Messages a second",
+    series: [
+      { id: "put", label: "put" },
+      { id: "deliver", label: "delivered" },
+      { id: "ack", label: "acked" },
+    ],
+    format: rate,
+  });
+  const depth = chart({
+    label: "Messages in queues",
+    series: [
+      { id: "ready", label: "ready" },
+      { id: "leased", label: "leased" },
+      { id: "delayed", label: "delayed" },
+    ],
+  });
+  const memory = chart({
+    label: "Memory",
+    series: [
+      { id: "resident", label: "process" },
+      { id: "bodies", label: "bodies" },
+    ],
+    format: bytes,
+    binary: true,
+  });
+  let range = view.query.get("range") ?? "live";
+  const ranges = choice(
+    "Range of the charts",
+    [
+      ["live", "Live"],
+      ["1h", "1 h"],
+      ["24h", "24 h"],
+      ["7d", "7 d"],
+    ],
+    range,
+    (next) => {
+      range = next;
+      view.keep({ range: next === "live" ? null : next });
+      kept = null;
+      polling.now();
+    },
+  );
+  let kept = null;
+  view.root.append(
+    head("Overview", ranges),
+    state,
+    totals.element,
+    rates.element,
+    h("div.grid2", depth.element, memory.element),
+    h(
+      "div.grid3",
+      panel("In this house", null, parts.element),
+      panel("Memory and disk", null, room),
+      panel("Server", null, server.element, h("h3.unseen", "Doors"), doors),
+    ),
+  );
+
+  async function charts(signal) {
+    if (range !== "live" && (!kept || kept.range !== range || Date.now() - kept.asked > 10000)) {
+      kept = { ...(await get("/history", { range }, signal)), range, asked: Date.now() };
+    }
+    const { times, series } = range === "live" ? LIVE : kept;
+    const from = range === "live" ? Math.max(times[0], Math.min(times.at(-1) - 60000, times[0])) : null;
+    for (const one of [rates, depth, memory]) one.update(times, series, from);
+  }
+
+  const polling = view.poll(async (signal) => {
+    const now = await get("/overview", null, signal);
+    if (!LIVE.times.length) await begin(signal);
+    note(now);
+    const { totals: sum, rates: speed, counts, disk } = now;
+    totals.update([
+      ["Ready", count(sum.ready), exact(sum.ready)],
+      ["Leased", count(sum.leased), exact(sum.leased)],
+      ["Unacked", count(sum.unacked), `${exact(sum.unacked)} of those that are leased, over AMQP`],
+      ["Delayed", count(sum.delayed), exact(sum.delayed)],
+      ["Dead", count(sum.dead), exact(sum.dead), sum.dead ? "warn" : ""],
+      ["Put", rate(speed.put), String(speed.put)],
+      ["Delivered", rate(speed.deliver), String(speed.deliver)],
+      ["Acked", rate(speed.ack), String(speed.ack)],
+    ]);
+    const names = {
+      queues: "Queues",
+      exchanges: "Exchanges",
+      connections: "Connections",
+      channels: "Channels",
+      consumers: "Consumers",
+      logs: "Logs",
+      tables: "Tables",
+      vhosts: "Virtual hosts",
+    };
+    parts.update(Object.entries(names).map(([name, label]) => [label, count(counts[name]), exact(counts[name])]));
+    const found = alarms(now);
+    renew(state, found, () => found.map((text) => h("p.notice.bad", { role: "alert" }, h("strong", "Alarm. "), text)));
+    showRoom(now, disk);
+    server.update([
+      ["Version", `Holdfast ${now.version}, Python ${now.python}`],
+      ["Node", now.node],
+      ["Data", h("code", now.data)],
+      ["Up for", duration(Math.floor(now.uptime))],
+      ["Alarms", found.length ? `${found.length}, see above` : "none"],
+    ]);
+    renew(doors, now.listeners, () =>
+      h(
+        "dl.facts",
+        now.listeners.map((one) => [
+          h("dt", one.protocol),
+          h("dd", h("code", `${one.host}:${one.port}`), one.tls ? " with TLS" : ""),
+        ]),
+      ),
+    );
+    await charts(signal);
+  });
+
+  function showRoom({ memory: held }, disk) {
+    const mark = [held.resident, held.limit, held.bodies, held.bodies_limit, disk]
+      .map((one) => json(one))
+      .join();
+    renew(room, mark, () => [
+      h(
+        "div",
+        h(
+          "div.row",
+          h("span.grow", "Process"),
+          h("b", { title: exact(held.resident) }, bytes(held.resident)),
+          held.limit ? h("span.quiet", `of ${bytes(held.limit)}`) : null,
+        ),
+        gauge(held.resident, held.limit, held.alarm ? "bad" : ""),
+      ),
+      h(
+        "div",
+        h(
+          "div.row",
+          h("span.grow", "Bodies kept in memory"),
+          h("b", { title: exact(held.bodies) }, bytes(held.bodies)),
+          held.bodies_limit ? h("span.quiet", `of ${bytes(held.bodies_limit)}`) : null,
+        ),
+        gauge(held.bodies, held.bodies_limit, ""),
+      ),
+      h(
+        "div",
+        h(
+          "div.row",
+          h("span.grow", "Disk used by the store"),
+          h("b", { title: exact(disk.used) }, bytes(disk.used)),
+          h("span.quiet", `${bytes(disk.free)} free`),
+        ),
+        gauge(disk.used, disk.used + disk.free, disk.limit && disk.free < disk.limit ? "bad" : ""),
+      ),
+    ]);
+  }
+}

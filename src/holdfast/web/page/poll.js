@@ -1,0 +1,73 @@
+// When is the server asked again? Every two seconds while somebody looks; less and less often while it does not answer.
+
+import { ApiError } from "./api.js";
+
+const STEP_MS = 2000;
+const MOST_MS = 30000;
+let failures = 0;
+
+function tell() {
+  window.dispatchEvent(new CustomEvent("holdfast-reach", { detail: failures }));
+}
+
+/** Note that the server answered, or did not. */
+export function reached(yes) {
+  const before = failures;
+  failures = yes ? 0 : failures + 1;
+  if (yes ? before > 0 : true) tell();
+}
+
+function visible() {
+  if (document.visibilityState === "visible") return Promise.resolve();
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.visibilityState !== "visible") return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+  });
+}
+
+/** Call `work(signal)` now and then again until the signal aborts; `now()` calls it at once. */
+export function poll(work, signal, { every = STEP_MS, onError = () => {} } = {}) {
+  let wake = () => {};
+  let again = false;
+  const sleep = (milliseconds) =>
+    new Promise((resolve) => {
+      const timer = setTimeout(resolve, milliseconds);
+      wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  signal.addEventListener("abort", () => wake());
+  async function loop() {
+    while (!signal.aborted) {
+      await visible();
+      if (signal.aborted) return;
+      again = false;
+      try {
+        await work(signal);
+        reached(true);
+        onError(null);
+      } catch (error) {
+        if (signal.aborted || error.name === "AbortError") return;
+        if (error instanceof ApiError && error.status === 0) reached(false);
+        else if (error instanceof ApiError) reached(true);
+        else console.error(error);
+        onError(error);
+      }
+      if (signal.aborted) return;
+      if (!again) await sleep(Math.min(MOST_MS, failures ? STEP_MS * 2 ** Math.min(failures, 4) : every));
+    }
+  }
+  const running = loop();
+  return {
+    running,
+    now() {
+      again = true;
+      wake();
+    },
+  };
+}

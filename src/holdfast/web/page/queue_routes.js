@@ -1,0 +1,111 @@
+// How do messages come into this queue, and who takes them?
+
+import { get, path, rabbit } from "./api.js";
+import { h } from "./dom.js";
+import { plain } from "./format.js";
+import { bindDialog, unbind } from "./binding.js";
+import { cells } from "./parts.js";
+import { table } from "./table.js";
+
+export function bindingsTab({ vhost, name, at, row, view, refresh }) {
+  return (body, signal) => {
+    const list = table({
+      label: "Bindings",
+      key: (one) => `${one.source}|${one.routing_key}|${one.properties_key}`,
+      empty: "No exchange leads here, but the default one does by the queue's name.",
+      columns: [
+        {
+          id: "source",
+          label: "Exchange",
+          main: true,
+          cell: (one) =>
+            one.source
+              ? cells.link(one.source, "exchanges", vhost, one.source)
+              : { mark: "", node: h("span.quiet", "(the default exchange)") },
+        },
+        {
+          id: "key",
+          label: "Routing key",
+          wide: true,
+          cell: (one) => ({ mark: one.routing_key, node: h("code", one.routing_key || "(empty)") }),
+        },
+        {
+          id: "arguments",
+          label: "Arguments",
+          wide: true,
+          cell: (one) => (Object.keys(one.arguments ?? {}).length ? plain(one.arguments) : "–"),
+        },
+        {
+          id: "do",
+          label: "",
+          cell: (one) => ({
+            mark: `${one.source}|${one.properties_key}`,
+            node: one.source
+              ? h(
+                  "button.small.danger",
+                  {
+                    type: "button",
+                    onclick: () =>
+                      unbind(
+                        { vhost, ...one, destination: name, destination_type: "queue" },
+                        () => (polling.now(), refresh()),
+                      ),
+                  },
+                  "Unbind…",
+                )
+              : "",
+          }),
+        },
+      ],
+    });
+    const add = h(
+      "button",
+      {
+        type: "button",
+        onclick: () =>
+          bindDialog({ vhost, destination: name, destination_type: "queue", onDone: () => (polling.now(), refresh()) }),
+      },
+      "Bind…",
+    );
+    body.append(h("div.row", h("span.grow"), add), h("div.panel.flush", list.element));
+    // The own API names the bindings; the one that RabbitMQ has also says by which key each is deleted.
+    const polling = view.poll(
+      async () => {
+        const inBroker = (row() ?? (await get(at(""), null, signal))).in_broker !== false;
+        list.update(
+          inBroker
+            ? await rabbit.get(path`/queues/${vhost}/${name}/bindings`, signal)
+            : [],
+        );
+      },
+      { signal },
+    );
+  };
+}
+
+export function consumersTab({ at, row, view }) {
+  return (body, signal) => {
+    const list = table({
+      label: "Consumers",
+      key: (one) => `${one.connection}|${one.channel}|${one.tag}`,
+      empty: "Nobody consumes from this queue over AMQP.",
+      columns: [
+        { id: "tag", label: "Tag", main: true, cell: (one) => ({ mark: one.tag, node: h("span.mono", one.tag) }) },
+        {
+          id: "connection",
+          label: "Connection",
+          wide: true,
+          cell: (one) => ({ mark: `${one.connection}`, node: h("a", { href: "#/connections" }, one.connection) }),
+        },
+        { id: "channel", label: "Channel", num: true, cell: (one) => plain(one.channel) },
+        { id: "user", label: "User", cell: (one) => plain(one.user) },
+        { id: "prefetch", label: "Prefetch", num: true, cell: (one) => plain(one.prefetch) },
+        { id: "ack", label: "Acks", cell: (one) => (one.no_ack ? "no" : "yes") },
+        { id: "unacked", label: "Unacked", num: true, cell: (one) => cells.count(one.unacked) },
+        { id: "priority", label: "Priority", num: true, cell: (one) => plain(one.priority) },
+      ],
+    });
+    body.append(h("div.panel.flush", list.element));
+    view.poll(async () => list.update((row() ?? (await get(at(""), null, signal))).consumers_detail ?? []), { signal });
+  };
+}

@@ -1,0 +1,127 @@
+"""Which requests are about bindings? Listing, adding and removing them, from exchanges to queues and to exchanges."""
+
+from typing import Any
+from urllib.parse import quote_plus, unquote_plus
+
+from holdfast.broker.host import Host
+from holdfast.broker.routing import Binding, DestinationKind
+from holdfast.web.rabbit.lists import LISTING, answered
+from holdfast.web.rabbit.seen import (
+    arguments_of,
+    body_of,
+    exchange_name,
+    host_of,
+    hosts_of,
+    may,
+    nothing_at,
+    routing_key_in,
+)
+from holdfast.web.rabbit.shapes import binding_row, default_binding, properties_key
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+__all__ = ["chosen", "routes"]
+
+routes = Routes("RabbitMQ: bindings")
+_BOUND = {"type": "object", "properties": {"routing_key": {"type": "string"}, "arguments": {"type": "object"}}}
+
+
+def chosen(bindings: list[Binding], key: str) -> Binding | None:
+    """The binding of this `properties_key`: as a list shows it, or encoded once less, as some clients send it."""
+    for binding in bindings:
+        if properties_key(binding) == key:
+            return binding
+    return next((one for one in bindings if unquote_plus(properties_key(one), errors="surrogateescape") == key), None)
+
+
+def _all(host: Host) -> list[Binding]:
+    """On the broker's thread: all bindings, with those to the default exchange first."""
+    queues = sorted(host.topology.queues)
+    found = sorted(host.topology.bindings(), key=lambda one: (one.source, one.kind, one.destination, one.routing_key))
+    return [*(default_binding(host.name, queue) for queue in queues), *found]
+
+
+def _list(call: Call, hosts: list[Host]) -> Any:
+    found = call.site.on_broker(lambda: [one for host in hosts for one in _all(host)])
+    return answered(found, call.query, row=binding_row, name=lambda one: one.source)
+
+
+def _between(call: Call, host: Host, kind: DestinationKind) -> list[Binding]:
+    source = exchange_name(call.path["source"])
+    destination = call.path["destination"] if kind == "queue" else exchange_name(call.path["destination"])
+
+    def work() -> list[Binding]:
+        if not source:
+            there = kind == "queue" and destination in host.topology.queues
+            return [default_binding(host.name, destination)] if there else []
+        return [one for one in host.topology.bindings_to(kind, destination) if one.source == source]
+
+    return call.site.on_broker(work)
+
+
+@routes.get("/api/bindings", needs=Needs.LOGIN, says="All bindings.", query=LISTING)
+def every_binding(call: Call) -> Any:
+    """All bindings of all virtual hosts that the caller sees."""
+    return _list(call, hosts_of(call))
+
+
+@routes.get("/api/bindings/{vhost}", needs=Needs.LOGIN, says="The bindings of a virtual host.", query=LISTING)
+def bindings_in(call: Call) -> Any:
+    """The bindings of one virtual host."""
+    return _list(call, [host_of(call)])
+
+
+def _shown(call: Call, kind: DestinationKind) -> Any:
+    return answered(_between(call, host_of(call), kind), call.query, row=binding_row, name=lambda one: one.routing_key)
+
+
+def _one(call: Call, kind: DestinationKind) -> dict[str, Any]:
+    return binding_row(_found(call, host_of(call), kind))
+
+
+def _found(call: Call, host: Host, kind: DestinationKind) -> Binding:
+    binding = chosen(_between(call, host, kind), call.path["properties"])
+    if binding is None:
+        raise nothing_at("binding", call.path["properties"])
+    return binding
+
+
+def _check(call: Call, host: Host, kind: DestinationKind) -> None:
+    may(call, "write", kind, host, call.path["destination"])
+    may(call, "read", "exchange", host, exchange_name(call.path["source"]))
+
+
+def _bind(call: Call, kind: DestinationKind) -> Reply:
+    host = host_of(call, use=True)
+    body = body_of(call)
+    _check(call, host, kind)
+    source, destination = exchange_name(call.path["source"]), call.path["destination"]
+    key, arguments = routing_key_in(body), arguments_of(body)
+    call.site.on_broker(lambda: host.bind(source, kind, destination, key, arguments, None))
+    named = properties_key(Binding(host.name, source, kind, destination, key, arguments))
+    where = f"{quote_plus(destination, errors='surrogateescape')}/{quote_plus(named, safe='~')}"
+    return Reply(status=201, headers={"Location": where})
+
+
+def _unbind(call: Call, kind: DestinationKind) -> None:
+    host = host_of(call, use=True)
+    _check(call, host, kind)
+    one = _found(call, host, kind)
+    call.site.on_broker(lambda: host.unbind(one.source, kind, one.destination, one.routing_key, one.arguments, None))
+
+
+def _offer(letter: str, kind: DestinationKind) -> None:
+    """The same routes for bindings to queues, and to exchanges."""
+    between = f"/api/bindings/{{vhost}}/e/{{source}}/{letter}/{{destination}}"
+    what = f"from an exchange to {'a queue' if kind == 'queue' else 'an exchange'}"
+    routes.get(between, needs=Needs.LOGIN, says=f"The bindings {what}.", query=LISTING)(lambda call: _shown(call, kind))
+    routes.post(between, needs=Needs.LOGIN, says=f"Bind {what}.", takes=_BOUND)(lambda call: _bind(call, kind))
+    routes.get(between + "/{properties}", needs=Needs.LOGIN, says=f"One binding {what}, by its properties_key.")(
+        lambda call: _one(call, kind)
+    )
+    routes.delete(between + "/{properties}", needs=Needs.LOGIN, says=f"Remove a binding {what}.")(
+        lambda call: _unbind(call, kind)
+    )
+
+
+_offer("q", "queue")
+_offer("e", "exchange")

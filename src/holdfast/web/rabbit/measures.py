@@ -1,0 +1,124 @@
+"""How much goes through a queue? Counts and rates in the words of RabbitMQ's `message_stats`."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from holdfast.base.errors import HoldfastError
+from holdfast.broker.traffic import Traffic
+from holdfast.queue import Queue
+from holdfast.web.rabbit.shapes import rate
+
+__all__ = ["Flow", "Totals", "exchange_stats", "flow_of", "message_stats", "totals_of", "unroutable"]
+
+
+class Flow(NamedTuple):
+    """What went through a queue since it was made, and how fast it goes now, a second."""
+
+    put: int = 0
+    delivered: int = 0
+    acked: int = 0
+    returned: int = 0
+    put_rate: float = 0.0
+    deliver_rate: float = 0.0
+    ack_rate: float = 0.0
+
+    def plus(self, other: "Flow") -> "Flow":
+        """The two together."""
+        return Flow(
+            self.put + other.put,
+            self.delivered + other.delivered,
+            self.acked + other.acked,
+            self.returned + other.returned,
+            self.put_rate + other.put_rate,
+            self.deliver_rate + other.deliver_rate,
+            self.ack_rate + other.ack_rate,
+        )
+
+
+class Totals(NamedTuple):
+    """What some queues hold, and what goes through them."""
+
+    ready: int
+    unacked: int
+    delayed: int
+    flow: Flow
+
+    def row(self) -> dict[str, Any]:
+        """As RabbitMQ writes the totals of queues."""
+        growth = self.flow.put_rate - self.flow.ack_rate
+        return {
+            "messages": self.ready + self.unacked,
+            "messages_details": rate(growth),
+            "messages_ready": self.ready,
+            "messages_ready_details": rate(self.flow.put_rate - self.flow.deliver_rate),
+            "messages_unacknowledged": self.unacked,
+            "messages_unacknowledged_details": rate(self.flow.deliver_rate - self.flow.ack_rate),
+        }
+
+
+def flow_of(queue: Queue) -> Flow:
+    """What went through a queue."""
+    totals, rates = queue.standing.totals, queue.rates()
+    return Flow(queue.log.end, totals.leased, totals.acked, totals.nacked + totals.expired, *rates)
+
+
+def totals_of(queues: Iterable[Queue]) -> Totals:
+    """What these queues hold together; one that goes meanwhile is left out."""
+    ready = unacked = delayed = 0
+    flow = Flow()
+    for queue in queues:
+        try:
+            counts = queue.counts()
+        except HoldfastError:  # it was deleted a moment ago
+            continue
+        ready += counts.ready
+        unacked += counts.leased
+        delayed += counts.delayed
+        flow = flow.plus(flow_of(queue))
+    return Totals(ready, unacked, delayed, flow)
+
+
+def message_stats(flow: Flow) -> dict[str, Any]:
+    """As RabbitMQ writes them; empty where nothing ever went through.
+
+    Who asked for a delivery, a consumer or a get, is not counted apart: all are deliveries.
+    """
+    if not flow.put and not flow.delivered:
+        return {}
+    row: dict[str, Any] = {}
+    for name, count, speed in (
+        ("ack", flow.acked, flow.ack_rate),
+        ("deliver", flow.delivered, flow.deliver_rate),
+        ("deliver_get", flow.delivered, flow.deliver_rate),
+        ("deliver_no_ack", 0, 0.0),
+        ("get", 0, 0.0),
+        ("get_empty", 0, 0.0),
+        ("get_no_ack", 0, 0.0),
+        ("publish", flow.put, flow.put_rate),
+        ("redeliver", flow.returned, 0.0),
+    ):
+        row[name] = count
+        row[f"{name}_details"] = rate(speed)
+    return row
+
+
+def exchange_stats(traffic: Traffic) -> dict[str, Any]:
+    """What went through an exchange."""
+    came, went = traffic.rates[:2]
+    return {
+        "publish_in": traffic.came,
+        "publish_in_details": rate(came.per_second()),
+        "publish_out": traffic.went,
+        "publish_out_details": rate(went.per_second()),
+    }
+
+
+def unroutable(all_traffic: Iterable[Traffic]) -> dict[str, Any]:
+    """What was published through these exchanges and found no queue."""
+    found = list(all_traffic)
+    return {
+        "drop_unroutable": sum(one.dropped for one in found),
+        "drop_unroutable_details": rate(sum(one.rates[2].per_second() for one in found)),
+        "return_unroutable": sum(one.returned for one in found),
+        "return_unroutable_details": rate(sum(one.rates[3].per_second() for one in found)),
+    }

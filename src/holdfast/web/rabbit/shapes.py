@@ -1,0 +1,225 @@
+"""How does RabbitMQ write things? Exchanges, bindings, connections, channels, consumers and users as its JSON."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from socket import gethostname
+from typing import Any
+from urllib.parse import quote_plus
+
+from holdfast.amqp.reporting import ChannelReport, ConnectionReport, ConsumerReport
+from holdfast.broker.routing import Binding
+from holdfast.broker.topology import ExchangeDefinition
+from holdfast.broker.users import Permission, User
+
+__all__ = [
+    "binding_row",
+    "channel_row",
+    "connection_row",
+    "consumer_row",
+    "default_binding",
+    "exchange_row",
+    "node_name",
+    "permission_row",
+    "plain",
+    "properties_key",
+    "rate",
+    "user_row",
+]
+
+
+@cache
+def node_name() -> str:
+    """What this broker calls itself where RabbitMQ names a node."""
+    return f"holdfast@{gethostname()}"
+
+
+def rate(value: float) -> dict[str, float]:
+    """How fast something changes, a second."""
+    return {"rate": round(value, 3)}
+
+
+def plain(value: Any) -> Any:
+    """A value of an AMQP table as JSON has it."""
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    return value
+
+
+def exchange_row(exchange: ExchangeDefinition) -> dict[str, Any]:
+    """An exchange."""
+    return {
+        "arguments": plain(exchange.arguments),
+        "auto_delete": exchange.auto_delete,
+        "durable": exchange.durable,
+        "internal": exchange.internal,
+        "name": exchange.name,
+        "type": exchange.type,
+        "user_who_performed_action": "holdfast",
+        "vhost": exchange.vhost,
+    }
+
+
+def properties_key(binding: Binding) -> str:
+    """What tells a binding from others between the same ends: its routing key, and a hash of its arguments.
+
+    The hash is ours; clients take it from a list and give it back.
+    """
+    if not binding.routing_key and not binding.arguments:
+        return "~"
+    key = quote_plus(binding.routing_key, safe="", errors="surrogateescape").replace("~", "%7E")
+    if not binding.arguments:
+        return key
+    text = json.dumps(plain(binding.arguments), sort_keys=True).encode()
+    digest = hashlib.blake2b(text, digest_size=6).digest()
+    return f"{key}~{base64.urlsafe_b64encode(digest).decode()}"
+
+
+def default_binding(vhost: str, queue: str) -> Binding:
+    """That each queue is bound to the default exchange is understood, and shown."""
+    return Binding(vhost, "", "queue", queue, queue)
+
+
+def binding_row(binding: Binding) -> dict[str, Any]:
+    """A binding."""
+    return {
+        "source": binding.source,
+        "vhost": binding.vhost,
+        "destination": binding.destination,
+        "destination_type": binding.kind,
+        "routing_key": binding.routing_key,
+        "arguments": plain(binding.arguments),
+        "properties_key": properties_key(binding),
+    }
+
+
+def connection_row(one: ConnectionReport) -> dict[str, Any]:
+    """A connection."""
+    tls = one.tls
+    given = one.client.get("connection_name")
+    return {
+        "auth_mechanism": one.mechanism,
+        "channel_max": one.channel_max,
+        "channels": one.channels,
+        "client_properties": plain(one.client),
+        "connected_at": int(one.connected_at * 1000),
+        "frame_max": one.frame_max,
+        "host": one.host,
+        "name": one.name,
+        "node": node_name(),
+        "peer_cert_issuer": tls.issuer if tls else None,
+        "peer_cert_subject": tls.subject if tls else None,
+        "peer_cert_validity": tls.valid if tls else None,
+        "peer_host": one.peer_host,
+        "peer_port": one.peer_port,
+        "port": one.port,
+        "protocol": "AMQP 0-9-1",
+        "recv_oct": one.received,
+        "recv_oct_details": rate(one.received_rate),
+        "send_oct": one.sent,
+        "send_oct_details": rate(one.sent_rate),
+        "send_pend": 0,
+        "ssl": tls is not None,
+        "ssl_cipher": tls.cipher if tls else None,
+        "ssl_hash": None,
+        "ssl_key_exchange": None,
+        "ssl_protocol": tls.protocol if tls else None,
+        "state": one.state,
+        "timeout": one.heartbeat,
+        "type": "network",
+        "user": one.user,
+        "user_provided_name": plain(given) if given is not None else None,
+        "user_who_performed_action": one.user,
+        "vhost": one.vhost,
+    }
+
+
+def channel_row(one: ChannelReport) -> dict[str, Any]:
+    """A channel."""
+    return {
+        "acks_uncommitted": 0,
+        "confirm": one.confirms,
+        "connection_details": {"name": one.connection, "peer_host": one.peer_host, "peer_port": one.peer_port},
+        "consumer_count": one.consumers,
+        "global_prefetch_count": one.global_prefetch,
+        "message_stats": {
+            "publish": one.published,
+            "publish_details": rate(one.publish_rate),
+            "deliver": one.delivered,
+            "deliver_details": rate(one.deliver_rate),
+            "deliver_get": one.delivered,
+            "deliver_get_details": rate(one.deliver_rate),
+        },
+        "messages_unacknowledged": one.unacked,
+        "messages_uncommitted": 0,
+        "messages_unconfirmed": one.unconfirmed,
+        "name": one.name,
+        "node": node_name(),
+        "number": one.number,
+        "prefetch_count": one.prefetch,
+        "state": one.state,
+        "transactional": one.transactional,
+        "user": one.user,
+        "user_who_performed_action": one.user,
+        "vhost": one.vhost,
+    }
+
+
+def consumer_row(one: ConsumerReport) -> dict[str, Any]:
+    """A consumer."""
+    return {
+        "ack_required": not one.no_ack,
+        "active": one.active,
+        "activity_status": "up" if one.active else "waiting",
+        "arguments": plain(one.arguments),
+        "channel_details": {
+            "connection_name": one.connection,
+            "name": one.channel,
+            "node": node_name(),
+            "number": one.number,
+            "peer_host": one.peer_host,
+            "peer_port": one.peer_port,
+            "user": one.user,
+        },
+        "consumer_tag": one.tag,
+        "exclusive": one.exclusive,
+        "prefetch_count": one.prefetch,
+        "queue": {"name": one.queue, "vhost": one.vhost},
+    }
+
+
+def user_row(user: User) -> dict[str, Any]:
+    """A user."""
+    return {
+        "name": user.name,
+        "password_hash": user.password_hash,
+        "hashing_algorithm": user.algorithm,
+        "tags": list(user.tags),
+        "limits": {},
+    }
+
+
+def permission_row(one: Permission) -> dict[str, Any]:
+    """What a user may do in a virtual host."""
+    return {
+        "user": one.user,
+        "vhost": one.vhost,
+        "configure": one.configure,
+        "write": one.write,
+        "read": one.read,
+    }

@@ -1,0 +1,160 @@
+"""Which requests are about users and what they may do? All that administrators change while the broker runs."""
+
+from typing import Any
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.broker.users import ARGON2, Permission
+from holdfast.web.answers import Refused
+from holdfast.web.rabbit.lists import LISTING, answered
+from holdfast.web.rabbit.seen import body_of, nothing_at, text_of, words_of
+from holdfast.web.rabbit.shapes import permission_row, user_row
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+__all__ = ["routes"]
+
+routes = Routes("RabbitMQ: users")
+_USER = {
+    "type": "object",
+    "required": ["tags"],
+    "properties": {
+        "password": {"type": "string"},
+        "password_hash": {"type": "string"},
+        "hashing_algorithm": {"type": "string"},
+        "tags": {"type": ["string", "array"]},
+    },
+}
+_PATTERNS = ("configure", "write", "read")
+_PERMISSION = {
+    "type": "object",
+    "required": list(_PATTERNS),
+    "properties": {name: {"type": "string"} for name in _PATTERNS},
+}
+
+
+@routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="All users.", query=LISTING)
+def every_user(call: Call) -> Any:
+    """All users."""
+    return answered(call.site.broker.users.all(), call.query, row=user_row, name=lambda user: user.name)
+
+
+@routes.get("/api/users/without-permissions", needs=Needs.ADMINISTRATOR, says="Users who may do nothing anywhere.")
+def without_permissions(call: Call) -> Any:
+    """Those to whom nothing was permitted."""
+    users = call.site.broker.users
+    permitted = {one.user for one in users.permissions()}
+    return [user_row(user) for user in users.all() if user.name not in permitted]
+
+
+@routes.post(
+    "/api/users/bulk-delete",
+    needs=Needs.ADMINISTRATOR,
+    says="Delete many users.",
+    takes={"type": "object", "required": ["users"], "properties": {"users": {"type": "array"}}},
+)
+def bulk_delete(call: Call) -> None:
+    """Delete users; none, where one is not there."""
+    names = body_of(call, "users")["users"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument("'users' must be a list of names")
+    administration = call.site.server.administration
+
+    def work() -> None:
+        known = {user.name for user in call.site.broker.users.all()}
+        if missing := [name for name in names if name not in known]:
+            raise Refused(400, "bad_request", f"there are no users {', '.join(map(repr, missing))}: nobody was deleted")
+        for name in dict.fromkeys(names):
+            administration.delete_user(name)
+
+    call.site.on_broker(work)
+
+
+@routes.get("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="One user.")
+def one_user(call: Call) -> Any:
+    """A user."""
+    return user_row(call.site.broker.users.get(call.path["user"]))
+
+
+@routes.put(
+    "/api/users/{user}",
+    needs=Needs.ADMINISTRATOR,
+    says="Add a user, or change password and tags of one; without a password, one whom no password lets in.",
+    takes=_USER,
+)
+def put_user(call: Call) -> Reply:
+    """Add or change a user. The password is hashed here: the broker has no time for that."""
+    body = body_of(call, "tags")
+    tags = words_of(body["tags"])
+    hashed, algorithm = text_of(body, "password_hash"), text_of(body, "hashing_algorithm") or None
+    if password := text_of(body, "password"):
+        hashed, algorithm = call.site.broker.users.hashed(password), ARGON2
+    administration = call.site.server.administration
+    is_new = call.site.on_broker(lambda: administration.put_user(call.path["user"], hashed, algorithm, tags=tags))
+    return Reply(status=201 if is_new else 204)
+
+
+@routes.delete("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="Delete a user and close the user's connections.")
+def delete_user(call: Call) -> None:
+    """Delete a user."""
+    call.site.on_broker(lambda: call.site.server.administration.delete_user(call.path["user"]))
+
+
+@routes.get("/api/users/{user}/permissions", needs=Needs.ADMINISTRATOR, says="What a user may do, and where.")
+def permissions_of(call: Call) -> Any:
+    """What was permitted to a user."""
+    user = call.site.broker.users.get(call.path["user"])
+    return [permission_row(one) for one in call.site.server.administration.permissions(user.name)]
+
+
+@routes.get("/api/users/{user}/topic-permissions", needs=Needs.ADMINISTRATOR, says="None: there are none.")
+def topic_permissions_of(call: Call) -> list[Any]:
+    """There are no permissions by topic."""
+    call.site.broker.users.get(call.path["user"])
+    return []
+
+
+@routes.get("/api/permissions", needs=Needs.ADMINISTRATOR, says="All permissions.", query=LISTING)
+def every_permission(call: Call) -> Any:
+    """What was permitted to whom, everywhere."""
+    found = call.site.server.administration.permissions()
+    return answered(found, call.query, row=permission_row, name=lambda one: one.user)
+
+
+def _permission(call: Call) -> Permission:
+    found = call.site.broker.users.permissions(call.path["user"], call.path["vhost"])
+    if not found:
+        raise nothing_at("permission of", f"{call.path['user']} in {call.path['vhost']}")
+    return found[0]
+
+
+@routes.get("/api/permissions/{vhost}/{user}", needs=Needs.ADMINISTRATOR, says="What a user may do in a virtual host.")
+def one_permission(call: Call) -> Any:
+    """What was permitted to one user in one virtual host."""
+    return permission_row(_permission(call))
+
+
+@routes.put(
+    "/api/permissions/{vhost}/{user}",
+    needs=Needs.ADMINISTRATOR,
+    says="Say what a user may do in a virtual host: at once, also for connections that are open.",
+    takes=_PERMISSION,
+)
+def permit(call: Call) -> Reply:
+    """Permit a user something."""
+    body = body_of(call, *_PATTERNS)
+    patterns = [text_of(body, name) for name in _PATTERNS]
+    user, vhost = call.path["user"], call.path["vhost"]
+    if vhost not in call.site.broker.hosts or user not in {one.name for one in call.site.broker.users.all()}:
+        raise Refused(400, "bad_request", f"there is no virtual host {vhost!r}, or no user {user!r}")
+    is_new = call.site.on_broker(lambda: call.site.server.administration.permit(user, vhost, *patterns))
+    return Reply(status=201 if is_new else 204)
+
+
+@routes.delete(
+    "/api/permissions/{vhost}/{user}",
+    needs=Needs.ADMINISTRATOR,
+    says="Take back what a user may do in a virtual host: at once, also for connections that are open.",
+)
+def forbid(call: Call) -> None:
+    """Permit a user nothing more."""
+    _permission(call)
+    call.site.on_broker(lambda: call.site.server.administration.forbid(call.path["user"], call.path["vhost"]))

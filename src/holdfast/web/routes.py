@@ -1,0 +1,254 @@
+"""Which requests are answered, by whom, and what must one be allowed? A table of routes, from which all else is made.
+
+Paths are matched segment by segment, each percent-decoded by itself: a name may hold a slash, and no trick with dots
+or encoded slashes leads from one route into another.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.broker.errors import AccessRefused
+from holdfast.broker.names import PART
+from holdfast.broker.users import Kind
+
+if TYPE_CHECKING:
+    from holdfast.web.callers import Caller
+    from holdfast.web.site import Site
+
+__all__ = ["Call", "Needs", "Reply", "Route", "Routes", "Table", "segments_of"]
+
+
+_DIGITS_MAX = 20
+_WHOLE_MAX = (1 << 63) - 1
+
+
+class Needs(IntEnum):
+    """What the caller must be: each includes those before it."""
+
+    NOTHING = 0
+    """Anybody, without a name."""
+    USER = 1
+    """A user of the broker; what may be done is in the permissions."""
+    LOGIN = 2
+    """One with a tag that lets in here: management, policymaker, monitoring or administrator."""
+    MONITORING = 3
+    """One who sees everything: monitoring or administrator."""
+    ADMINISTRATOR = 4
+    """One who changes what belongs to no virtual host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that is more than JSON with status 200."""
+
+    content: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media: str = "application/json"
+    raw: bytes | None = None
+    """The body as it is, in place of `content`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: what is asked for, and who asks."""
+
+    site: "Site"
+    who: "Caller"
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    queries: tuple[tuple[str, str], ...] = ()
+    """All of the query, where a name may come twice."""
+    method: str = "GET"
+
+    def may(self, kind: Kind, vhost: str, name: str) -> None:
+        """403 unless the caller may do this to the queue of that name."""
+        users = self.site.broker.users
+        users.check_vhost(self.who.name, vhost)
+        users.check(self.who.name, vhost, kind, "queue", name)
+
+    def may_use(self, kind: Kind, name: str) -> None:
+        """403 unless the caller may do this to the log or table of that name.
+
+        An administrator may; others as with a queue of that name, which for most is one of the virtual host `/`.
+        """
+        if self.who.is_administrator:
+            return
+        vhost, part, rest = name.partition(PART)
+        self.may(kind, *((vhost, rest) if part else ("/", name)))
+        if name.startswith("holdfast."):
+            raise AccessRefused(f"what is in {name!r} is for administrators")
+
+    def may_see(self, name: str) -> None:
+        """403 unless the caller may know how the log or table of that name is, if not what is in it."""
+        if not self.who.sees_all:
+            self.may_use("read", name)
+
+    @contextlib.contextmanager
+    def looking_for(self, what: str, name: str) -> Iterator[None]:
+        """Where it is not there: an error that names what is, only for those who may see all of it."""
+        try:
+            yield
+        except NotFound as error:
+            if self.who.sees_all:
+                raise
+            raise NotFound(f"there is no {what} {name!r}") from error
+
+    def field(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+        """A field of the body; one without a default must be there."""
+        body = self.body if self.body is not None else {}
+        if not isinstance(body, dict):
+            raise InvalidArgument("the body must be a JSON object")
+        value = body.get(name)
+        if value is None:
+            if default is ...:
+                raise InvalidArgument(f"the body lacks {name!r}")
+            return default
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise InvalidArgument(f"{name!r} in the body cannot be {value!r}")
+        return value
+
+    def numbered(self, name: str) -> int:
+        """A name in the path that is a number, such as the id of a message."""
+        text = self.path[name]
+        if not (text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX):
+            raise InvalidArgument(f"{text[:40]!r} is no {name}: those are whole numbers")
+        return int(text)
+
+    def number(self, name: str, default: int, *, most: int | None = None, least: int = 0) -> int:
+        """A whole number of the query."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidArgument(f"{name}={text!r} is no whole number") from None
+        if value < least or value > (_WHOLE_MAX if most is None else most):
+            raise InvalidArgument(f"{name} is {value}: it must be from {least}" + (f" to {most}" if most else " up"))
+        return value
+
+    def flag(self, name: str) -> bool:
+        """A yes or no of the query."""
+        return self.query.get(name, "false").lower() in ("true", "yes", "1", "")
+
+
+Work = Callable[[Call], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path, and who does the work."""
+
+    method: str
+    template: str
+    work: Work
+    needs: Needs
+    says: str
+    tag: str
+    takes: Mapping[str, Any] | None
+    query: Mapping[str, str]
+    answer: Mapping[str, Any] | None
+    parts: tuple[str, ...]
+    fills: bool
+    """Whether it adds what takes room: not while publishers are blocked."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of our own API, whose routes describe all that they take."""
+        return self.template.startswith("/api/holdfast/")
+
+    def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
+        """The names in the path, or None if it is another."""
+        found = {}
+        for part, segment in zip(self.parts, segments, strict=True):
+            if part.startswith("{"):
+                found[part[1:-1]] = segment
+            elif part != segment:
+                return None
+        return found
+
+
+class Routes:
+    """The routes of one module: its functions are decorated with `get`, `put`, `post`, `patch` or `delete`."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.all: list[Route] = []
+
+    def _add(
+        self,
+        method: str,
+        template: str,
+        *,
+        needs: Needs,
+        says: str,
+        takes: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        answer: Mapping[str, Any] | None = None,
+        fills: bool = False,
+    ) -> Callable[[Work], Work]:
+        parts = tuple(template.strip("/").split("/"))
+
+        def added(work: Work) -> Work:
+            described = (needs, says, self.tag, takes, query or {}, answer)
+            self.all.append(Route(method, template, work, *described, parts, fills))
+            return work
+
+        return added
+
+    def get(self, template: str, **about: Any) -> Callable[[Work], Work]:
+        """A route that only looks."""
+        return self._add("GET", template, **about)
+
+    def put(self, template: str, **about: Any) -> Callable[[Work], Work]:
+        """A route that makes something what the body says, however often it is asked."""
+        return self._add("PUT", template, **about)
+
+    def post(self, template: str, **about: Any) -> Callable[[Work], Work]:
+        """A route that does something."""
+        return self._add("POST", template, **about)
+
+    def patch(self, template: str, **about: Any) -> Callable[[Work], Work]:
+        """A route that changes a part."""
+        return self._add("PATCH", template, **about)
+
+    def delete(self, template: str, **about: Any) -> Callable[[Work], Work]:
+        """A route that removes something."""
+        return self._add("DELETE", template, **about)
+
+
+class Table:
+    """All routes together."""
+
+    def __init__(self, parts: Iterable[Routes]) -> None:
+        self.all = [route for part in parts for route in part.all]
+        self._by_length: dict[int, list[Route]] = {}
+        for route in self.all:
+            self._by_length.setdefault(len(route.parts), []).append(route)
+        for routes in self._by_length.values():  # literal words win over names, from the left
+            routes.sort(key=lambda route: tuple(part.startswith("{") for part in route.parts))
+
+    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route | None, dict[str, str], list[str]]:
+        """The route with the names in the path; and which methods the path has."""
+        methods: list[str] = []
+        for route in self._by_length.get(len(segments), ()):
+            names = route.match(segments)
+            if names is not None:
+                if route.method == method:
+                    return route, names, [method]
+                methods.append(route.method)
+        return None, {}, methods
+
+
+def segments_of(raw_path: bytes) -> tuple[str, ...]:
+    """The parts of a path as it was sent."""
+    path = raw_path.split(b"?", 1)[0].decode("latin-1")
+    return tuple(unquote(part, errors="surrogateescape") for part in path.removeprefix("/").split("/"))

@@ -1,0 +1,133 @@
+"""How is the web served? By uvicorn on a thread of its own, so that no request holds up the broker."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from holdfast.amqp.settings import Settings
+from holdfast.amqp.tls import tls_context
+from holdfast.base.errors import InvalidArgument, StorageError
+
+__all__ = ["WebServer"]
+
+_BACKLOG = 512
+_GOODBYE_S = 2
+_START_S = 30.0
+
+
+class WebServer:
+    """Listens for HTTP, plain and with TLS, until it is stopped."""
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, goodbye: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._goodbye = goodbye
+        """Done, on the web's loop, when it is to stop: answers who would wait on."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
+        self._thread: threading.Thread | None = None
+        self.addresses: list[tuple[str, int, bool]] = []
+        """Host, port and whether TLS is spoken, of each listening socket."""
+
+    def start(self) -> None:
+        """Listen; returns when requests are answered."""
+        if self._settings.https_port is not None:
+            tls_context(self._settings)  # before anything is listened on; and its errors name the file
+        for port, secure in ((self._settings.http_port, False), (self._settings.https_port, True)):
+            if port is None:
+                continue
+            config = self._config(secure=secure)
+            try:
+                config.load()
+            except OSError as error:
+                raise InvalidArgument(f"the TLS files cannot be used: {error}") from error
+            listening = _bound(self._settings.host, port)
+            self.addresses.append((*listening.getsockname()[:2], secure))
+            self._servers.append((uvicorn.Server(config), listening))
+        if not self._servers:
+            return
+        self._thread = threading.Thread(target=self._run, name="holdfast-web", daemon=True)
+        self._thread.start()
+        waited = threading.Event()
+        for _ in range(round(_START_S / 0.01)):
+            if all(server.started for server, _ in self._servers):
+                return
+            if not self._thread.is_alive():
+                break
+            waited.wait(0.01)
+        raise StorageError("the web could not be started: the server's log says why")
+
+    def stop(self) -> None:
+        """Answer what is being worked on, and listen no more."""
+        if self._goodbye is not None and self._loop is not None:
+            bye = self._goodbye()
+            try:
+                said = asyncio.run_coroutine_threadsafe(bye, self._loop)
+            except RuntimeError:  # it has ended by itself
+                bye.close()
+            else:
+                with contextlib.suppress(concurrent.futures.TimeoutError):  # the disk takes its time
+                    said.result(_GOODBYE_S)
+        for server, _ in self._servers:
+            server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(_GOODBYE_S + 3)
+
+    def _run(self) -> None:
+        async def serve_all() -> None:
+            self._loop = asyncio.get_running_loop()
+            await asyncio.gather(*(server.serve([listening]) for server, listening in self._servers))
+
+        with contextlib.suppress(SystemExit):  # uvicorn's way to say that it could not start; it has logged why
+            try:
+                import uvloop  # noqa: PLC0415 - only where it is installed
+            except ImportError:
+                asyncio.run(serve_all())
+            else:
+                uvloop.run(serve_all())
+
+    def _config(self, *, secure: bool) -> uvicorn.Config:
+        settings = self._settings
+        tls: dict[str, Any] = {}
+        if secure:
+            tls = {"ssl_certfile": settings.tls_certificate, "ssl_keyfile": settings.tls_key}
+            if settings.tls_verify:
+                tls |= {"ssl_ca_certs": settings.tls_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        return uvicorn.Config(
+            self._app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            date_header=True,
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=_GOODBYE_S,
+            **tls,
+        )
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        raise StorageError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}. "
+            "Is another server running there? Choose another with --http-port, or none with --set http_port=none"
+        ) from error
+    return listening

@@ -1,0 +1,131 @@
+"""What does the web see? The store that is served, its broker, and who has a token for it."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+
+from holdfast.amqp.server import Server
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import Closed, NotFound, StorageError
+from holdfast.base.names import check_name
+from holdfast.broker.host import Host
+from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.names import PART, name_in_store
+from holdfast.queue import Queue
+from holdfast.queue.polling import Polls
+from holdfast.web.answers import Refused
+from holdfast.web.figures import Figures, names_of
+from holdfast.web.health import Pulse
+from holdfast.web.history import History
+from holdfast.web.tokens import Tokens
+
+__all__ = ["Site"]
+
+T = TypeVar("T")
+_PATIENCE_S = 60.0
+_LOOK_S = 0.5
+_LOGINS = 2
+"""Passwords that are checked at once: each takes a core, and much memory."""
+
+
+class Site:
+    """A served store as the web's threads see it.
+
+    Threads: any but the broker's own. Logs, queues and tables may be used at once; whatever walks or changes the
+    broker goes through `on_broker`.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.broker = server.broker
+        self.store = server.broker.store
+        self.settings = server.settings
+        self.clock = SystemClock()
+        self.started_at = self.clock.time_ns()
+        self.tokens = Tokens(self.store.path, self._credential)
+        self.figures = Figures(self)
+        self.history: History | None = None
+        if server.settings.history_interval > 0:
+            self.history = History(self.store, self.figures, interval=server.settings.history_interval)
+        self.pulse = Pulse(server.post, self.store.metrics)
+        self.polls: dict[Queue, Polls] = {}
+        """By queue: who waits for messages over HTTP. Only for the web's own loop."""
+        self.listeners: list[dict[str, object]] = []
+        """What is listened on: protocol, host, port, tls."""
+        self.logins = anyio.CapacityLimiter(_LOGINS)
+        """Who checks a password waits here, without a thread: strangers must not keep those who are in from theirs."""
+        self.stopping = False
+        """Whether nobody may wait here any longer."""
+        self.stopped = False
+        """Whether the web is over, and the broker's thread may be gone."""
+
+    def on_broker(self, function: Callable[[], T]) -> T:
+        """Let the broker's thread do something, and wait for what comes of it."""
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            if not done.set_running_or_notify_cancel():  # who asked was told that it is not done
+                return
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.server.post(run)
+        for _ in range(round(_PATIENCE_S / _LOOK_S)):
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                return done.result(_LOOK_S)
+            if done.done():  # just now, or the error was the function's own
+                return done.result()
+            if self.stopped and done.cancel():
+                raise Closed("the server stops: ask again when it is back")
+        if done.cancel():
+            raise StorageError("the broker does not answer, and nothing was done: it is stopping, or the disk is slow")
+        return done.result()  # it is being done: what came of it must be known
+
+    async def goodbye(self) -> None:
+        """Answer all who wait for messages. On the web's own loop."""
+        self.stopping = True
+        await asyncio.gather(*(polls.close() for polls in list(self.polls.values())))
+
+    def check_room(self) -> None:
+        """503 while publishers over AMQP are blocked, too: the last of the disk is not for more.
+
+        All doors ask this: routes that say that they fill, and what puts over Cap'n Proto.
+        """
+        if low := self.broker.memory.blocked:
+            raise Refused(503, "blocked", f"the server is low on {low}: put this again when there is more")
+
+    def host(self, vhost: str) -> Host:
+        """A virtual host."""
+        found = self.broker.hosts.get(vhost)
+        if found is None:
+            raise NotFound(f"there is no virtual host {vhost!r}")  # which there are is not for everybody
+        return found
+
+    def queue(self, vhost: str, name: str) -> tuple[Queue, Mailbox | None]:
+        """A queue of the broker, with what it knows of it; or one that only programs with the store have used."""
+        mailbox = self.host(vhost).mailboxes.get(name)
+        if mailbox is not None:
+            return mailbox.queue, mailbox
+        check_name(name, "queue name")
+        # With that character it would be the name, in the store, of a queue of another virtual host.
+        queue = None if PART in name else self.store.find_queue(name_in_store(vhost, name))
+        if queue is None:
+            raise NotFound(f"there is no queue {name!r} in the virtual host {vhost!r}")
+        return queue, None
+
+    def names_of(self, stored: str) -> tuple[str, str]:
+        """The virtual host and the name by which users know what is called so in the store."""
+        host, mailbox = self.broker.by_store_name.get(stored, (None, None))
+        return names_of(stored) if host is None or mailbox is None else (host.name, mailbox.name)
+
+    def _credential(self, user: str) -> str | None:
+        try:
+            return self.broker.users.get(user).password_hash
+        except NotFound:
+            return None

@@ -1,0 +1,254 @@
+"""Can everything be done with a queue that the page promises? In a real browser, on a real store."""
+
+import re
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="the page is looked at with playwright: pip install playwright")
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import House
+from tests.browser.visitor import Visitor
+
+pytestmark = pytest.mark.xdist_group("browser")
+Q = "/api/holdfast/queues/%2F/"
+
+
+def test_queues_are_filtered_sorted_and_paged_by_the_server(visitor: Visitor) -> None:
+    page = visitor.open("queues?size=25")
+    page.keyboard.press("/")
+    page.keyboard.type("shop.")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page).to_have_url(re.compile("name=shop"))
+    page.get_by_label("Filter by name").fill("^in.+es$")
+    page.get_by_label("Regular expression").check()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("invoices")
+    page.get_by_label("Regular expression").uncheck()
+    page.get_by_label("Filter by name").fill("")
+    page.get_by_role("button", name="Ready").click()
+    expect(page.locator("thead th[aria-sort=descending]")).to_contain_text("Ready")
+    expect(page.locator("tbody tr").first).to_contain_text("invoices")
+    page.get_by_role("button", name="Ready").click()
+    expect(page.locator("tbody tr").first).not_to_contain_text("invoices")
+
+
+def test_a_long_list_has_pages(home: House, visitor: Visitor) -> None:
+    for number in range(30):
+        home.served.store.queue(f"many-{number:02}", dead_letter=None)
+    page = visitor.open("queues?size=25&name=many")
+    pages = page.get_by_role("navigation", name="Pages of the list")
+    expect(pages).to_contain_text("Page 1 of 2")
+    expect(page.locator("tbody tr")).to_have_count(25)
+    pages.get_by_role("button", name="Next").click()
+    expect(page.locator("tbody tr")).to_have_count(5)
+    expect(pages.get_by_role("button", name="Next")).to_be_disabled()
+    pages.get_by_role("button", name="Previous").click()
+    expect(page.locator("tbody tr")).to_have_count(25)
+
+
+def test_a_queue_is_created_paused_resumed_and_deleted(home: House, visitor: Visitor) -> None:
+    page = visitor.open("queues")
+    visitor.button("Create a queue").click()
+    visitor.button("Create the queue").click()
+    expect(page.locator("dialog[open]")).to_contain_text("This is needed.")
+    visitor.fill("Name", "fresh")
+    visitor.fill("Time to live, seconds", "45")
+    visitor.fill("Messages at most", "1000")
+    visitor.button("Create the queue").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("fresh")
+    assert home.served.get(f"{Q}fresh")["arguments"] == {"x-message-ttl": 45_000, "x-max-length": 1000}
+    visitor.button("Pause").click()
+    visitor.told("is paused")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("paused")
+    assert home.served.get(f"{Q}fresh")["paused"]
+    visitor.button("Resume").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("running")
+    visitor.button("Delete…").click()
+    expect(visitor.button("Delete the queue")).to_be_disabled()
+    visitor.fill("Type fresh to confirm", "wrong")
+    expect(visitor.button("Delete the queue")).to_be_disabled()
+    visitor.fill("Type fresh to confirm", "fresh")
+    visitor.button("Delete the queue").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
+    assert home.served.ask("GET", f"{Q}fresh", token=home.token).status == 404
+
+
+def test_a_message_is_published_with_all_that_can_travel_with_it(home: House, visitor: Visitor) -> None:
+    page = visitor.open("queues/%2F/quiet?tab=publish")
+    for label, text in (("Payload", '{"a": 1}'), ("Key", "k1"), ("Priority", "4"), ("Dedup id", "only once")):
+        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_label("Headers").fill("trace: t-1\nnumber: 7")
+    page.get_by_label("It is").select_option("json")
+    page.get_by_label("Time to live, seconds").fill("600")
+    visitor.button("Publish").click()
+    visitor.told("1 message in quiet")
+    visitor.button("Publish").click()
+    visitor.told("known already")
+    (message,) = home.served.get(f"{Q}quiet/messages")["messages"]
+    assert (message["payload"], message["key"], message["priority"]) == ('{"a": 1}', "k1", 4)
+    assert message["headers"]["trace"] == "t-1"
+    page.get_by_label("Payload", exact=True).fill("{no json")
+    visitor.button("Publish").click()
+    expect(page.locator(".toast.bad")).to_be_visible()
+    page.get_by_label("It is").select_option("base64")
+    page.get_by_label("Payload", exact=True).fill("/wA=")
+    page.get_by_label("Dedup id", exact=True).fill("")
+    page.get_by_label("Delay, seconds").fill("3600")
+    visitor.button("Publish").click()
+    visitor.told("1 message in quiet")
+    assert home.served.get(f"{Q}quiet/delayed")["messages"][0]["payload"] == {"base64": "/wA="}
+
+
+def test_a_lease_is_seen_and_given_back(home: House, visitor: Visitor) -> None:
+    home.served.post(f"{Q}invoices/leases", {"count": 7, "lease": 3000}, token=home.token)
+    page = visitor.open("queues/%2F/invoices?tab=leases")
+    row = page.locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row.locator("td[data-label=Messages]")).to_have_text("7")
+    expect(row).to_contain_text("in 4")
+    visitor.button("Give back…").click()
+    visitor.button("Give back").click()
+    visitor.told("is given back")
+    expect(page.locator(".empty")).to_contain_text("Nobody holds")
+    assert home.served.get(f"{Q}invoices")["leased"] == 0
+
+
+def test_delayed_messages_lie_on_an_axis_of_time(visitor: Visitor) -> None:
+    page = visitor.open("queues/%2F/orders?tab=delayed")
+    bars = page.locator(".axis g[tabindex]")
+    expect(bars.first).to_be_visible()
+    bars.first.focus()
+    expect(page.locator(".axis [role=status]")).to_contain_text("due")
+    page.keyboard.press("ArrowRight")
+    expect(bars.nth(1)).to_be_focused()
+    expect(page.locator("tbody tr").first).to_contain_text("reminder")
+    visitor.open("delayed")
+    expect(page.locator(".axis text.lane").filter(has_text="emails")).to_have_count(1)
+    expect(page.locator(".axis text.lane").filter(has_text="orders")).to_have_count(1)
+
+
+def test_dead_letters_are_chosen_redriven_and_deleted(home: House, visitor: Visitor) -> None:
+    page = visitor.open("dead")
+    expect(visitor.row("payments")).to_contain_text("card refused · 4")
+    visitor.row("payments").get_by_role("button", name="payments").click()
+    letters = page.get_by_role("region", name="Dead letters of payments")
+    expect(letters.locator("tbody tr")).to_have_count(12)
+    page.get_by_role("button", name="card refused").click()
+    expect(letters.locator("tbody tr")).to_have_count(4)
+    for number in (0, 1):
+        letters.locator("tbody input").nth(number).check()
+    visitor.button("Redrive 2…").click()
+    visitor.button("Redrive").click()
+    visitor.told("2 messages went back")
+    expect(letters.locator("tbody tr")).to_have_count(2)
+    assert home.served.get(f"{Q}payments")["ready"] == 2
+    letters.get_by_label("Select all").check()
+    visitor.button("Delete 2…").click()
+    visitor.button("Delete").click()
+    visitor.told("2 dead letters deleted")
+    page.get_by_role("button", name="All 8").click()
+    expect(letters.locator("tbody tr")).to_have_count(8)
+    letters.locator("tbody tr").first.locator("td[data-label=Payload]").click()
+    expect(page.locator("dialog[open]")).to_contain_text("From queue")
+    visitor.button("Redrive…").click()
+    visitor.button("Redrive").click()
+    expect(letters.locator("tbody tr")).to_have_count(7)
+    visitor.button("Delete all…").click()
+    visitor.fill("Type payments to confirm", "payments")
+    visitor.button("Delete").click()
+    expect(letters.locator(".empty")).to_be_visible()
+    assert home.served.get(f"{Q}payments/dead")["total"] == 0
+
+
+def test_dead_letters_of_amqp_say_where_they_died(visitor: Visitor) -> None:
+    page = visitor.open("queues/%2F/failed?tab=dead")
+    expect(page.locator("tbody tr").first).to_contain_text("expired")
+    expect(page.locator("tbody tr").first).to_contain_text("failing")
+
+
+def test_a_replay_is_looked_at_before_it_happens(home: House, visitor: Visitor) -> None:
+    page = visitor.open("queues/%2F/invoices?tab=replay")
+    home.served.post(f"{Q}invoices/purge", token=home.token)
+    page.get_by_label("From", exact=True).select_option("position")
+    page.get_by_label("Position in the log").fill("100")
+    visitor.button("Preview").click()
+    expect(visitor.figure("Will be delivered")).to_have_text("20")
+    expect(page.locator("tbody tr").first).to_contain_text("invoice 100")
+    assert home.served.get(f"{Q}invoices")["ready"] == 0, "a preview must change nothing"
+    visitor.button("Replay from here…").click()
+    visitor.button("Replay").click()
+    visitor.told("20 messages to deliver")
+    assert home.served.get(f"{Q}invoices")["ready"] == 20
+    page.get_by_label("From", exact=True).select_option("time")
+    page.get_by_label("Time", exact=True).fill("2020-01-01T00:00:00")
+    visitor.button("Preview").click()
+    expect(visitor.figure("Will be delivered")).to_have_text("120")
+    page.get_by_label("From", exact=True).select_option("end")
+    visitor.button("Preview").click()
+    expect(visitor.figure("Dropped from the queue")).to_have_text("20")
+
+
+def test_a_queue_is_bound_and_unbound(home: House, visitor: Visitor) -> None:
+    page = visitor.open("queues/%2F/shop.returns?tab=bindings")
+    visitor.button("Bind…").click()
+    visitor.fill("From exchange", "billing")
+    visitor.fill("Routing key", "refund")
+    visitor.button("Bind").click()
+    visitor.told("Bound.")
+    expect(visitor.row("refund")).to_contain_text("billing")
+    visitor.row("refund").get_by_role("button", name="Unbind…").click()
+    visitor.button("Unbind").click()
+    visitor.told("Unbound.")
+    expect(page.locator("tbody tr").filter(has_text="refund")).to_have_count(0)
+    bound = home.served.get("/api/queues/%2F/shop.returns/bindings")
+    assert [one["routing_key"] for one in bound if one["source"]] == ["return.*"]
+
+
+def test_a_journey_by_keyboard_alone(visitor: Visitor, home: House) -> None:
+    home.served.post(f"{Q}emails/messages", {"messages": [{"payload": "hello"}]}, token=home.token)
+    page = visitor.page
+    home.served.ask("GET", "/", user=None)
+    page.goto(f"{home.served.url}/#/login")
+    expect(page.get_by_label("Name")).to_be_focused()
+    page.keyboard.type("guest")
+    page.keyboard.press("Tab")
+    page.keyboard.type("guest")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
+    page.keyboard.press("Tab")
+    page.keyboard.press("?")
+    expect(page.locator("dialog[open]")).to_contain_text("Keyboard shortcuts")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    expect(page.get_by_role("heading", level=1, name="Queues")).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("emails")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="emails")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("emails")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("j")
+    expect(page.locator("tbody tr")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog[open] pre")).to_have_text("hello")
+    page.keyboard.press("Escape")
+    expect(page.locator("tbody tr")).to_be_focused()
+    purge = page.get_by_role("button", name="Purge…")
+    for _ in range(40):
+        if purge.evaluate("(one) => one === document.activeElement"):
+            break
+        page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Type emails to confirm")).to_be_focused()
+    page.keyboard.type("emails")
+    page.keyboard.press("Enter")
+    visitor.told("were removed from emails")
+    expect(purge).to_be_focused()
+    assert home.served.get(f"{Q}emails")["ready"] == 0

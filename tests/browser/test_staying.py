@@ -1,0 +1,180 @@
+"""Does the page stay with its reader? Through logins, a server that is away, and figures that change."""
+
+import contextlib
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="the page is looked at with playwright: pip install playwright")
+
+from playwright.sync_api import Browser, Route, TimeoutError, expect
+
+from tests.browser.conftest import House, Visits
+from tests.browser.visitor import Visitor
+from tests.web.serving import Served
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+def test_a_wrong_password_is_told_and_a_right_one_leads_to_where_one_wanted(visits: Visits, home: House) -> None:
+    visitor = visits(None)
+    visitor.allow("401")
+    page = visitor.page
+    page.goto(f"{home.served.url}/#/queues/%2F/orders?tab=settings")
+    page.get_by_label("Name").fill("guest")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    page.get_by_label("Password").fill("guest")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("orders")
+    expect(page.get_by_role("tab", name="Settings")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_session_that_is_over_leads_to_the_login_and_back(visits: Visits, home: House) -> None:
+    token = home.log_in()
+    visitor = visits(token)
+    visitor.allow("401")
+    page = visitor.open("queues?name=shop")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    home.served.post("/api/holdfast/logout", {}, token=token)
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    page.get_by_label("Name").fill("guest")
+    page.get_by_label("Password").fill("guest")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
+    expect(page.get_by_label("Filter by name")).to_have_value("shop")
+
+
+def test_logging_out_forgets_the_token(visits: Visits, home: House) -> None:
+    token = home.log_in()
+    page = visits(token).open("overview")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    assert page.evaluate("sessionStorage.getItem('holdfast-token')") is None
+    assert home.served.ask("GET", "/api/holdfast/whoami", token=token).status == 401
+
+
+def test_while_the_server_is_away_the_page_says_so_and_tries_again(visitor: Visitor) -> None:
+    visitor.allow("Failed to load resource", "net::ERR")
+    page = visitor.open("queues")
+    expect(page.locator("tbody tr").first).to_be_visible()
+
+    def refuse(route: Route) -> None:
+        route.abort()
+
+    page.route("**/api/**", refuse)
+    banner = page.locator(".banner")
+    expect(banner).to_contain_text("Offline")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.unroute("**/api/**", refuse)
+    expect(banner).to_be_hidden()
+
+
+def test_the_charts_show_what_was_before_a_restart(chromium: Browser, tmp_path: Path) -> None:
+    with Served(tmp_path / "data", history_interval=0.2) as served:
+        jobs = served.store.queue("jobs")
+        jobs.put_many([b"x"] * 4321)
+        served.site.figures.look(anew=True)
+        time.sleep(1)  # in which some samples are taken
+        jobs.purge()
+    with Served(tmp_path / "data", history_interval=0.2) as served:
+        token = served.post("/api/holdfast/login", {"username": "guest", "password": "guest"})["token"]
+        visitor = Visitor(chromium, served, token)
+        page = visitor.open("overview?range=1h")
+        expect(visitor.figure("Ready")).to_have_text("0")
+        depth = page.get_by_role("region", name="Messages in queues").first
+        depth.get_by_role("button", name="As a table").click()
+        ready = depth.locator("tbody td:nth-child(2)")  # means over five seconds
+        expect(ready.filter(has_text=re.compile("[1-9]")).first).to_be_visible()
+        assert not visitor.complaints()
+        visitor.leave()
+
+
+def test_figures_follow_by_themselves_and_the_focus_stays(home: House, visitor: Visitor) -> None:
+    page = visitor.open("queues?name=quiet")
+    row = visitor.row("quiet")
+    expect(row.locator("td[data-label=Ready]")).to_have_text("0")
+    page.get_by_role("link", name="quiet").focus()
+    home.served.store.queue("quiet").put_many([b"one", b"two"])
+    expect(row.locator("td[data-label=Ready]")).to_have_text("2")
+    expect(page.get_by_role("link", name="quiet")).to_be_focused()
+
+
+def test_nothing_is_asked_while_nobody_looks(visitor: Visitor) -> None:
+    page = visitor.open("queues")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    hide = "(how) => {Object.defineProperty(document, 'visibilityState', {value: how, configurable: true});"
+    hide += "document.dispatchEvent(new Event('visibilitychange'))}"
+    page.evaluate(hide, "hidden")
+    page.wait_for_timeout(2500)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(2500)
+    assert asked == []
+    with page.expect_request(re.compile("/api/holdfast/queues")):
+        page.evaluate(hide, "visible")
+
+
+def test_an_address_that_leads_nowhere_says_so(visitor: Visitor) -> None:
+    page = visitor.open("nonsense/here")
+    expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
+    visitor.allow("404")
+    visitor.open("queues/%2F/no-such-queue")
+    expect(page.get_by_role("alert").first).to_contain_text("no-such-queue")
+
+
+def test_the_skip_link_leads_to_the_content_and_focus_can_be_seen(visitor: Visitor) -> None:
+    page = visitor.open("queues")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.locator(".skip").focus()
+    expect(page.locator(".skip")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    expect(page).to_have_url(re.compile("#/queues"))
+    page.keyboard.press("Tab")
+    focused = "getComputedStyle(document.activeElement)"
+    assert page.evaluate(f"{focused}.outlineStyle") == "solid"
+    assert page.evaluate(f"parseFloat({focused}.outlineWidth)") >= 2
+
+
+def test_every_jump_leads_to_its_page(visitor: Visitor) -> None:
+    page = visitor.open("overview")
+    for key, title in (
+        *(("d", "Dead letters"), ("y", "Delayed messages"), ("e", "Exchanges"), ("r", "Routing graph")),
+        *(("c", "Connections"), ("l", "Logs"), ("t", "Tables"), ("m", "Migrations"), ("p", "Spark pipelines")),
+        *(("u", "Users and access"), ("a", "About"), ("o", "Overview"), ("q", "Queues")),
+    ):
+        heading = page.get_by_role("heading", level=1).get_by_text(title, exact=True)
+        for _ in range(5):  # the second key counts only soon after the first, and a busy machine may be slow
+            page.keyboard.press("g")
+            page.keyboard.press(key)
+            with contextlib.suppress(TimeoutError):
+                heading.wait_for(timeout=5000)
+                break
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+
+
+def test_every_control_has_a_name(visitor: Visitor) -> None:
+    for where in ("overview", "queues", "queues/%2F/orders?tab=publish", "logs/events", "tables/Customer", "users"):
+        page = visitor.open(where)
+        page.wait_for_timeout(300)
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll('button, a, input, select, textarea')].filter((one) =>
+                !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length || one.title))
+                .map((one) => one.outerHTML)"""
+        )
+        assert nameless == [], where
+
+
+def test_motion_is_left_out_where_it_is_not_wanted(visits: Visits) -> None:
+    page = visits(reduced_motion="reduce").open("overview")
+    moving = page.evaluate(
+        """() => [...document.querySelectorAll('*')].filter((one) => {
+            const { transitionDuration, animationName } = getComputedStyle(one);
+            return parseFloat(transitionDuration) > 0 || animationName !== 'none';
+        }).length"""
+    )
+    assert moving == 0

@@ -1,0 +1,136 @@
+"""Who looks at the page in a test? A visitor in a real Chromium who also notes what should never happen."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, Request, expect
+
+from tests.web.serving import Served
+
+__all__ = ["PAGES", "Visitor", "chromium_path"]
+
+expect.set_options(timeout=60_000)  # a busy machine is slow, and no test waits longer than it must
+
+PAGES = (
+    "overview",
+    "queues",
+    "queues/%2F/orders",
+    "queues/%2F/orders?tab=publish",
+    "queues/%2F/orders?tab=leases",
+    "queues/%2F/orders?tab=delayed",
+    "queues/%2F/payments?tab=dead",
+    "queues/%2F/orders?tab=replay",
+    "queues/%2F/shop.orders?tab=bindings",
+    "queues/%2F/shop.orders?tab=consumers",
+    "queues/%2F/orders?tab=settings",
+    "dead?vhost=%2F&queue=payments",
+    "delayed",
+    "exchanges",
+    "exchanges/%2F/shop",
+    "graph",
+    "connections",
+    "logs",
+    "logs/events",
+    "tables",
+    "tables/Customer",
+    "migrations",
+    "pipelines",
+    "users",
+    "about",
+)
+"""Every page, without the one of a record, whose key is made anew each time."""
+
+
+def chromium_path() -> str | None:
+    """Where a Chromium is, if there is one."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return found or next((one for one in ("/usr/bin/chromium",) if Path(one).exists()), None)
+
+
+class Visitor:
+    """A tab of its own, logged in unless said otherwise."""
+
+    def __init__(self, browser: Browser, served: Served, token: str | None, **context: Any) -> None:
+        self.served = served
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
+        self.context.set_default_timeout(60_000)
+        if token is not None:
+            who = json.dumps({"name": "guest", "tags": ["administrator"]})
+            # Only at the first page of the tab: who logs out stays out.
+            self.context.add_init_script(
+                "if (!sessionStorage.getItem('visited')) {"
+                "sessionStorage.setItem('visited', '1');"
+                f"sessionStorage.setItem('holdfast-token', {json.dumps(token)});"
+                f"sessionStorage.setItem('holdfast-who', {json.dumps(who)}); }}"
+            )
+        self.page: Page = self.context.new_page()
+        self.said: list[str] = []
+        self.hosts: set[str] = set()
+        self.allowed: tuple[str, ...] = ()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        self.page.on("request", self._request)
+        self.page.on("dialog", self._dialog)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.said.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Request) -> None:
+        self.hosts.add(urlsplit(request.url).netloc)
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.said.append(f"a dialog of the browser: {dialog.message}")
+        dialog.dismiss()
+
+    def allow(self, *words: str) -> None:
+        """Expect the browser to complain with these words, as it does when a request is refused."""
+        self.allowed = words
+
+    def open(self, where: str) -> Page:
+        """Go to a page and wait until it has its heading, which is not that of the page before."""
+        self.page.goto(f"{self.served.url}/#/{where}")
+        at = "/".join(unquote(part) for part in where.partition("?")[0].split("/") if part)
+        self.page.wait_for_function(
+            "at => [undefined, at].includes(document.querySelector('main')?.dataset.at)", arg=at
+        )
+        expect(self.page.locator("main h1").first).to_be_visible()
+        return self.page
+
+    def row(self, text: str | re.Pattern[str]) -> Locator:
+        """The row of a table with this text."""
+        return self.page.locator("tbody tr").filter(has_text=text).first
+
+    def button(self, name: str, *, exact: bool = True) -> Locator:
+        """A button by what it says: in the open dialog, if there is one."""
+        dialog = self.page.locator("dialog[open]")
+        where: Any = dialog if dialog.count() else self.page
+        found: Locator = where.get_by_role("button", name=name, exact=exact)
+        return found.first
+
+    def fill(self, label: str, text: str) -> None:
+        """Type into a field by its label."""
+        dialog = self.page.locator("dialog[open]")
+        where: Any = dialog if dialog.count() else self.page
+        where.get_by_label(label).first.fill(text)
+
+    def told(self, text: str | re.Pattern[str]) -> None:
+        """What came of an action was said, to the eye and to the ear."""
+        expect(self.page.locator(".toast").filter(has_text=text).first).to_be_visible()
+        expect(self.page.locator("#announce")).to_contain_text(text)
+
+    def figure(self, label: str) -> Locator:
+        """A figure at the head of a page."""
+        return self.page.locator(".figures > div").filter(has=self.page.get_by_text(label, exact=True)).locator("dd")
+
+    def complaints(self) -> list[str]:
+        """What the browser said that it should not have."""
+        return [one for one in self.said if not any(word in one for word in self.allowed)]
+
+    def leave(self) -> None:
+        """Close the tab."""
+        self.context.close()

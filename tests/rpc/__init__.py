@@ -1,0 +1,1 @@
+"""Tests of the RPC server, with clients in processes of their own."""

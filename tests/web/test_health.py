@@ -1,0 +1,113 @@
+"""Alive and ready: what machines ask before they send clients, answered without a login and with a reason."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.metrics import Registry
+from holdfast.web.health import Pulse
+from tests.amqp.serving import eventually
+from tests.web.serving import Served
+
+
+def test_a_server_that_works_is_alive_and_ready_for_anyone_who_asks(served: Served) -> None:
+    assert served.get("/health/live", user=None) == {"live": True, "reasons": []}
+    answer = served.get("/health/ready", user=None)
+    assert answer["ready"] is True
+    assert answer["reasons"] == []
+    assert set(answer["checks"]) == {"broker", "store", "disk", "memory", "listeners"}
+    assert all(answer["checks"].values())
+
+
+def test_a_full_disk_is_not_ready_and_says_what_to_do(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", disk_free_limit=1 << 60) as served:
+        answer = served.ask("GET", "/health/ready", user=None)
+        assert answer.status == 503
+        assert answer.json["checks"]["disk"] is False
+        assert "disk_free_limit" in answer.json["reasons"][0]
+        assert str(tmp_path) not in answer.body.decode()
+        assert served.ask("GET", "/health/live", user=None).status == 200
+
+
+def test_a_process_that_takes_too_much_memory_is_not_ready(tmp_path: Path) -> None:
+    with Served(tmp_path / "data", memory_limit=1) as served:
+        eventually(lambda: served.ask("GET", "/health/ready", user=None).status == 503)
+        answer = served.ask("GET", "/health/ready", user=None)
+        assert answer.json["checks"] == {
+            "broker": True,
+            "store": True,
+            "disk": True,
+            "memory": False,
+            "listeners": True,
+        }
+
+
+def test_a_server_that_listens_no_more_is_alive_but_not_ready(served: Served) -> None:
+    served.site.on_broker(served.server._listeners[0].close)
+    eventually(lambda: served.ask("GET", "/health/ready", user=None).status == 503)
+    assert served.ask("GET", "/health/ready", user=None).json["checks"]["listeners"] is False
+    assert served.ask("GET", "/health/live", user=None).status == 200
+
+
+@pytest.fixture
+def held(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server whose broker hangs, and hanging is found out at once."""
+    monkeypatch.setattr("holdfast.web.health._DEAD_S", 0.2)
+    freed = threading.Event()
+    served.server.post(lambda: freed.wait(60))
+    yield served
+    freed.set()
+
+
+def test_a_broker_that_hangs_is_neither_alive_nor_ready_and_health_still_answers(held: Served) -> None:
+    eventually(lambda: held.ask("GET", "/health/live", user=None).status == 503)
+    answer = held.ask("GET", "/health/live", user=None)
+    assert answer.json["live"] is False
+    assert "has not answered" in answer.json["reasons"][0]
+    assert held.ask("GET", "/health/ready", user=None).json["checks"]["broker"] is False
+    assert b"holdfast_event_loop_still_seconds" in held.ask("GET", "/metrics", user=None).body
+
+
+def test_a_broker_that_comes_back_is_alive_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.health._DEAD_S", 0.2)
+    freed = threading.Event()
+    served.server.post(lambda: freed.wait(60))
+    eventually(lambda: served.ask("GET", "/health/live", user=None).status == 503)
+    freed.set()
+    eventually(lambda: served.ask("GET", "/health/live", user=None).status == 200)
+
+
+def test_a_pulse_notes_how_long_each_answer_took() -> None:
+    registry = Registry()
+    pulse = Pulse(lambda call: call(), registry, beat_s=0.01)
+    pulse.start()
+    try:
+        lags = registry.histogram("holdfast_event_loop_lag_seconds", "")
+        eventually(lambda: lags.count >= 3)
+        assert pulse.still_s < 60
+    finally:
+        pulse.stop()
+
+
+def test_a_pulse_that_nobody_answers_can_be_stopped() -> None:
+    posted: list[object] = []
+    pulse = Pulse(posted.append, Registry(), beat_s=0.01)
+    pulse.start()
+    eventually(lambda: posted)
+    eventually(lambda: pulse.still_s > 0)
+    pulse.stop()
+    assert len(posted) == 1, "it asks again only when it was answered"
+
+
+def test_a_folder_that_is_gone_is_not_ready(served: Served, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    os.rename(served.store.path, moved)  # noqa: PTH104
+    try:
+        answer = served.ask("GET", "/health/ready", user=None)
+        assert answer.status == 503
+        assert answer.json["checks"]["store"] is False
+    finally:
+        os.rename(moved, served.store.path)  # noqa: PTH104
