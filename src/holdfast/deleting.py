@@ -1,8 +1,10 @@
 """How does a queue end? A mark says that it is deleted; then all of it goes, if need be at the next opening."""
 
+import contextlib
 import json
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from holdfast.log.positions import QUEUE, Positions, place_of
 from holdfast.queue.keys import after
 from holdfast.state import FAMILIES, State
 
-__all__ = ["Deleting"]
+__all__ = ["STAGING", "Deleting", "remove_folder"]
 
 logger = logging.getLogger("holdfast.store")
 
+STAGING = "backing-up"
+"""The folder in a store that holds second names of files while a backup of them is written."""
 _PREFIX_BYTES = 8
 
 
@@ -34,6 +38,8 @@ class Deleting:
         self._state = state
         self.unfinished = False
         """Whether there may be marks."""
+        self._may_remove = threading.Event()
+        self._may_remove.set()
 
     def decide(self, queue: str, log: str, prefix: bytes | None, *, with_log: bool) -> None:
         """From here on the queue is deleted; nothing of it has changed yet."""
@@ -60,12 +66,33 @@ class Deleting:
         """When the store opens: finish what a crash cut off. What cannot be finished now is tried when it matters."""
         try:
             self.finish()
+            with errors_as_ours("removing what a backup left in", self._folders.path):
+                if self._files.exists(self._folders.path / STAGING):
+                    remove_folder(self._files, self._folders.path / STAGING)
         except HoldfastError as error:
             self.unfinished = True
             logger.warning("a deleted queue is not gone yet: %s", error, extra={"path": str(self._folders.path)})
 
-    def finish(self) -> None:
-        """Let all go that is left of deleted queues."""
+    @contextlib.contextmanager
+    def put_off(self) -> Iterator[None]:
+        """Let nothing go meanwhile: a backup needs the files. Entered with the store's guard, and left without."""
+        self._may_remove.clear()
+        try:
+            yield
+        finally:
+            self._may_remove.set()
+
+    def wait(self) -> None:
+        """Return when files may go."""
+        self._may_remove.wait()
+
+    def finish(self, *, wait: bool = False) -> None:
+        """Let all go that is left of deleted queues. While that is put off, `wait` for it or leave it for later."""
+        if wait:
+            self.wait()
+        if not self._may_remove.is_set():
+            self.unfinished = True
+            return
         with errors_as_ours("deleting queues in", self._folders.path):
             whole = self._folders.marks()
             for path in self._folders.all_marks():
@@ -86,10 +113,10 @@ class Deleting:
         if prefix is not None:
             self._forget_rows(prefix)
         if content["with_log"]:
-            _remove(self._files, log)
+            remove_folder(self._files, log)
         else:
             Positions(self._files, log, bytes(16)).remove(place_of(queue))
-        _remove(self._files, self._folders.journal(queue))
+        remove_folder(self._files, self._folders.journal(queue))
         self._files.remove(mark)
         self._files.sync_dir(mark.parent)
         logger.info("the queue %s is deleted", queue, extra={"queue": queue})
@@ -101,7 +128,7 @@ class Deleting:
         batch.commit()
 
 
-def _remove(files: Files, folder: Path) -> None:
+def remove_folder(files: Files, folder: Path) -> None:
     """Remove a folder and all in it, durably; also what is left of one, or of its going."""
     if files.exists(folder):
         _remove_tree(files, folder)

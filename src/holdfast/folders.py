@@ -32,6 +32,8 @@ class Folders:
         self.path = path
         self.read_only = read_only
         self._files = files
+        self._durable: set[Path] = set()
+        """Folders of folders whose own names this process has seen on disk."""
 
     def log(self, name: str) -> Path:
         """The folder of a log."""
@@ -62,12 +64,26 @@ class Folders:
             deleted = {mark.name for mark in self.marks()}
         return sorted(name for name in names if isinstance(name, str) and self.mark(name).name not in deleted)
 
+    def has_queue(self, name: str) -> bool:
+        """Whether there is a queue of that name: one that is deleted, and not gone yet, is none."""
+        with errors_as_ours("looking for the queue in", self.path):
+            is_deleted = self._files.exists(self.mark(name))
+        return not is_deleted and self.queue_meta(name, self.journal(name))[0] is not None
+
+    def queue_at(self, log: str, place: str) -> str | None:
+        """The queue that keeps its place in this log under this name; None if it is gone, or reads another log."""
+        for queue in self.queues():
+            if place_of(queue) == place and (settings := self.queue_meta(queue, self.journal(queue))[0]) is not None:
+                return queue if settings.get("log", queue) == log else None
+        return None
+
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         root = self.path / LOGS
         with errors_as_ours("listing the logs in", root):
             folders = self._files.list(root)
-        names = [self.read_meta(root / folder).get("name") or name_of(folder) for folder in folders]
+        # A folder's name mostly tells; to open ten thousand files takes a good part of a second.
+        names = [name_of(folder) or self.read_meta(root / folder).get("name") for folder in folders]
         return sorted(name for name in names if isinstance(name, str))
 
     def id_of(self, folder: Path) -> bytes | None:
@@ -92,12 +108,20 @@ class Folders:
                 log_id = segment.log_id
                 break
         if not self.read_only:
-            self._files.make_dirs(folder)
-            self._files.sync_dir(folder.parent)  # also where an earlier try made them and stopped before this
-            self._files.sync_dir(self.path)
+            self._make(folder)
             content = {"format": 1, "id": log_id.hex(), "name": name}
             replace_file(self._files, folder / META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
         return log_id
+
+    def _make(self, folder: Path) -> None:
+        """Make the folder of a log or queue, durable with the one it lies in."""
+        is_there = self._files.exists(folder)
+        self._files.make_dirs(folder)
+        if is_there:  # an earlier try may have made it, and stopped before its name was on disk
+            self._files.sync_dir(folder.parent)
+        if folder.parent not in self._durable:
+            self._files.sync_dir(self.path)
+            self._durable.add(folder.parent)
 
     def read_meta(self, folder: Path) -> dict[str, Any]:
         """What a `log.json` says; nothing where there is none, or it is not legible."""
@@ -135,13 +159,22 @@ class Folders:
                 return self.read_meta(root / folder).get("name") or name_of(folder)
         return None
 
-    def keep_queue_meta(self, name: str, folder: Path, chosen: dict[str, Any], log_id: bytes) -> None:
-        """Keep what was chosen for a queue, and which log it is a view of."""
+    def is_paused(self, folder: Path) -> bool:
+        """Whether a queue was paused, and not resumed since."""
+        try:
+            return json.loads(read_file(self._files, folder / QUEUE_META)).get("paused") is True
+        except (OSError, ValueError, AttributeError):  # whatever is wrong is told where the settings are read
+            return False
+
+    def keep_queue_meta(
+        self, name: str, folder: Path, chosen: dict[str, Any], log_id: bytes, *, paused: bool | None = None
+    ) -> None:
+        """Keep what was chosen for a queue, which log it is a view of, and whether it is paused (None: as it was)."""
         content = {"format": 1, "name": name, "log": log_id.hex(), "settings": json.loads(to_json(chosen))}
+        if self.is_paused(folder) if paused is None else paused:
+            content["paused"] = True
         with errors_as_ours("opening the queue in", folder):
-            self._files.make_dirs(folder)
-            self._files.sync_dir(folder.parent)  # also where an earlier try made them and stopped before this
-            self._files.sync_dir(self.path)
+            self._make(folder)
             replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
 
 

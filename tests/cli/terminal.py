@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast import Backoff, Roll, Store
 from holdfast.cli import main
-from holdfast.store import QueueOptions
+from holdfast.options import QueueOptions
 
 __all__ = ["Result", "Terminal", "damage_segment"]
 
@@ -109,7 +109,7 @@ class Terminal:
             os.write(ours, answer.encode())
             while part := _read_all_there_is(ours):
                 said += part
-            return process.wait(20), said.decode().replace("\r\n", "\n")
+            return process.wait(60), said.decode().replace("\r\n", "\n")
         finally:
             process.kill()
             process.wait()

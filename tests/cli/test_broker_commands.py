@@ -46,7 +46,7 @@ def typed(terminal: Terminal, command: list[str], *answers: str) -> tuple[int, s
             except OSError:  # the other side has hung up
                 part = b""
             if not part:
-                return process.wait(20), said.decode()
+                return process.wait(60), said.decode()
             said += part
             if left and said.rstrip(b" ").endswith((b"':", b"again:")):
                 os.write(ours, left.pop(0).encode() + b"\n")

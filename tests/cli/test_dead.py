@@ -59,7 +59,7 @@ def test_on_a_narrow_terminal_every_line_fits(holdfast: Terminal) -> None:
 
 def test_no_dead_letters_is_said(holdfast: Terminal) -> None:
     holdfast("put orders fine")
-    assert holdfast("dlq orders").out == "no dead letters in 'orders.dead'\n"
+    assert holdfast("dlq orders").out == "no dead letters of 'orders'\n"
     assert holdfast("dlq orders --json").out == ""
 
 
@@ -84,7 +84,7 @@ def test_redrive_moves_all_where_nobody_can_be_asked(holdfast: Terminal) -> None
     holdfast.fail("orders", b"a", b"b")
     expected = {"queue": "orders", "from": "orders.dead", "redriven": 2}
     assert holdfast("redrive orders --all --json").json == expected
-    assert holdfast("redrive orders --all").out == "no dead letters in 'orders.dead'\n"
+    assert holdfast("redrive orders --all").out == "no dead letters of 'orders'\n"
 
 
 def test_one_unknown_id_keeps_all_from_being_moved(holdfast: Terminal) -> None:

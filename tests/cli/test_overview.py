@@ -103,3 +103,12 @@ def test_forgetting_a_tailer_that_is_not_there_names_those_that_are(holdfast: Te
     result = holdfast("log tailers orders --forget adit")
     assert result.code == 1
     assert result.complaint == "the log 'orders' has no tailer 'adit'; there are: 'audit'"
+
+
+def test_the_place_of_a_queue_is_not_forgotten(holdfast: Terminal) -> None:
+    with holdfast.store() as store:
+        store.queue("jobs").put(b"x")
+    result = holdfast("log tailers jobs --forget queue:jobs")
+    assert result.code == 1
+    assert "delete the queue" in result.complaint
+    assert [one["name"] for one in holdfast("log tailers jobs --json").json["tailers"]] == ["queue:jobs"]

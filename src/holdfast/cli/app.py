@@ -5,7 +5,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -13,8 +13,12 @@ from typer.main import get_command
 
 import holdfast
 from holdfast.base.errors import HoldfastError
+from holdfast.cli.backup import backup, restore
+from holdfast.cli.bench import bench
 from holdfast.cli.broker import definitions_commands, user_commands, vhost_commands
+from holdfast.cli.completion import completes
 from holdfast.cli.demo import demo
+from holdfast.cli.doctor import doctor
 from holdfast.cli.importing import import_commands
 from holdfast.cli.log import log_commands
 from holdfast.cli.log.reading import tail
@@ -24,8 +28,11 @@ from holdfast.cli.output import error_console
 from holdfast.cli.pipeline import pipeline_commands
 from holdfast.cli.queue import add_queue_commands
 from holdfast.cli.serve import serve
+from holdfast.cli.table import table_commands
+from holdfast.cli.target import add_urls
+from holdfast.cli.token import token_commands
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "root_command"]
 
 FAILED = 1
 USAGE = 2
@@ -35,7 +42,6 @@ PIPE_CLOSED = 141
 
 app = typer.Typer(
     name="holdfast",
-    add_completion=False,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Holdfast: a durable message queue that you embed like SQLite, serve like RabbitMQ and query with Spark.",
@@ -43,12 +49,18 @@ app = typer.Typer(
 add_queue_commands(app)
 app.command("tail", rich_help_panel="Logs")(tail)
 app.add_typer(log_commands, name="log", rich_help_panel="Logs")
+app.add_typer(table_commands, name="table", rich_help_panel="Tables")
 app.command("serve", rich_help_panel="Broker")(serve)
 app.add_typer(user_commands, name="user", rich_help_panel="Broker")
 app.add_typer(vhost_commands, name="vhost", rich_help_panel="Broker")
+app.add_typer(token_commands, name="token", rich_help_panel="Broker")
 app.add_typer(definitions_commands, name="definitions", rich_help_panel="Broker")
 app.add_typer(pipeline_commands, name="pipeline", rich_help_panel="Spark")
 app.add_typer(import_commands, name="import", rich_help_panel="More")
+app.command("backup", rich_help_panel="More")(backup)
+app.command("restore", rich_help_panel="More")(restore)
+app.command("doctor", rich_help_panel="More")(doctor)
+app.command("bench", rich_help_panel="More")(bench)
 app.command("demo", rich_help_panel="More")(demo)
 
 
@@ -93,14 +105,25 @@ def main(args: Sequence[str] | None = None) -> int:
             return _complain(f"{error.strerror or error}" + (f": {error.filename!r}" if error.filename else ""), FAILED)
 
 
+def root_command() -> Any:
+    """The command with all that are in it, as typer has made it."""
+    command = get_command(app)
+    add_urls(command)
+    return command
+
+
 def _run(args: list[str]) -> int:
     # Not through typer's own main: it prints errors in a box of several lines and ends the process.
-    command = get_command(app)
+    command = root_command()
+    if completes(command):
+        return 0
     try:
         with command.make_context("holdfast", args) as context:
             code = command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
+    except SystemExit as end:  # --show-completion and --install-completion
+        return end.code if isinstance(end.code, int) else 0
     return code if isinstance(code, int) else 0
 
 

@@ -1,28 +1,21 @@
-"""Who may use the broker, and what is defined in it? Commands for a store that is not being served just now."""
+"""Who may use the broker, and what is defined in it? Commands for a folder that nobody serves, or for a server."""
 
-import contextlib
-import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from holdfast import Store
 from holdfast.amqp.rabbitmq import fitting, parse_definitions
-from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.errors import NotFound
 from holdfast.base.units import plural
-from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
-from holdfast.broker.names import name_in_store
-from holdfast.broker.topology import QueueDefinition
-from holdfast.broker.users import ARGON2, Permission, User
+from holdfast.broker.users import ARGON2
 from holdfast.cli.asking import ask
+from holdfast.cli.authority import authority_to_change, definitions_to_read
 from holdfast.cli.lines import STANDARD_INPUT
 from holdfast.cli.notices import notify
-from holdfast.cli.opening import store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, UsageError, YesOption, help_if_alone
-from holdfast.cli.output import json_line, make_table, safe_text, show, standard_output, write_json
+from holdfast.cli.output import json_document, json_line, make_table, safe_text, show, standard_output, write_json
 from holdfast.cli.passwords import PasswordFileOption, read_password
 
 __all__ = ["definitions_commands", "user_commands", "vhost_commands"]
@@ -34,48 +27,20 @@ HostArgument = Annotated[str, typer.Argument(metavar="NAME", help="The virtual h
 HostOption = Annotated[str, typer.Option("--vhost", metavar="NAME", help="The virtual host.")]
 
 user_commands = typer.Typer(
-    invoke_without_command=True, callback=help_if_alone, help="Users of the broker, while it is not served."
+    invoke_without_command=True,
+    callback=help_if_alone,
+    help="Users of the broker, in a folder or by --url.",
 )
 vhost_commands = typer.Typer(
-    invoke_without_command=True, callback=help_if_alone, help="Virtual hosts of the broker, while it is not served."
+    invoke_without_command=True,
+    callback=help_if_alone,
+    help="Virtual hosts of the broker, in a folder or by --url.",
 )
 definitions_commands = typer.Typer(
     invoke_without_command=True,
     callback=help_if_alone,
     help="All that is defined in the broker, in the JSON of RabbitMQ's export_definitions.",
 )
-
-
-# Opening.
-
-
-@contextlib.contextmanager
-def _to_read(data: Path) -> Iterator[Definitions]:
-    with store_to_read(data) as store:
-        try:
-            log = store.log(LOG_NAME)
-        except NotFound as error:
-            raise NotFound(
-                f"nothing is defined in {str(data)!r} yet: holdfast serve begins with the user guest and the "
-                "virtual host /"
-            ) from error
-        yield Definitions(log)
-
-
-@contextlib.contextmanager
-def _to_change(data: Path, *, make: bool = False) -> Iterator[tuple[Store, Definitions]]:
-    """The definitions of a store. `make`: a store that is not there is made, and not an error."""
-    if not make and not data.exists():
-        raise NotFound(f"there is no store at {str(data)!r}: check --data")
-    with store_to_write(data) as store:
-        definitions = open_definitions(store)
-        if definitions.is_new:
-            definitions.begin()
-            notify(
-                "the broker begins with the user guest (password guest, from this machine only): "
-                "holdfast user delete guest removes it"
-            )
-        yield store, definitions
 
 
 # Users.
@@ -103,8 +68,8 @@ def add_user(
         raise UsageError("choose one: --password-file FILE or --no-password")
     tags = tuple(tag or ())
     password = None if no_password else read_password(password_file, _QUESTION.format(name=name), twice=True)
-    with _to_change(data, make=True) as (_, definitions):
-        definitions.users().add(name, password, tags=tags)
+    with authority_to_change(data, make=True) as authority:
+        authority.add_user(name, password, tags)
     if as_json:
         write_json({"user": name, "tags": list(tags)})
     else:
@@ -114,8 +79,8 @@ def add_user(
 @user_commands.command("delete")
 def delete_user(name: UserArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
     """Delete a user with all that the user was permitted."""
-    with _to_change(data) as (_, definitions):
-        definitions.users().delete(name)
+    with authority_to_change(data) as authority:
+        authority.delete_user(name)
     if as_json:
         write_json({"user": name, "deleted": True})
     else:
@@ -133,12 +98,11 @@ def change_password(
 
     It is asked for on a terminal, twice; else it is the first line of standard input.
     """
-    if data.exists():
-        with _to_change(data) as (_, definitions):
-            definitions.users().get(name)  # a mistyped name is said before anybody types a password
+    with authority_to_change(data) as authority:
+        authority.check_user(name)  # a mistyped name is said before anybody types a password
     password = read_password(password_file, _QUESTION.format(name=name), twice=True)
-    with _to_change(data) as (_, definitions):
-        definitions.users().change_password(name, password)
+    with authority_to_change(data) as authority:
+        authority.change_password(name, password)
     if as_json:
         write_json({"user": name, "changed": True})
     else:
@@ -151,18 +115,19 @@ def list_users(data: DataOption = Path("data"), as_json: JsonOption = False) -> 
 
     This one works while the store is served, too.
     """
-    with _to_read(data) as definitions:
-        users = definitions.users()
+    defined = definitions_to_read(data)
+    users = sorted(defined["users"], key=lambda one: one["name"])
     if as_json:
-        for user in users.all():
-            standard_output().write(json_line(_user_as_json(user, users.permissions(user.name))))
+        for user in users:
+            standard_output().write(json_line(_user_as_json(user, _permissions(defined, user["name"]))))
         return
     table = make_table("user", "tags", "password", "vhost", "configure", "write", "read")
-    for user in users.all():
-        password = user.algorithm.removeprefix("rabbit_password_hashing_") if user.password_hash else "none"
-        for place, one in enumerate(users.permissions(user.name) or [Permission(user.name, "")]):
-            who = (safe_text(user.name), safe_text(", ".join(user.tags)), password) if not place else ("", "", "")
-            table.add_row(*who, *map(safe_text, (one.vhost, one.configure, one.write, one.read)))
+    nothing = dict.fromkeys(("vhost", "configure", "write", "read"), "")
+    for user in users:
+        password = _algorithm(user).removeprefix("rabbit_password_hashing_") if user.get("password_hash") else "none"
+        for place, one in enumerate(_permissions(defined, user["name"]) or [nothing]):
+            who = (safe_text(user["name"]), safe_text(", ".join(_tags(user))), password) if not place else ("", "", "")
+            table.add_row(*who, *(safe_text(one[name]) for name in nothing))
     show(table)
 
 
@@ -186,9 +151,8 @@ def permit(
 
     Each is a regular expression that is searched for in names: `.*` permits everything, an empty one nothing.
     """
-    with _to_change(data) as (_, definitions):
-        _check_host(definitions, vhost)
-        definitions.users().permit(name, vhost, configure, write, read)
+    with authority_to_change(data) as authority:
+        authority.permit(name, vhost, configure, write, read)
     if as_json:
         write_json({"user": name, "vhost": vhost, "configure": configure, "write": write, "read": read})
     else:
@@ -200,11 +164,8 @@ def forbid(
     name: UserArgument, vhost: HostOption = "/", data: DataOption = Path("data"), as_json: JsonOption = False
 ) -> None:
     """Take back all that a user may do in a virtual host."""
-    with _to_change(data) as (_, definitions):
-        users = definitions.users()
-        users.get(name)
-        had = bool(users.permissions(name, vhost))
-        users.forbid(name, vhost)
+    with authority_to_change(data) as authority:
+        had = authority.forbid(name, vhost)
     if as_json:
         write_json({"user": name, "vhost": vhost, "had": had})
     else:
@@ -212,15 +173,25 @@ def forbid(
         show(f"the user {safe_text(name)!r} may no longer use the virtual host {safe_text(vhost)!r}{already}")
 
 
-def _user_as_json(user: User, permissions: list[Permission]) -> dict[str, object]:
+def _permissions(defined: dict[str, Any], user: str) -> list[dict[str, str]]:
+    return sorted((one for one in defined["permissions"] if one["user"] == user), key=lambda one: one["vhost"])
+
+
+def _tags(user: dict[str, Any]) -> list[str]:
+    tags = user.get("tags") or []
+    return [one for one in tags.split(",") if one] if isinstance(tags, str) else list(tags)
+
+
+def _algorithm(user: dict[str, Any]) -> str:
+    return str(user.get("hashing_algorithm") or ARGON2)
+
+
+def _user_as_json(user: dict[str, Any], permissions: list[dict[str, str]]) -> dict[str, object]:
     return {
-        "user": user.name,
-        "tags": list(user.tags),
-        "password": (user.algorithm or ARGON2) if user.password_hash else None,
-        "permissions": [
-            {"vhost": one.vhost, "configure": one.configure, "write": one.write, "read": one.read}
-            for one in permissions
-        ],
+        "user": user["name"],
+        "tags": _tags(user),
+        "password": _algorithm(user) if user.get("password_hash") else None,
+        "permissions": [{name: one[name] for name in ("vhost", "configure", "write", "read")} for one in permissions],
     }
 
 
@@ -230,10 +201,8 @@ def _user_as_json(user: User, permissions: list[Permission]) -> dict[str, object
 @vhost_commands.command("add")
 def add_vhost(name: HostArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
     """Add a virtual host; nobody may use it yet."""
-    with _to_change(data, make=True) as (_, definitions):
-        if name in _hosts(definitions):
-            raise InvalidArgument(f"there is a virtual host {name!r} already")
-        definitions.add_vhost(name)
+    with authority_to_change(data, make=True) as authority:
+        authority.add_vhost(name)
     if as_json:
         write_json({"vhost": name})
     else:
@@ -245,24 +214,17 @@ def delete_vhost(
     name: HostArgument, data: DataOption = Path("data"), yes: YesOption = False, as_json: JsonOption = False
 ) -> None:
     """Delete a virtual host with its exchanges, its queues and their messages, and all that was permitted there."""
-    with _to_change(data) as (store, definitions):
-        _check_host(definitions, name)
-        queues = [
-            name_in_store(one.vhost, one.name)
-            for one in definitions.all()
-            if isinstance(one, QueueDefinition) and one.vhost == name
-        ]
-        there = sorted(set(queues) & set(store.queues()))
+    with authority_to_change(data) as authority:
+        if name not in (hosts := authority.vhosts()):
+            raise NotFound(f"there is no virtual host {name!r}; there are: {', '.join(hosts) or 'none'}")
+        queues, waiting = authority.waiting_in(name)
         if queues:
-            waiting = sum(store.queue(one).waiting() for one in there)
-            ask(f"Delete {name!r} with {plural(len(queues), 'queue')} and {plural(waiting, 'message')}?", yes=yes)
-        definitions.delete_vhost(name)
-        for one in there:  # after that: a crash leaves messages that nobody sees, and never a queue without them
-            store.delete_queue(one)
+            ask(f"Delete {name!r} with {plural(queues, 'queue')} and {plural(waiting, 'message')}?", yes=yes)
+        authority.delete_vhost(name)
     if as_json:
-        write_json({"vhost": name, "queues": len(queues)})
+        write_json({"vhost": name, "queues": queues})
     else:
-        show(f"deleted the virtual host {safe_text(name)!r} with {plural(len(queues), 'queue')}")
+        show(f"deleted the virtual host {safe_text(name)!r} with {plural(queues, 'queue')}")
 
 
 @vhost_commands.command("list")
@@ -271,14 +233,13 @@ def list_vhosts(data: DataOption = Path("data"), as_json: JsonOption = False) ->
 
     This one works while the store is served, too.
     """
-    with _to_read(data) as definitions:
-        things = definitions.all()
+    defined = definitions_to_read(data)
     rows = []
-    for host in sorted(one.name for one in things if isinstance(one, HostDefinition)):
-        inside = [one for one in things if getattr(one, "vhost", None) == host]
-        kinds = [type(one).__name__ for one in inside]
-        users = sorted(one.user for one in inside if isinstance(one, Permission))
-        rows.append((host, kinds.count("ExchangeDefinition"), kinds.count("QueueDefinition"), users))
+    for host in sorted(one["name"] for one in defined["vhosts"]):
+        exchanges, queues = (sum(one["vhost"] == host for one in defined[kind]) for kind in ("exchanges", "queues"))
+        rows.append(
+            (host, exchanges, queues, sorted(one["user"] for one in defined["permissions"] if one["vhost"] == host))
+        )
     if as_json:
         for host, exchanges, queues, users in rows:
             line = {"vhost": host, "exchanges": exchanges, "queues": queues, "users": users}
@@ -288,16 +249,6 @@ def list_vhosts(data: DataOption = Path("data"), as_json: JsonOption = False) ->
     for host, exchanges, queues, users in rows:
         table.add_row(safe_text(host), str(exchanges), str(queues), safe_text(", ".join(users)))
     show(table)
-
-
-def _hosts(definitions: Definitions) -> list[str]:
-    return sorted(one.name for one in definitions.all() if isinstance(one, HostDefinition))
-
-
-def _check_host(definitions: Definitions, name: str) -> None:
-    hosts = _hosts(definitions)
-    if name not in hosts:
-        raise NotFound(f"there is no virtual host {name!r}; there are: {', '.join(hosts) or 'none'}")
 
 
 # All of it.
@@ -314,14 +265,13 @@ def export_definitions(
 
     This one works while the store is served, too.
     """
-    with _to_read(data) as definitions:
-        text = json.dumps(definitions.export(), indent=2, ensure_ascii=False) + "\n"
+    content = json_document(definitions_to_read(data), indent=2) + b"\n"
     if file is None or str(file) == STANDARD_INPUT:
-        standard_output().write(text.encode())
+        standard_output().write(content)
         return
     # The hashes in it are for nobody else; a file that is there already keeps its mode.
     file.touch(mode=0o600)
-    file.write_bytes(text.encode())
+    file.write_bytes(content)
 
 
 @definitions_commands.command("import")
@@ -338,11 +288,11 @@ def import_definitions(
     """
     content = sys.stdin.buffer.read() if str(file) == STANDARD_INPUT else file.read_bytes()
     fit = fitting(parse_definitions(content, str(file)))
-    with _to_change(data, make=True) as (_, definitions):
-        added = len(definitions.import_(fit.document))
+    with authority_to_change(data, make=True) as authority:
+        added = authority.import_(fit.document)
     if as_json:
         write_json({"added": added, "left_out": fit.left_out})
         return
-    show(f"took over {plural(added, 'definition')}")
+    show("took over what is defined there" if added is None else f"took over {plural(added, 'definition')}")
     for line in fit.left_out:
         notify(f"left out: {line}")

@@ -31,7 +31,7 @@ from holdfast.amqp.rabbitmq import (
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, plural
 from holdfast.cli.notices import notify
-from holdfast.cli.opening import store_to_read, store_to_write
+from holdfast.cli.opening import folder_of, store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
 from holdfast.cli.output import (
     byte_progress,
@@ -90,6 +90,7 @@ def import_ledgerq(
 
     Damage is passed and told, and the exit code is then 1.
     """
+    data = folder_of(data)
     if dlq is not None and no_dlq:
         raise UsageError("choose one: --dlq DIR or --no-dlq")
     letters = None if no_dlq else dlq or find_dlq(folder)
@@ -154,7 +155,7 @@ def _show_result(result: ImportResult, folder: Path, letters: Path | None) -> No
 
 @import_commands.command("rabbitmq")
 def import_rabbitmq(
-    url: Annotated[
+    origin: Annotated[
         str,
         typer.Argument(
             metavar="URL",
@@ -211,7 +212,7 @@ def import_rabbitmq(
 
     Stop publishers and consumers first, and Holdfast if it serves this store. Users keep their passwords.
     """
-    address = _address(url, password_file, has_certificate=certificate is not None)
+    address = _address(origin, password_file, has_certificate=certificate is not None)
     tls = _tls(address, management, ca, certificate)
     fit = _defined(address, tls, management, definitions, queue or [])
     with RabbitSource(address, tls) as source:

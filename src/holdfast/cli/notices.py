@@ -6,7 +6,7 @@ from typing import Self
 
 from rich.text import Text
 
-from holdfast.cli.output import error_console
+from holdfast.cli.output import error_console, safe_text
 from holdfast.log import Damage, Log
 
 __all__ = ["DamageNotices", "Notices", "notify", "one_line"]
@@ -20,8 +20,8 @@ def notify(message: str) -> None:
 
 
 def one_line(message: str) -> str:
-    """The message without line breaks."""
-    return " ".join(message.split("\n"))
+    """The message without line breaks, and without what steers a terminal: names of others may be in it."""
+    return safe_text(" ".join(message.split("\n")))
 
 
 class Notices(logging.Handler):

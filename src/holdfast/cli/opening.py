@@ -1,24 +1,64 @@
 """How does a command open a store? To read without a lock, to write what exists, or to write what may be new.
 
-The library's own words for a missing or locked store speak of Python arguments; here they speak of commands.
+A store at a URL is opened here as well, so that commands need not know which of the two they work on. The library's own
+words for a missing or locked store speak of Python arguments; here they speak of commands.
 """
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TypeVar, cast
 
 import holdfast
 from holdfast import Store
 from holdfast.base.errors import Locked, NotFound
+from holdfast.cli.target import Target, folder_of
 from holdfast.log import Log
 from holdfast.queue import Queue
+from holdfast.remote.address import Address
+from holdfast.remote.store import RemoteStore
 
-__all__ = ["log_to_change", "log_to_read", "queue_to_change", "queue_to_read", "store_to_read", "store_to_write"]
+__all__ = [
+    "folder_of",
+    "log_to_change",
+    "log_to_read",
+    "queue_to_change",
+    "queue_to_read",
+    "remote_at",
+    "seen_as",
+    "store_to_read",
+    "store_to_write",
+]
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def store_to_read(data: Path) -> Iterator[Store]:
+def remote_at(data: Target) -> Iterator[RemoteStore | None]:
+    """The server that was chosen; None if it is a folder."""
+    if not isinstance(data, Address):
+        yield None
+        return
+    with RemoteStore(data) as store:
+        yield store
+
+
+def seen_as(kind: type[T], thing: object) -> T | None:
+    """A store, log or table as what it is at a URL; None if it is in a folder."""
+    return thing if isinstance(thing, kind) else None
+
+
+def _remote(data: Address, *, read_only: bool) -> contextlib.AbstractContextManager[Store]:
+    # What the commands use of a store is there by the same names; tests run each command on both.
+    return cast("contextlib.AbstractContextManager[Store]", RemoteStore(data, read_only=read_only))
+
+
+@contextlib.contextmanager
+def store_to_read(data: Target) -> Iterator[Store]:
     """A store opened read-only, as it can be while another process writes."""
+    if isinstance(data, Address):
+        with _remote(data, read_only=True) as store:
+            yield store
+        return
     if not data.exists():
         raise NotFound(f"there is no store at {str(data)!r}: check --data, or make one with holdfast put")
     with holdfast.open(data, read_only=True) as store:
@@ -26,28 +66,34 @@ def store_to_read(data: Path) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def store_to_write(data: Path) -> Iterator[Store]:
+def store_to_write(data: Target) -> Iterator[Store]:
     """A store opened for writing, made if there is none."""
+    if isinstance(data, Address):
+        with _remote(data, read_only=False) as store:
+            yield store
+        return
     try:
         store = holdfast.open(data)
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"
         raise Locked(
-            f"{str(data)!r} is being written by {who}: stop it first; commands that only read work meanwhile", error.pid
+            f"{str(data)!r} is being written by {who}: stop it first or, if it is holdfast serve, use --url with the "
+            "address that it printed; commands that only read work meanwhile",
+            error.pid,
         ) from error
     with store:
         yield store
 
 
 @contextlib.contextmanager
-def log_to_read(data: Path, name: str) -> Iterator[Log]:
+def log_to_read(data: Target, name: str) -> Iterator[Log]:
     """A log opened read-only."""
     with store_to_read(data) as store:
         yield store.log(name)
 
 
 @contextlib.contextmanager
-def log_to_change(data: Path, name: str) -> Iterator[Log]:
+def log_to_change(data: Target, name: str) -> Iterator[Log]:
     """A log that must exist, opened for writing: a mistyped name or folder is an error and not a new, empty log."""
     with log_to_read(data, name):
         pass
@@ -56,15 +102,19 @@ def log_to_change(data: Path, name: str) -> Iterator[Log]:
 
 
 @contextlib.contextmanager
-def queue_to_read(data: Path, name: str) -> Iterator[Queue]:
+def queue_to_read(data: Target, name: str) -> Iterator[Queue]:
     """A queue opened read-only, as it can be while another process works on it."""
     with store_to_read(data) as store:
         yield store.queue(name)
 
 
 @contextlib.contextmanager
-def queue_to_change(data: Path, name: str) -> Iterator[Queue]:
+def queue_to_change(data: Target, name: str) -> Iterator[Queue]:
     """A queue that must exist, opened for writing: a mistyped name or folder is an error and not a new, empty queue."""
+    if isinstance(data, Address):  # one look is enough, and a user who may not list queues may still use this one
+        with queue_to_read(data, name) as queue:
+            yield queue
+        return
     with store_to_read(data) as store:
         if name not in store.queues():
             store.queue(name)  # which says that it is not there, and which ones are

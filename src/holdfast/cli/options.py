@@ -4,13 +4,15 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import parse_duration, parse_size, parse_time
+from holdfast.cli.completion import complete_logs, complete_queues
+from holdfast.cli.target import DataOption, Target
+from holdfast.cli.usage import UsageError
 
 __all__ = [
     "CompressionChoice",
@@ -20,6 +22,7 @@ __all__ = [
     "JsonOption",
     "NameArgument",
     "QueueArgument",
+    "Target",
     "UsageError",
     "YesOption",
     "duration_option",
@@ -31,11 +34,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-# The class of all usage errors. typer exports only its subclass, and where it lives has changed between versions.
-UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""The command line makes no sense; the exit code is 2."""
 
 
 class FlushChoice(StrEnum):
@@ -62,9 +60,6 @@ class FormatChoice(StrEnum):
     RAW = "raw"
 
 
-DataOption = Annotated[
-    Path, typer.Option("--data", metavar="DIR", envvar="HOLDFAST_DATA", help="The folder of the store.")
-]
 JsonOption = Annotated[
     bool,
     typer.Option(
@@ -73,8 +68,8 @@ JsonOption = Annotated[
         'else {"base64": "..."}; times are ISO 8601 in UTC, timestamps nanoseconds since 1970.',
     ),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The log.")]
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_logs, help="The log.")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queues, help="The queue.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

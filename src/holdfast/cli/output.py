@@ -1,6 +1,5 @@
 """How does a command show what it found? As a table for people, or as JSON for machines."""
 
-import base64
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Column, Table
 from rich.text import Text
 
+from holdfast.base.plain import json_bytes
 from holdfast.base.units import format_count, format_size
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "details",
     "error_console",
     "json_bytes",
+    "json_document",
     "json_line",
     "make_table",
     "output_console",
@@ -67,12 +68,37 @@ def show(*things: RenderableType) -> None:
     console = output_console()
     if console.is_terminal:
         for thing in things:
-            console.print(thing, soft_wrap=isinstance(thing, str | Text))
+            if isinstance(thing, Table) and thing.show_header and _least_width(thing, console) > console.width:
+                _show_row_by_row(thing, console)
+            else:
+                console.print(thing, soft_wrap=isinstance(thing, str | Text))
         return
     with console.capture() as captured:
         console.print(*things, sep="\n")
     # rich pads the last column of a table, which is invisible on a screen and a nuisance in a file.
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _least_width(table: Table, console: Console) -> int:
+    """The columns of a terminal below which some of a table would be cut off."""
+    total = 0
+    for column in table.columns:
+        widest = max(console.measure(cell).maximum for cell in (column.header, *column.cells))
+        # What may be folded takes any width, and what has a width of its own was given what there is.
+        total += max(column.min_width or 0, widest if column.no_wrap and column.max_width is None else 0)
+    return total + 3 * (len(table.columns) - 1)  # a space, the line of the box and a space between two
+
+
+def _show_row_by_row(table: Table, console: Console) -> None:
+    """Each row as lines of a name and a value, where the terminal is too narrow for all columns side by side."""
+    for place, row in enumerate(zip(*(column.cells for column in table.columns), strict=True)):
+        lines = details({})
+        for column, cell in zip(table.columns, row, strict=True):
+            if str(cell):
+                lines.add_row(column.header, cell)
+        if place and str(row[0]):  # a row without its first cell goes on with the one above
+            console.print()
+        console.print(lines)
 
 
 def safe_text(value: str | bytes) -> str:
@@ -81,19 +107,17 @@ def safe_text(value: str | bytes) -> str:
     return text.translate(_ESCAPES)
 
 
-def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes in JSON: text where they are valid UTF-8, else `{"base64": ...}`."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode("ascii")}
-
-
 def json_line(content: Mapping[str, Any]) -> bytes:
     """One object on one line, in UTF-8."""
-    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
+    return json_document(content) + b"\n"
+
+
+def json_document(content: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """An object in UTF-8; where a name in it is no text, which JSON can only escape, all but ASCII is escaped."""
+    try:
+        return json.dumps(content, indent=indent, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(content, indent=indent).encode()
 
 
 def write_json(content: Mapping[str, Any]) -> None:

@@ -3,21 +3,27 @@
 import contextlib
 import inspect
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from holdfast.base.errors import HoldfastError, NotFound
-from holdfast.cli.options import DataOption, JsonOption, UsageError, help_if_alone
+from holdfast.cli.opening import folder_of, remote_at
+from holdfast.cli.options import DataOption, JsonOption, Target, UsageError, help_if_alone
 from holdfast.cli.output import error_console, make_table, show, write_json
 from holdfast.cli.pipeline_failures import reason_of
 from holdfast.cli.pipeline_options import REQUIRED, PipelineOption, options_of, parse_pairs
-from holdfast.cli.pipeline_output import show_result
+from holdfast.cli.pipeline_output import result_json, show_result
+from holdfast.cli.pipeline_remote import raw_options, run_from_afar, written_options
+from holdfast.cli.target import add_urls
+from holdfast.runs import noted
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
 
 __all__ = ["pipeline_commands"]
@@ -44,10 +50,17 @@ pipeline_commands = typer.Typer(
 
 
 @pipeline_commands.command("list")
-def list_pipelines(as_json: JsonOption = False) -> None:
+def list_pipelines(
+    options: Annotated[bool, typer.Option("--options", help="With the options of each, as JSON; needs Spark.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show the pipelines there are."""
-    if as_json:
-        write_json({"pipelines": [{"name": name, **each._asdict()} for name, each in PIPELINES.items()]})
+    if as_json or options:
+        rows = [
+            {"name": name, **each._asdict(), **({"options": _options_json(name)} if options else {})}
+            for name, each in PIPELINES.items()
+        ]
+        write_json({"pipelines": rows})
         return
     table = make_table("pipeline", "what it does")
     for name, pipeline in PIPELINES.items():
@@ -66,7 +79,14 @@ def run_pipeline(
     conf: ConfOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Run a pipeline by its name."""
+    """Run a pipeline by its name.
+
+    With --url it runs where the server does, which must have Spark; paths are then those of its machine.
+    """
+    with remote_at(data) as remote:
+        if remote is not None:
+            _check_local(master, conf)
+            return run_from_afar(remote, name, raw_options(option or []), as_json=as_json)
     run = _load(name)
     arguments = parse_pairs(name, options_of(run), option or [])
     return _run(name, run, data, arguments, master=master, conf=conf, as_json=as_json)
@@ -77,6 +97,7 @@ def _add_shorthand(name: str, description: str) -> None:
 
     def forward(context: typer.Context) -> Any:
         command = get_command(_typed_command(name))
+        add_urls(command)
         with command.make_context(name, list(context.args), parent=context.parent) as inner:
             return command.invoke(inner)
 
@@ -107,6 +128,10 @@ def _typed_command(name: str) -> typer.Typer:
 
     def typed(**given: Any) -> int:
         arguments = _parsed(options, given)
+        with remote_at(given["data"]) as remote:
+            if remote is not None:
+                _check_local(given["master"], given["conf"])
+                return run_from_afar(remote, name, written_options(arguments), as_json=given["as_json"])
         common = {key: given[key] for key in ("master", "conf", "as_json")}
         return _run(name, run, given["data"], arguments, **common)
 
@@ -165,6 +190,26 @@ def _parsed(options: Mapping[str, PipelineOption], given: Mapping[str, Any]) -> 
     return found
 
 
+def _check_local(master: str | None, conf: list[str] | None) -> None:
+    if conf or (master and not os.environ.get("SPARK_MASTER")):
+        raise UsageError("with --url the server decides where Spark runs: leave --master and --conf out")
+
+
+def _options_json(name: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "help": one.help,
+            "kind": one.metavar,
+            "words": list(one.words),
+            "default": None if one.default is REQUIRED or one.default is None else str(one.default),
+            "required": one.default is REQUIRED,
+            "many": one.many,
+        }
+        for one in options_of(_load(name)).values()
+    ]
+
+
 def _load(name: str) -> Run:
     try:
         return load_pipeline(name)
@@ -182,13 +227,31 @@ def _no_spark(error: ModuleNotFoundError) -> Exception:
 def _run(
     name: str,
     run: Run,
-    data: Path,
+    data: Target,
     arguments: Mapping[str, Any],
     *,
     master: str | None,
     conf: list[str] | None,
     as_json: bool,
 ) -> int:
+    folder = folder_of(data).absolute()
+    with noted(folder, name, arguments) as outcome:
+        result = _result(name, run, folder, arguments, master=master, conf=conf, quiet=as_json)
+        outcome.update(result_json(name, result))
+    show_result(name, result, as_json=as_json)
+    return 0 if result.ok else 1
+
+
+def _result(
+    name: str,
+    run: Run,
+    folder: Path,
+    arguments: Mapping[str, Any],
+    *,
+    master: str | None,
+    conf: list[str] | None,
+    quiet: bool,
+) -> Result:
     settings = _settings(conf or [])
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415 - all of these need Spark
@@ -199,34 +262,40 @@ def _run(
     except ModuleNotFoundError as error:
         raise _no_spark(error) from error
     console = error_console()
-    quiet = as_json or not console.is_terminal
+    quiet = quiet or not console.is_terminal
+    interrupted = threading.Event()
     try:
         if quiet:
             spark = session(master, app=f"holdfast {name}", **settings)
         else:
             with console.status("starting Spark"):
                 spark = session(master, app=f"holdfast {name}", **settings)
-        with _plain_interrupts(), progress(spark, name, shown=not quiet, console=console):
+        with _plain_interrupts(interrupted), progress(spark, name, shown=not quiet, console=console):
             # The workers may stand in another folder.
-            result = run(spark, str(data.absolute()), **arguments)
+            return run(spark, str(folder), **arguments)
     except (PySparkException, Py4JError) as error:
+        if interrupted.is_set():  # in the midst of a call to Java: what came of that is nobody's error
+            raise KeyboardInterrupt from None
         raise HoldfastError(f"{name}: {reason_of(error)}") from error
-    show_result(name, result, as_json=as_json)
-    return 0 if result.ok else 1
 
 
 @contextlib.contextmanager
-def _plain_interrupts() -> Iterator[None]:
-    """Let Ctrl-C end a pipeline as it ends any command.
+def _plain_interrupts(interrupted: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C end a pipeline as it ends any command, and set `interrupted`.
 
     Spark's own answer to it is to call Java, often in the midst of a call to Java, and then to log both at length.
     """
     root, silence = logging.getLogger(), logging.NullHandler()
     root.addHandler(silence)
     before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
     ours = threading.current_thread() is threading.main_thread()  # Python lets no other thread choose
     if ours:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:

@@ -1,41 +1,19 @@
 """How is a payload printed with what belongs to it? As text, as a hex dump, bare, or as a line of JSON."""
 
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, Generic, Protocol, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
+from holdfast.base.plain import Body, body_json
 from holdfast.base.units import format_instant
 from holdfast.cli.options import FormatChoice
-from holdfast.cli.output import json_bytes, json_line, output_console, safe_text, standard_output
-from holdfast.log import Headers
+from holdfast.cli.output import json_line, output_console, safe_text, standard_output
 
 __all__ = ["Printer", "body_json"]
 
 _CYAN, _DIM, _GREEN, _RESET = "\x1b[36m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 
 
-class _Body(Protocol):
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> Headers: ...
-
-    @property
-    def payload(self) -> bytes: ...
-
-
-T = TypeVar("T", bound=_Body)
-
-
-def body_json(thing: _Body) -> dict[str, object]:
-    """Key, headers and payload as `--json` shows them."""
-    return {
-        "key": json_bytes(thing.key),
-        "headers": {
-            name: value if isinstance(value, str) else json_bytes(value) for name, value in thing.headers.items()
-        },
-        "payload": json_bytes(thing.payload),
-    }
+T = TypeVar("T", bound=Body)
 
 
 class Printer(Generic[T]):

@@ -1,15 +1,20 @@
 """What does Holdfast keep when it is killed? `holdfast demo` shows it on a folder of its own."""
 
 import contextlib
+import importlib.util
+import signal
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.cli.demo.figures import Figures
 from holdfast.cli.demo.orders import LOG
 from holdfast.cli.demo.queue_story import tell_of_queues
 from holdfast.cli.demo.scorecard import scorecard, scorecard_json
@@ -19,6 +24,9 @@ from holdfast.cli.demo.stage import Stage
 from holdfast.cli.demo.story import tell
 from holdfast.cli.options import JsonOption
 from holdfast.cli.output import show, write_json
+
+if TYPE_CHECKING:
+    from holdfast.cli.demo.serve_story import Serving
 
 __all__ = ["demo"]
 
@@ -33,35 +41,93 @@ def demo(
     orders: Annotated[
         int, typer.Option("--orders", min=1000, metavar="N", help="How many orders go through the queue.")
     ] = 20_000,
+    serve: Annotated[bool, typer.Option(help="Serve the folder, where what that needs is installed.")] = True,
     spark: Annotated[bool, typer.Option(help="End in Spark, where it is installed.")] = True,
+    stay: Annotated[
+        bool | None,
+        typer.Option(help="Go on serving the page until Ctrl-C.", show_default="on a terminal"),
+    ] = None,
     pause: Annotated[bool, typer.Option(help="Stop a moment between chapters on a terminal.")] = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the whole story: write, kill, recover, work, fail, redrive, and see it in Spark.
+    """Show the whole story: write, kill, recover, work, fail, redrive, serve, back up, and see it in Spark.
 
     A process writes a million records and is killed in the midst of it; then one that works on a queue is.
 
     Every figure is measured in this run. The exit code is 1 if anything that was confirmed is missing, or came twice.
     """
+    from holdfast.cli.demo.table_story import tell_of_tables  # noqa: PLC0415 - other commands need not load tables
+
     stage = Stage(silent=as_json, pause=pause)
     began = time.perf_counter()
-    with _folder(keep) as data:
+    with _ending_in_order(), _folder(keep) as data:
         figures = tell(data, records, stage)
         tell_of_queues(data, orders, figures, stage)
-        if spark:
-            tell_of_spark(data, figures, stage, kept=keep is not None)
-    seconds = time.perf_counter() - began
+        tell_of_tables(data, figures, stage)
+        with _served(data, figures, stage) if serve else contextlib.nullcontext() as server:
+            if spark:
+                tell_of_spark(data, figures, stage, kept=keep is not None)
+            _tell_the_end(figures, time.perf_counter() - began, keep, as_json=as_json)
+            if server is not None and (is_watched(stay) and not as_json):
+                show(f"\nthe page, with all that happened: {server.url}  (guest, password guest)")
+                show("Ctrl-C ends it")
+                with contextlib.suppress(KeyboardInterrupt):
+                    server.process.wait()
+    return 0
+
+
+def _tell_the_end(figures: Figures, seconds: float, keep: Path | None, *, as_json: bool) -> None:
     if as_json:
         write_json(scorecard_json(figures, seconds))
     else:
         show("", scorecard(figures, seconds))
         if keep is not None:
-            show(f"kept: look at it with  holdfast log stats {LOG} --data {keep}")
+            show(f"kept: look at it with  holdfast serve --data {keep}")
+            show(f"                 and  holdfast log stats {LOG} --data {keep}")
             show(f"                 and  holdfast stats {QUEUE} --data {keep}")
     if not figures.ok:
         broken = "; ".join(promise.text for promise in figures.promises if not promise.kept)
         raise HoldfastError(f"the demo found a broken promise, not true was: {broken}")
-    return 0
+
+
+def is_watched(stay: bool | None) -> bool:
+    """Whether somebody is there to look at the page."""
+    return stay if stay is not None else sys.stdin.isatty() and sys.stdout.isatty()
+
+
+@contextlib.contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let a terminal that goes away, and who asks for an end, find what Ctrl-C finds: nothing is left behind."""
+    known = [one for one in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(one) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():  # only that one can be told
+        known = []
+
+    def end(number: int, _: object) -> None:
+        for one in known:
+            signal.signal(one, signal.SIG_IGN)  # the second one must not cut short what the first one began
+        raise SystemExit(128 + number)
+
+    for one in known:
+        signal.signal(one, end)
+    try:
+        yield
+    finally:
+        for one in known:
+            signal.signal(one, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _served(data: Path, figures: Figures, stage: Stage) -> Iterator["Serving | None"]:
+    if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
+        stage.chapter("The same folder is served")
+        stage.say('left out: it needs what pip install "holdfast[server]" brings')
+        yield None
+        return
+    from holdfast.cli.demo.serve_story import serving, tell_of_serving  # noqa: PLC0415 - nor all of the server
+
+    with serving(data) as server:
+        tell_of_serving(data, server, figures, stage)
+        yield server
 
 
 @contextlib.contextmanager

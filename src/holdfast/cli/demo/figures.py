@@ -63,6 +63,16 @@ class Figures:
     attempts: int = 0
     """How often the order that cannot be shipped was tried."""
     redriven: int = 0
+    customers: int = 0
+    """Records that were added to the table."""
+    customers_seconds: float = 0.0
+    published: int = 0
+    """Messages that the broker confirmed to a client of AMQP."""
+    published_seconds: float = 0.0
+    restart_seconds: float = 0.0
+    """From the start of the killed server until it served again."""
+    backup_seconds: float = 0.0
+    backup_bytes: int = 0
     spark_seconds: float | None = None
     """What the pipeline took, without the start of Spark; None where it did not run."""
     report: str | None = None

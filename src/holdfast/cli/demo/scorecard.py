@@ -60,6 +60,16 @@ def scorecard(figures: Figures, seconds: float) -> RenderableType:
     row("shipped in all", format_count(figures.shipped))
     row("lost, or shipped twice", format_count(wrong), style="bold green" if wrong == 0 else "bold red")
     row("dead letters redriven", format_count(figures.redriven), f"after {figures.attempts} attempts")
+    if figures.published:
+        table.add_row()
+        row("records in a table", format_count(figures.customers), _pace(figures.customers, figures.customers_seconds))
+        row(
+            "confirmed over AMQP",
+            format_count(figures.published),
+            _pace(figures.published, figures.published_seconds, "messages"),
+        )
+        row("served again after kill -9", format_duration(figures.restart_seconds))
+        row("backed up as it ran", format_size(figures.backup_bytes), f"in {format_duration(figures.backup_seconds)}")
     console = output_console()
     unicode = console.encoding.startswith("utf")
     promises = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))

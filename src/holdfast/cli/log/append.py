@@ -17,7 +17,7 @@ from holdfast.cli.lines import (
     standard_input_lines,
 )
 from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import store_to_write
+from holdfast.cli.opening import seen_as, store_to_write
 from holdfast.cli.options import (
     CompressionChoice,
     DataOption,
@@ -30,6 +30,7 @@ from holdfast.cli.options import (
 from holdfast.cli.output import show, write_json
 from holdfast.log import Flush, Headers, Log, Message
 from holdfast.log.settings import MESSAGE_MAX
+from holdfast.remote.store import RemoteStore
 
 __all__ = ["append"]
 
@@ -71,12 +72,19 @@ def append(
     first: int | None = None
     count = 0
     with store_to_write(data) as store:
-        log = store.log(
-            name,
-            flush=_FLUSH[flush](),
-            compression=None if compression is None else compression.value,
-            max_message=MESSAGE_MAX if max_message is None else max_message,
-        )
+        if seen_as(RemoteStore, store):
+            if compression is not None or max_message is not None or flush is not FlushChoice.SYNC:
+                raise UsageError(
+                    "the server decides how its logs are written: leave --flush, --compression and --max-message out"
+                )
+            log = store.log(name)
+        else:
+            log = store.log(
+                name,
+                flush=_FLUSH[flush](),
+                compression=None if compression is None else compression.value,
+                max_message=MESSAGE_MAX if max_message is None else max_message,
+            )
         try:
             if given is not None:
                 first, count = log.append(given, key_bytes, headers), 1

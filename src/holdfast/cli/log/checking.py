@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.base.units import format_count, format_duration, format_instant, format_size, plural
+from holdfast.cli.completion import complete_logs
 from holdfast.cli.log.printing import record_json
-from holdfast.cli.opening import log_to_read, store_to_read
+from holdfast.cli.opening import log_to_read, seen_as, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
 from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
 from holdfast.log import Inspection, Log, Verification
-from holdfast.log.layout import HEADER_SIZE
+from holdfast.log.locating import locate
+from holdfast.remote.log import RemoteLog
 
 __all__ = ["inspect", "verify"]
 
@@ -24,7 +25,10 @@ _PACE_MIN_S = 0.05  # below this, starting up is most of the time and a pace wou
 
 
 def verify(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The log; all of them if omitted.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", autocompletion=complete_logs, help="The log; all of them if omitted."),
+    ] = None,
     data: DataOption = Path("data"),
     as_json: JsonOption = False,
 ) -> int:
@@ -120,22 +124,8 @@ def inspect(
 
 
 def _locate(log: Log, sequence: int) -> Inspection:
-    first, end = log.readable()
-    if not first <= sequence < end:
-        kept = f"holds {first} to {end - 1}" if end > first else "is empty"
-        raise InvalidArgument(f"there is no record {sequence}: the log {log.name!r} {kept}")
-    block = next(log.blocks(sequence, sequence + 1), None)
-    record = next(log.read(sequence, sequence + 1), None)
-    if block is None or record is None:
-        where = f": {log.damage[-1]}" if log.damage else ""
-        raise Corrupt(f"the record {sequence} cannot be read{where}")
-    start = block.header.offset + HEADER_SIZE + block.header.columns_length
-    holding = [row.name for row in log.segments() if row.first <= sequence][-1]
-    found = log.inspect(start, holding)
-    compressed = bool(found.details.get("compression"))
-    # Compressed payloads have no byte of their own in the file, only their block has.
-    at = start if compressed else start + block.offsets[sequence - block.sequence]
-    return Inspection(found.path, at, "payload", found.details | {"sequence": sequence}, record)
+    remote = seen_as(RemoteLog, log)
+    return locate(log, sequence) if remote is None else remote.locate(sequence)
 
 
 def _show_inspection(found: Inspection) -> None:

@@ -5,6 +5,7 @@ import typer
 from holdfast.cli.queue.dead import dlq, redrive
 from holdfast.cli.queue.moving import purge, seek
 from holdfast.cli.queue.overview import list_queues, stats
+from holdfast.cli.queue.pausing import delayed, leases, pause, resume
 from holdfast.cli.queue.putting import put
 from holdfast.cli.queue.taking import get, peek
 
@@ -24,3 +25,7 @@ def add_queue_commands(app: typer.Typer) -> None:
     app.command("redrive", rich_help_panel=_PANEL)(redrive)
     app.command("purge", rich_help_panel=_PANEL)(purge)
     app.command("seek", rich_help_panel=_PANEL)(seek)
+    app.command("pause", rich_help_panel=_PANEL)(pause)
+    app.command("resume", rich_help_panel=_PANEL)(resume)
+    app.command("leases", rich_help_panel=_PANEL)(leases)
+    app.command("delayed", rich_help_panel=_PANEL)(delayed)

@@ -11,8 +11,8 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, format_instant, format_time, plural
 from holdfast.cli.asking import ask, somebody_is_there
 from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import queue_to_change, queue_to_read
-from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, YesOption
+from holdfast.cli.opening import queue_to_change, queue_to_read, seen_as
+from holdfast.cli.options import DataOption, JsonOption, QueueArgument, Target, UsageError, YesOption
 from holdfast.cli.output import (
     details,
     json_line,
@@ -25,6 +25,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.queue.printing import letter_json
 from holdfast.queue import DeadLetter, Queue
+from holdfast.remote.queue import RemoteQueue
 
 __all__ = ["dlq", "letter_table", "redrive"]
 
@@ -43,16 +44,23 @@ def dlq(
     count: Annotated[
         int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many, the oldest first.")
     ] = _SHOWN,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Drop this one, or all of the queue, for good; that is asked for first.")
+    ] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a queue could not deliver, and why.
+    """Show what a queue could not deliver, and why; or drop it.
 
     Works while another process has the store open.
 
     Times are in UTC; `was` is the id that the message had in the queue.
     """
+    if delete:
+        _delete(name, letter, data, yes=yes, as_json=as_json)
+        return
     with queue_to_read(data, name) as queue:
-        where = _where(queue)
+        _where(queue)  # which says so if it has none
         found = queue.dead_letters(None if letter is not None else count + 1)  # one more, to know if there are more
         if letter is not None:
             _check_ids(queue, found, [letter])
@@ -67,11 +75,29 @@ def dlq(
     elif letter is not None:
         show(details(_letter_details(found[0])))
     elif not found:
-        show(f"no dead letters in {where!r}")
+        show(_none(name))
     else:
         show(letter_table(found))
         if more:
             show("", f"the first {format_count(count)}: there are more, -n shows them")
+    damage.show()
+
+
+def _delete(name: str, letter: int | None, data: Target, *, yes: bool, as_json: bool) -> None:
+    with queue_to_change(data, name) as queue:
+        where = _where(queue)
+        found = queue.dead_letters()
+        if letter is not None:
+            _check_ids(queue, found, [letter])
+        count = 1 if letter is not None else len(found)
+        if count:
+            ask(f"Drop {plural(count, 'dead letter')} of {name!r} for good?", yes=yes)
+        dropped = queue.delete_dead_letters(None if letter is None else [letter]) if count else 0
+        damage = DamageNotices(queue.log)
+    if as_json:
+        write_json({"queue": name, "from": where, "deleted": dropped})
+    else:
+        show(f"dropped {plural(dropped, 'dead letter')} of {name!r}" if dropped else _none(name))
     damage.show()
 
 
@@ -97,15 +123,15 @@ def redrive(
         if letters:
             _check_ids(queue, found, letters)
         elif found and somebody_is_there():
-            ask(f"Move {plural(len(found), 'dead letter')} from {where!r} back into {name!r}?", yes=yes)
+            ask(f"Move {plural(len(found), 'dead letter')} from {where!r} back into {_home(name, where)}?", yes=yes)
         moved = queue.redrive(letters or None)
         damage = DamageNotices(queue.log)
     if as_json:
         write_json({"queue": name, "from": where, "redriven": moved})
     elif moved:
-        show(f"moved {plural(moved, 'message')} from {where!r} back into {name!r}")
+        show(f"moved {plural(moved, 'message')} from {where!r} back into {_home(name, where)}")
     else:
-        show(f"no dead letters in {where!r}")
+        show(_none(name))
     damage.show()
 
 
@@ -171,13 +197,24 @@ def _letter_details(letter: DeadLetter) -> dict[str, RenderableType]:
 
 
 def _where(queue: Queue) -> str:
-    """The queue of its dead letters."""
+    """The queue of its dead letters. A server also knows those that AMQP led into a queue: they lie in it itself."""
     name = queue.settings.dead_letter
+    if name is None and seen_as(RemoteQueue, queue) is not None:
+        return queue.name
     if name is None:
         raise InvalidArgument(
             f"the queue {queue.name!r} has no queue for dead letters: if it is one itself, see holdfast peek"
         )
     return name
+
+
+def _none(name: str) -> str:
+    """The same whether they would lie in a queue of their own, or AMQP leads them wherever it is told to."""
+    return f"no dead letters of {name!r}"
+
+
+def _home(name: str, where: str) -> str:
+    return repr(name) if name != where else "the queues where they died"
 
 
 def _check_ids(queue: Queue, found: list[DeadLetter], wanted: list[int]) -> None:

@@ -16,16 +16,21 @@ from rich.text import Text
 
 from holdfast.base.clock import NS
 from holdfast.base.units import format_count, format_duration, format_rate, iso_time, plural
+from holdfast.cli.completion import complete_queues
 from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import store_to_read
+from holdfast.cli.opening import seen_as, store_to_read
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, output_console, safe_text, show, write_json
 from holdfast.queue import Queue, QueueSettings, QueueStats
+from holdfast.remote.queue import RemoteQueue
+from holdfast.remote.store import RemoteStore
 
 __all__ = ["list_queues", "stats", "stats_panel"]
 
 _LATELY_S = 60
 _TICK_S = 1.0
+_NARROW = 66
+"""Columns of a terminal that a name and all figures need."""
 
 
 def list_queues(data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
@@ -34,12 +39,16 @@ def list_queues(data: DataOption = Path("data"), as_json: JsonOption = False) ->
     Works while another process has the store open.
 
     `oldest` is how long the oldest message that is ready has waited; `acked` counts since the queue was made.
+
+    Where a queue is paused, one more column says which.
     """
     with store_to_read(data) as store:
         queues = [store.queue(name) for name in store.queues()]
         found = [queue.stats() for queue in queues]
         if as_json:
-            write_json({"queues": [_json(queue, figures) for queue, figures in zip(queues, found, strict=True)]})
+            paced = seen_as(RemoteStore, store) is not None
+            rows = [_json(queue, figures, watched=paced) for queue, figures in zip(queues, found, strict=True)]
+            write_json({"queues": rows})
         elif found:
             show(_queue_table(found))
         else:
@@ -49,7 +58,10 @@ def list_queues(data: DataOption = Path("data"), as_json: JsonOption = False) ->
 
 
 def stats(
-    name: Annotated[str | None, typer.Argument(metavar="QUEUE", help="The queue; all of them if omitted.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="QUEUE", autocompletion=complete_queues, help="The queue; all of them if omitted."),
+    ] = None,
     data: DataOption = Path("data"),
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Look again each second, until Ctrl-C; adds the pace of the work.")
@@ -62,9 +74,10 @@ def stats(
     """
     with store_to_read(data) as store:
         queues = [store.queue(each) for each in ([name] if name is not None else store.queues())]
+        paced = watch or seen_as(RemoteStore, store) is not None  # a server has watched them all along
         if as_json:
             for _ in _moments(watch=watch):
-                found = [_json(queue, queue.stats(), watched=watch) for queue in queues]
+                found = [_json(queue, queue.stats(), watched=paced) for queue in queues]
                 write_json(found[0] if name is not None else {"queues": found})
         elif not queues:
             show(f"no queues in {str(data)!r} yet")
@@ -74,7 +87,7 @@ def stats(
                     live.update(_panels(queues, watched=True), refresh=True)
         else:
             for _ in _moments(watch=watch):
-                show(_panels(queues, watched=watch))
+                show(_panels(queues, watched=paced))
         for queue in queues:
             DamageNotices(queue.log).show()
 
@@ -99,7 +112,7 @@ def stats_panel(queue: Queue, figures: QueueStats, *, watched: bool) -> Renderab
         row("moving", figures.moving, "on their way to another queue")
     table.add_row()
     lately = "now" if watched else "in the last minute"
-    row("put", queue.log.end, f"{format_rate(_put_rate(queue, figures, watched=watched))} {lately}", "")
+    row("put", _put_total(queue), f"{format_rate(_put_rate(queue, figures, watched=watched))} {lately}", "")
     row("delivered", figures.total_leased, f"{format_rate(figures.lease_rate)} now" if watched else "", "")
     row("acked", figures.total_acked, f"{format_rate(figures.ack_rate)} now" if watched else "", "")
     row("retried", figures.total_nacked + figures.total_expired, _failures(figures), "")
@@ -108,6 +121,8 @@ def stats_panel(queue: Queue, figures: QueueStats, *, watched: bool) -> Renderab
     if figures.total_dropped:
         row("dropped", figures.total_dropped, "for their time to live, the length or damage, or purged", "")
     rows: list[RenderableType] = [table, Text(), Text(_settings(queue.settings), "dim")]
+    if figures.paused:
+        rows.append(Text(f"paused: it hands out nothing until holdfast resume {safe_text(figures.name)}", "yellow"))
     if figures.dedup_shortened:
         rows.append(Text(_shortened(figures, queue.settings), "yellow"))
     if figures.orphans:
@@ -148,6 +163,11 @@ def _put_rate(queue: Queue, figures: QueueStats, *, watched: bool) -> float:
     return (log.end - log.sequence_at(log.clock.time_ns() - _LATELY_S * NS)) / _LATELY_S
 
 
+def _put_total(queue: Queue) -> int:
+    remote = seen_as(RemoteQueue, queue)
+    return queue.log.end if remote is None else remote.put_total
+
+
 def _failures(figures: QueueStats) -> str:
     parts = [(figures.total_nacked, "nacked"), (figures.total_expired, "held for too long")]
     return ", ".join(f"{format_count(count)} {what}" for count, what in parts if count)
@@ -175,19 +195,24 @@ def _shortened(figures: QueueStats, settings: QueueSettings) -> str:
 
 def _queue_table(found: list[QueueStats]) -> Table:
     with_log = any(figures.log != figures.name for figures in found)
-    columns = ["queue", *(["log"] if with_log else []), "ready", "delayed", "leased", "dead", "oldest", "acked"]
-    table = make_table(*columns, numbers=columns[-6:])
+    with_state = any(figures.paused for figures in found)
+    # Where all of them would leave no room for the name, those that matter least give way.
+    narrow = output_console().width < _NARROW
+    columns = ["ready", "leased", "dead"] if narrow else ["ready", "delayed", "leased", "dead", "oldest", "acked"]
+    names, states = ["queue", *(["log"] if with_log else [])], ["state"] if with_state else []
+    table = make_table(*names, *columns, *states, numbers=columns)
     for figures in found:
-        table.add_row(
-            safe_text(figures.name),
-            *([safe_text(figures.log)] if with_log else []),
-            format_count(figures.ready),
-            format_count(figures.delayed),
-            format_count(figures.leased),
-            Text(format_count(figures.dead), "red" if figures.dead else ""),
-            "-" if figures.oldest_age is None else format_duration(figures.oldest_age),
-            format_count(figures.total_acked),
-        )
+        cells: dict[str, RenderableType] = {
+            "ready": format_count(figures.ready),
+            "delayed": format_count(figures.delayed),
+            "leased": format_count(figures.leased),
+            "dead": Text(format_count(figures.dead), "red" if figures.dead else ""),
+            "oldest": "-" if figures.oldest_age is None else format_duration(figures.oldest_age),
+            "acked": format_count(figures.total_acked),
+        }
+        cells["queue"], cells["log"] = safe_text(figures.name), safe_text(figures.log)
+        cells["state"] = Text("paused", "yellow") if figures.paused else "-"
+        table.add_row(*(cells[column] for column in (*names, *columns, *states)))
     return table
 
 

@@ -119,6 +119,8 @@ def peek(
 def why_nothing(queue: Queue) -> str:
     """Why no message can be had just now."""
     figures = queue.stats()
+    if figures.ready and queue.paused:
+        return f"{queue.name!r} is paused, with {format_count(figures.ready)} ready: see holdfast resume"
     elsewhere = []
     if figures.delayed:
         left = (figures.next_due or 0) - queue.log.clock.time_ns()

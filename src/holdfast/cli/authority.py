@@ -1,0 +1,166 @@
+"""Who is asked to change users and virtual hosts? What is defined in a folder, or the server that serves it."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast import Store
+from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
+from holdfast.broker.names import name_in_store
+from holdfast.broker.topology import QueueDefinition
+from holdfast.cli.notices import notify
+from holdfast.cli.opening import remote_at, store_to_read, store_to_write
+from holdfast.cli.target import Target
+
+__all__ = ["Authority", "authority_to_change", "definitions_to_read"]
+
+
+class Authority(Protocol):
+    """What the commands need of either."""
+
+    def check_user(self, name: str) -> None:
+        """`NotFound` unless there is a user of that name."""
+        ...
+
+    def add_user(self, name: str, password: str | None, tags: tuple[str, ...] = ()) -> None:
+        """Add a user, who may do nothing yet."""
+        ...
+
+    def change_password(self, name: str, password: str) -> None:
+        """Give a user another password."""
+        ...
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user with all that the user was permitted."""
+        ...
+
+    def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        """Say what a user may do in a virtual host."""
+        ...
+
+    def forbid(self, user: str, vhost: str) -> bool:
+        """Take back all that a user may do in a virtual host; whether there was something to take."""
+        ...
+
+    def vhosts(self) -> list[str]:
+        """The names of all virtual hosts, sorted."""
+        ...
+
+    def add_vhost(self, name: str) -> None:
+        """Add a virtual host."""
+        ...
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with all that is in it."""
+        ...
+
+    def waiting_in(self, vhost: str) -> tuple[int, int]:
+        """How many queues a virtual host has, and how many messages wait in them."""
+        ...
+
+    def import_(self, document: dict[str, Any]) -> int | None:
+        """Take definitions over; how many were new, where that is known."""
+        ...
+
+
+def definitions_to_read(data: Target) -> dict[str, Any]:
+    """All that is defined, in the form of RabbitMQ's `export_definitions`."""
+    with remote_at(data) as remote:
+        if remote is not None:
+            return remote.authority.export()
+    with store_to_read(data) as store:
+        try:
+            log = store.log(LOG_NAME)
+        except NotFound as error:
+            raise NotFound(
+                f"nothing is defined in {str(data)!r} yet: holdfast serve begins with the user guest and the "
+                "virtual host /"
+            ) from error
+        return Definitions(log).export()
+
+
+@contextlib.contextmanager
+def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authority]:
+    """Who changes what is defined. `make`: a folder that is not there is made, and not an error."""
+    with remote_at(data) as remote:
+        if remote is not None:
+            yield remote.authority
+            return
+    if isinstance(data, Path) and not make and not data.exists():
+        raise NotFound(f"there is no store at {str(data)!r}: check --data")
+    with store_to_write(data) as store:
+        definitions = open_definitions(store)
+        if definitions.is_new:
+            definitions.begin()
+            notify(
+                "the broker begins with the user guest (password guest, from this machine only): "
+                "holdfast user delete guest removes it"
+            )
+        yield _FolderAuthority(store, definitions)
+
+
+class _FolderAuthority:
+    """Changes what is defined in a store that nobody serves just now."""
+
+    def __init__(self, store: Store, definitions: Definitions) -> None:
+        self._store = store
+        self._definitions = definitions
+
+    def check_user(self, name: str) -> None:
+        self._definitions.users().get(name)
+
+    def add_user(self, name: str, password: str | None, tags: tuple[str, ...] = ()) -> None:
+        self._definitions.users().add(name, password, tags=tags)
+
+    def change_password(self, name: str, password: str) -> None:
+        self._definitions.users().change_password(name, password)
+
+    def delete_user(self, name: str) -> None:
+        self._definitions.users().delete(name)
+
+    def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
+        self._check_host(vhost)
+        self._definitions.users().permit(user, vhost, configure, write, read)
+
+    def forbid(self, user: str, vhost: str) -> bool:
+        users = self._definitions.users()
+        users.get(user)
+        had = bool(users.permissions(user, vhost))
+        users.forbid(user, vhost)
+        return had
+
+    def vhosts(self) -> list[str]:
+        return sorted(one.name for one in self._definitions.all() if isinstance(one, HostDefinition))
+
+    def add_vhost(self, name: str) -> None:
+        if name in self.vhosts():
+            raise InvalidArgument(f"there is a virtual host {name!r} already")
+        self._definitions.add_vhost(name)
+
+    def delete_vhost(self, name: str) -> None:
+        self._check_host(name)
+        there = sorted(set(self._queues(name)) & set(self._store.queues()))
+        self._definitions.delete_vhost(name)
+        for one in there:  # after that: a crash leaves messages that nobody sees, and never a queue without them
+            self._store.delete_queue(one)
+
+    def waiting_in(self, vhost: str) -> tuple[int, int]:
+        queues = self._queues(vhost)
+        there = set(queues) & set(self._store.queues())
+        return len(queues), sum(self._store.queue(one).waiting() for one in there)
+
+    def import_(self, document: dict[str, Any]) -> int | None:
+        return len(self._definitions.import_(document))
+
+    def _queues(self, vhost: str) -> list[str]:
+        return [
+            name_in_store(one.vhost, one.name)
+            for one in self._definitions.all()
+            if isinstance(one, QueueDefinition) and one.vhost == vhost
+        ]
+
+    def _check_host(self, name: str) -> None:
+        if name not in (hosts := self.vhosts()):
+            raise NotFound(f"there is no virtual host {name!r}; there are: {', '.join(hosts) or 'none'}")

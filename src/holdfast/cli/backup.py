@@ -1,0 +1,207 @@
+"""How is a store backed up and restored from the command line? `holdfast backup` and `holdfast restore`."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.backup import BackupReport, list_backups, verify_backup
+from holdfast.backup_manifest import choose_backup
+from holdfast.base.errors import NotFound
+from holdfast.base.files import SystemFiles
+from holdfast.base.units import format_duration, format_size, format_time, iso_time, plural
+from holdfast.cli.notices import notify
+from holdfast.cli.opening import folder_of, remote_at, store_to_write
+from holdfast.cli.options import DataOption, JsonOption, UsageError, time_option
+from holdfast.cli.output import byte_progress, details, make_table, show, standard_output, write_json
+from holdfast.restoring import RestoreReport, restore_backup
+
+__all__ = ["backup", "restore"]
+
+_SHOWN = 20
+
+
+def backup(
+    where: Annotated[
+        Path, typer.Argument(metavar="DEST", help="The folder that holds the backups, best on another disk.")
+    ],
+    data: DataOption = Path("data"),
+    full: Annotated[bool, typer.Option("--full", help="Share no files with earlier backups in DEST.")] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Share no files with the live store, even on the same file system.")
+    ] = False,
+    base: Annotated[
+        Path | None,
+        typer.Option("--base", metavar="BACKUP", help="The earlier backup to share files with (the newest)."),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show the backups in DEST instead.")] = False,
+    verified: Annotated[
+        bool, typer.Option("--verify", help="Check every byte of the backup DEST, or of the newest in it, instead.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Back a store up: one moment of everything, in a new folder in DEST.
+
+    What an earlier backup there has already takes no more space. A store that another process has open is backed up by
+    that one: use --url.
+    """
+    if listed:
+        return _list(where, as_json)
+    if verified:
+        return _verify(where, as_json)
+    with remote_at(data) as remote:
+        if remote is not None:
+            if full or base is not None:
+                raise UsageError("the server chooses what a backup shares: leave --full and --base out with --url")
+            answer: dict[str, Any] = remote.backup(where, copy=copy)
+            if as_json:
+                write_json(answer)
+            else:
+                show(f"backed up to {answer.get('path', where)} on the server")
+            return 0
+    folder = folder_of(data)
+    if not folder.exists():
+        raise NotFound(f"there is no store at {str(folder)!r}: check --data")
+    with store_to_write(folder) as store, _bar("Backing up", as_json) as step:
+        report = store.backup(where, base=base, incremental=not full, copy=copy, progress=step)
+    if as_json:
+        write_json(_facts(report))
+    else:
+        _show_report(report)
+    return 0
+
+
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup, or a folder of them: then the newest.")],
+    data: DataOption = Path("data"),
+    at: Annotated[
+        datetime | None,
+        typer.Option("--at", metavar="TIME", parser=time_option, help="The newest that is not later than this."),
+    ] = None,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Restore what is whole of a damaged backup, instead of refusing it.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Make a new store of a backup, in a folder that is not there yet.
+
+    Every checksum is checked on the way; then the store is opened and all of it is read.
+    """
+    folder = folder_of(data)
+    with _bar("Restoring", as_json) as step:
+        report = restore_backup(backup, folder, at=at, salvage=salvage, progress=step)
+    if as_json:
+        write_json(
+            {
+                **{name: value for name, value in asdict(report).items() if name != "faults"},
+                "path": str(report.path),
+                "backup": str(report.backup),
+                "created_time": iso_time(report.created_at),
+                "faults": [str(fault) for fault in report.faults],
+                "ok": report.ok,
+            }
+        )
+    else:
+        _show_restored(report)
+    return 0 if report.ok else 1
+
+
+def _list(where: Path, as_json: bool) -> int:
+    if not where.is_dir():
+        raise NotFound(f"there is no folder {str(where)!r}: check the path")
+    found = list_backups(where)
+    if as_json:
+        for one in found:
+            line = {**asdict(one), "path": str(one.path), "created_time": iso_time(one.created_at)}
+            standard_output().write(json.dumps(line).encode() + b"\n")
+        standard_output().flush()
+        return 0
+    table = make_table("backup", "taken", "files", "size", "shares with", "state", numbers=("files", "size"))
+    for one in found:
+        table.add_row(
+            one.path.name,
+            format_time(one.created_at),
+            str(one.files) if not one.problem else "",
+            format_size(one.bytes) if not one.problem else "",
+            one.base or "",
+            one.problem or "whole",
+        )
+    show(table if found else "no backups")
+    return 0
+
+
+def _verify(where: Path, as_json: bool) -> int:
+    folder = choose_backup(SystemFiles(), where)
+    with _bar("Verifying", as_json) as step:
+        faults = verify_backup(folder, progress=step)
+    if as_json:
+        write_json({"path": str(folder), "ok": not faults, "faults": [str(fault) for fault in faults]})
+        return 1 if faults else 0
+    for fault in faults[:_SHOWN]:
+        notify(f"damage: {fault}")
+    if len(faults) > _SHOWN:
+        notify(f"and {len(faults) - _SHOWN} more damaged files")
+    show(f"{folder}: " + (f"{plural(len(faults), 'file')} damaged" if faults else "whole"))
+    return 1 if faults else 0
+
+
+def _facts(report: BackupReport) -> dict[str, Any]:
+    return {
+        **asdict(report),
+        "path": str(report.path),
+        "created_time": iso_time(report.created_at),
+        "left_out": list(report.left_out),
+    }
+
+
+def _show_report(report: BackupReport) -> None:
+    rows = {
+        "backup": str(report.path),
+        "moment": format_time(report.created_at),
+        "holds": ", ".join(
+            (plural(report.queues, "queue"), plural(report.logs, "log"), plural(report.tables, "table"))
+        ),
+        "size": f"{format_size(report.bytes)} in {plural(report.files, 'file')}",
+        "new": format_size(report.new_bytes) + (f", the rest is shared with {report.base}" if report.base else ""),
+        "took": f"{format_duration(report.took)}; writers were held for {report.held * 1000:.1f} ms",
+    }
+    if report.linked_bytes:
+        rows["shared"] = (
+            f"{format_size(report.linked_bytes)} with the live store, on the same disk: use another one, or --copy"
+        )
+    if report.left_out:
+        rows["left out"] = f"{', '.join(report.left_out)}: built anew when a restored store is opened"
+    show(details(rows))
+
+
+def _show_restored(report: RestoreReport) -> None:
+    for fault in report.faults[:_SHOWN]:
+        notify(f"damage in the backup: {fault}")
+    for problem in report.problems[:_SHOWN]:
+        notify(problem)
+    show(
+        details(
+            {
+                "store": str(report.path),
+                "backup": str(report.backup),
+                "moment": format_time(report.created_at),
+                "size": f"{format_size(report.bytes)} in {plural(report.files, 'file')}",
+                "queues": f"{len(report.queues)} with {plural(sum(report.queues.values()), 'message')}",
+                "logs": f"{len(report.logs)} with {plural(sum(report.logs.values()), 'record')}",
+                "tables": f"{len(report.tables)} with {plural(sum(report.tables.values()), 'record')}",
+                "state": "whole" if report.ok else "what could be saved",
+            }
+        )
+    )
+
+
+@contextmanager
+def _bar(title: str, as_json: bool) -> Iterator[Callable[[int, int], None]]:
+    with byte_progress(shown=not as_json) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,61 @@
+"""What may come next? Answers the shell that completes a command line, with names from the store as well."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+import holdfast
+from holdfast.base.errors import HoldfastError
+from holdfast.cli.target import Target
+from holdfast.remote.address import Address
+from holdfast.remote.store import RemoteStore
+
+__all__ = ["COMPLETE_VARIABLE", "complete_logs", "complete_queues", "complete_tables", "completes"]
+
+COMPLETE_VARIABLE = "_HOLDFAST_COMPLETE"
+"""What a shell sets when it asks; its script comes from `holdfast --show-completion`."""
+_PATIENCE_S = 2
+"""Nobody waits longer for a key press to do something."""
+
+
+def completes(command: Any) -> bool:
+    """Answer if it is a shell that asks, and not a person who runs a command."""
+    if COMPLETE_VARIABLE not in os.environ:
+        return False
+    with contextlib.suppress(SystemExit):  # which is how it ends
+        command.main(args=[], prog_name="holdfast", complete_var=COMPLETE_VARIABLE)
+    return True
+
+
+def complete_queues(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of queues that begin like this."""
+    return _names(context, incomplete, lambda store: store.queues())
+
+
+def complete_logs(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of logs that begin like this."""
+    return _names(context, incomplete, lambda store: store.logs())
+
+
+def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of tables that begin like this."""
+    return _names(context, incomplete, lambda store: store.tables())
+
+
+def _names(context: typer.Context, incomplete: str, names: Callable[[Any], list[str]]) -> list[str]:
+    data: Target | None = context.params.get("data")
+    if data is None:
+        return []
+    try:
+        if isinstance(data, Address):
+            with RemoteStore(data, timeout=_PATIENCE_S) as remote:
+                found = names(remote)
+        else:
+            with holdfast.open(data, read_only=True) as store:
+                found = names(store)
+    except (HoldfastError, OSError):  # there is nothing to be completed, and nobody to be told
+        return []
+    return [name for name in found if name.startswith(incomplete) and name.isprintable()]

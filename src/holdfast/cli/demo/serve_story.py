@@ -1,0 +1,211 @@
+"""What happens in the demo's fourth part? The folder is served, and the server killed, and backed up as it runs."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.amqp.client import Address, Client
+from holdfast.base.errors import HoldfastError
+from holdfast.base.units import format_count, format_duration, format_size, plural
+from holdfast.broker.properties import Properties, encode_properties
+from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.orders import orders
+from holdfast.cli.demo.shipping import QUEUE
+from holdfast.cli.demo.stage import Stage
+from holdfast.cli.demo.table_story import TABLE
+
+__all__ = ["Serving", "serving", "tell_of_serving"]
+
+_PAYMENTS, _GRAVES, _REMINDERS = "payments", "payments.dead", "reminders"
+_MESSAGES = 2000
+_REJECTED = 12
+_PORT = 15672
+_DOORS = 3
+
+
+class Serving:
+    """`holdfast serve` on the demo's folder, which is killed and started again as the story goes."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._ports = {"http": _PORT if _is_free(_PORT) else 0, "amqp": 0}
+        self.start()
+
+    def start(self) -> None:
+        """Serve; returns when all doors are open."""
+        command = [sys.executable, "-m", "holdfast", "serve", "--json", "--data", str(self._data), "--rpc-port", "0"]
+        command += ["--http-port", str(self._ports["http"]), "--amqp-port", str(self._ports["amqp"])]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        try:
+            self._listen()
+        except BaseException:  # also a signal: nobody else knows of this process yet
+            self.kill()
+            raise
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for _ in range(_DOORS):
+            line = self.process.stdout.readline()
+            if not line:
+                raise HoldfastError(f"the server did not start: it ended with {self.process.wait()}")
+            said = json.loads(line)
+            self._ports[said["protocol"]] = said["port"]
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self._ports['http']}/"
+
+    @property
+    def amqp(self) -> Address:
+        """Where the broker is."""
+        return Address.parse(f"amqp://guest:guest@127.0.0.1:{self._ports['amqp']}")
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self._end()
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+        if self.process.poll() is None:
+            self.process.kill()
+        self._end()
+
+    def payments_on_disk(self) -> int:
+        """How many wait, as who has no part in the server finds them: as it would be after a kill."""
+        with holdfast.open(self._data, read_only=True) as store:
+            return store.queue(_PAYMENTS).stats().ready
+
+    def _end(self) -> None:
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def serving(data: Path) -> Iterator[Serving]:
+    """A server that is gone when the block is left."""
+    server = Serving(data)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def tell_of_serving(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
+    """Publish over AMQP, look and act over HTTP, kill the server, and back it up while it runs."""
+    stage.chapter("The same folder is served: AMQP for clients of RabbitMQ, HTTP, and a page")
+    stage.say(f"the page: {server.url}  (guest, password guest)")
+    _publish(server, figures, stage)
+    _kill(server, figures, stage)
+    _act(server, figures, stage)
+    _back_up(data, server, figures, stage)
+
+
+def _publish(server: Serving, figures: Figures, stage: Stage) -> None:
+    with Client(server.amqp) as client:
+        client.open_channel()
+        client.declare(_GRAVES)
+        client.declare(_PAYMENTS, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": _GRAVES})
+        raw = encode_properties(Properties(delivery_mode=2, content_type="application/json", type="payment"))
+        began = time.perf_counter()
+        figures.published = client.publish(_PAYMENTS, list(orders(0, _MESSAGES)), raw)
+        figures.published_seconds = time.perf_counter() - began
+        client.ask(_PAYMENTS, _REJECTED)
+        for got in list(client.answers(_REJECTED)):
+            if got is not None:
+                client.reject(got.tag)
+        # The dead letters leave in the background; the kill is to come after that.
+        _eventually(lambda: client.look(_GRAVES)[0], _REJECTED)
+        _eventually(lambda: client.look(_PAYMENTS)[0], _MESSAGES - _REJECTED)
+        _eventually(server.payments_on_disk, _MESSAGES - _REJECTED)
+    pace = format_count(figures.published / figures.published_seconds)
+    stage.say(f"{format_count(figures.published)} payments published over AMQP and confirmed, {pace} a second")
+    stage.say(f"{_REJECTED} of them rejected: they are dead letters now")
+
+
+def _kill(server: Serving, figures: Figures, stage: Stage) -> None:
+    stage.chapter(f"kill -9 {server.process.pid}: this time the server")
+    server.kill()
+    began = time.perf_counter()
+    server.start()
+    figures.restart_seconds = time.perf_counter() - began
+    with holdfast.connect(server.url) as remote:
+        found = remote.queue(_PAYMENTS).counts().ready
+        dead = _eventually(lambda: remote.queue(_GRAVES).counts().ready, _REJECTED)
+    stage.say(f"served again after {format_duration(figures.restart_seconds)}: {format_count(found)} payments wait")
+    figures.promise("every payment that was confirmed over AMQP is there after it", found + dead == figures.published)
+
+
+def _act(server: Serving, figures: Figures, stage: Stage) -> None:
+    stage.chapter("The same queues over HTTP, from Python or from a browser")
+    with holdfast.connect(server.url) as remote:
+        reminders = remote.queue(_REMINDERS)
+        for minutes in range(1, 61):
+            reminders.put(f'{{"remind": {minutes}}}'.encode(), delay=60 * minutes)
+        remote.queue(_PAYMENTS).pause()
+        taken = remote.queue(_PAYMENTS).lease(10)
+        remote.queue(_PAYMENTS).resume()
+        letters = remote.queue(_GRAVES).dead_letters()
+        redriven = remote.queue(_GRAVES).redrive([letter.id for letter in letters[: _REJECTED // 2]])
+        tables, logs = remote.tables(), remote.logs()
+    stage.say("60 reminders put, each due a minute after the other; one queue paused and resumed")
+    stage.say(f"{plural(redriven, 'dead letter')} of {len(letters)} put back with one call; the others wait to be seen")
+    figures.promise("a paused queue gave out nothing", taken == [])
+    figures.promise(
+        "HTTP shows what programs and AMQP clients made",
+        TABLE in tables and QUEUE in logs and redriven == _REJECTED // 2,
+    )
+
+
+def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
+    stage.chapter("A backup, while the server runs")
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-backup-") as folder, holdfast.connect(server.url) as remote:
+        began = time.perf_counter()
+        made: dict[str, Any] = remote.backup(Path(folder) / "backups")
+        figures.backup_seconds = time.perf_counter() - began
+        figures.backup_bytes = int(made["bytes"])
+        before = remote.queue(_PAYMENTS).counts().ready
+        holdfast.restore_backup(Path(made["path"]), Path(folder) / "again")
+        with holdfast.open(Path(folder) / "again", read_only=True) as restored:
+            found = restored.queue(_PAYMENTS).counts().ready
+            customers = restored.table(TABLE).count()
+    took = format_duration(figures.backup_seconds)
+    stage.say(f"{format_size(figures.backup_bytes)} in {took}; restored into another folder and compared")
+    figures.promise(
+        "the backup has every payment and every customer", (found, customers) == (before, figures.customers)
+    )
+
+
+def _eventually(look: Any, wanted: int) -> int:
+    """What is found once it is what is wanted, or after a while what it is by then."""
+    deadline = time.monotonic() + 60
+    while (found := int(look())) != wanted and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,59 @@
+"""What happens in the demo's third part? Customers in a table: each change is a version, and none is forgotten."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import holdfast
+from holdfast import Index, Model, field
+from holdfast.base.units import format_count, plural
+from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.stage import Stage
+
+__all__ = ["TABLE", "tell_of_tables"]
+
+TABLE = "Customer"
+_CUSTOMERS = 500
+_TOWNS = ("Bergen", "Cadiz", "Genoa", "Hull", "Kiel", "Lisbon", "Odesa", "Porto", "Riga", "Split")
+
+
+class Customer(Model, id=1, version="1.0"):
+    """Who orders."""
+
+    email: str = field(1, unique=True, max_length=200)
+    name: str = field(2)
+    town: str = field(3)
+    since: datetime = field(4, final=True)
+    orders: int = field(5, default=0)
+    __indexes__ = (Index("town", "name"),)
+
+
+def tell_of_tables(data: Path, figures: Figures, stage: Stage) -> None:
+    """Add customers, let them move, and look at where they lived before."""
+    stage.chapter(f"{plural(_CUSTOMERS, 'customer')} in a table: typed, indexed, and with a past")
+    with holdfast.open(data) as store:
+        customers = store.table(Customer, keep_all_versions=True)
+        now = datetime.now(UTC)
+        began = time.perf_counter()
+        added = [
+            customers.add(
+                Customer(email=f"c{number}@example.com", name=f"Customer {number}", town=_town(number), since=now)
+            )
+            for number in range(_CUSTOMERS)
+        ]
+        figures.customers = len(added)
+        figures.customers_seconds = time.perf_counter() - began
+        before = added[-1].version
+        movers = [one.key for number, one in enumerate(added) if _town(number) == "Hull"]
+        for key in movers:
+            customers.change(key, {"town": "Riga", "orders": 1})
+        now_there = sum(1 for _ in customers.scan(Customer.town == "Hull"))
+        then_there = sum(1 for _ in customers.scan(Customer.town == "Hull", as_of=before))
+    pace = format_count(_CUSTOMERS / figures.customers_seconds)
+    stage.say(f"added one by one, each on disk before the next: {pace} a second")
+    stage.say(f"{len(movers)} moved from Hull to Riga; in Hull live now {now_there}, and as of then {then_there}")
+    figures.promise("a table shows the present and, as of then, the past", (now_there, then_there) == (0, len(movers)))
+
+
+def _town(number: int) -> str:
+    return _TOWNS[number % len(_TOWNS)]

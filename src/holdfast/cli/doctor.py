@@ -1,0 +1,76 @@
+"""Is everything as it should be? `holdfast doctor` shows each check, and what to do about those that are not."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.amqp.settings import Settings, load
+from holdfast.amqp.tls import check_tls
+from holdfast.base.errors import HoldfastError
+from holdfast.cli.opening import folder_of, remote_at
+from holdfast.cli.options import DataOption, JsonOption
+from holdfast.cli.output import make_table, safe_text, show, standard_output
+from holdfast.doctor import Check, Port, examine
+
+__all__ = ["doctor", "ports_of"]
+
+_MARKS = {"ok": "ok", "warn": "WARN", "bad": "BAD"}
+_PORTS = {
+    "amqp_port": "AMQP",
+    "amqps_port": "AMQP over TLS",
+    "http_port": "HTTP",
+    "https_port": "HTTPS",
+    "rpc_port": "RPC",
+}
+
+
+def doctor(
+    data: DataOption = Path("data"),
+    config: Annotated[Path | None, typer.Option("--config", help="The TOML file that holdfast serve gets.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Look over configuration, limits, disk, clock, versions, ports and the store. Nothing is changed."""
+    with remote_at(data) as remote:
+        if remote is not None:
+            checks = [Check(**one) for one in remote.doctor()]
+            return _report(checks, as_json)
+    folder = folder_of(data)
+    try:
+        ports = ports_of(load(config, os.environ, {}))
+    except HoldfastError:  # which the first check says
+        ports = []
+    return _report(examine(folder, settings=lambda: _usable(config), ports=ports), as_json)
+
+
+def _usable(config: Path | None) -> Settings:
+    """The settings, if a server could start with them."""
+    settings = load(config, os.environ, {})
+    check_tls(settings)
+    return settings
+
+
+def ports_of(settings: Settings) -> list[Port]:
+    """Where a server with these settings listens."""
+    found = []
+    for name, what in _PORTS.items():
+        number = getattr(settings, name, None)
+        if number is not None:
+            found.append(Port(what, settings.host, number))
+    return found
+
+
+def _report(checks: list[Check], as_json: bool) -> int:
+    if as_json:
+        for check in checks:
+            standard_output().write(json.dumps(asdict(check), ensure_ascii=False).encode() + b"\n")
+        standard_output().flush()
+    else:
+        table = make_table("", "check", "found", "what to do")
+        for check in checks:
+            table.add_row(_MARKS[check.state], check.name, safe_text(check.found), safe_text(check.advice))
+        show(table)
+    return 1 if any(check.state == "bad" for check in checks) else 0

@@ -1,0 +1,69 @@
+"""How is a pipeline run on a server's machine? It is begun there, waited for, and what it found is shown here."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.errors import HoldfastError
+from holdfast.cli.options import UsageError
+from holdfast.cli.output import error_console
+from holdfast.cli.pipeline_output import show_result
+from holdfast.remote.store import RemoteStore
+from holdfast.spark.pipelines import Result
+
+__all__ = ["raw_options", "run_from_afar", "written_options"]
+
+
+def run_from_afar(remote: RemoteStore, name: str, options: Mapping[str, Any], *, as_json: bool) -> int:
+    """Run a pipeline there and show what it found; the exit code."""
+    run = remote.pipelines.begin(name, options)
+    console = error_console()
+    if as_json or not console.is_terminal:
+        run = remote.pipelines.wait(run["id"])
+    else:
+        with console.status(f"{name} runs at {remote.address}"):
+            run = remote.pipelines.wait(run["id"])
+    if run.get("error") or run["state"] == "gone":
+        raise HoldfastError(f"{name}: {run.get('error') or 'its process ended without a word'}")
+    columns = list(dict.fromkeys(column for row in run.get("rows") or () for column in row))
+    rows = [tuple(row.get(column) for column in columns) for row in run.get("rows") or ()]
+    ok = run.get("ok") is not False
+    show_result(
+        name, Result(run.get("title") or name, columns, rows, dict(run.get("facts") or {}), ok), as_json=as_json
+    )
+    return 0 if ok else 1
+
+
+def raw_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Options from `key=value`, which the server checks; one that is repeated is a list."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        name = key.strip().replace("-", "_")
+        if not equals or not name:
+            raise UsageError(f"an option is written key=value, not {pair!r}")
+        if name in found:
+            before = found[name]
+            found[name] = [*(before if isinstance(before, list) else [before]), text]
+        else:
+            found[name] = text
+    return found
+
+
+def written_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that were converted already, as JSON can hold them."""
+    return {name: _written(value) for name, value in arguments.items()}
+
+
+def _written(value: Any) -> Any:
+    match value:
+        case list() | tuple():
+            return [_written(one) for one in value]
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return f"{value.total_seconds():g}s"
+        case Path():
+            return str(value)
+    return value

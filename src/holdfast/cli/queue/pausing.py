@@ -1,0 +1,147 @@
+"""What does a queue hold back, and for whom? Pausing it, and looking at what is leased and what must wait."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.clock import NS
+from holdfast.base.units import format_count, format_duration, format_time, iso_time, plural
+from holdfast.cli.notices import notify
+from holdfast.cli.opening import queue_to_change, queue_to_read
+from holdfast.cli.options import DataOption, JsonOption, QueueArgument
+from holdfast.cli.output import json_line, make_table, safe_text, show, standard_output, write_json
+from holdfast.cli.printing import body_json
+from holdfast.queue import Delayed, LeaseInfo
+from holdfast.remote.queue import RemoteLease
+
+__all__ = ["delayed", "leases", "pause", "resume"]
+
+_PREVIEW = 200
+_IDS_SHOWN = 8
+
+
+def pause(name: QueueArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
+    """Let a queue hand out nothing until it is resumed.
+
+    It goes on taking messages, and what is leased can be acked. It stays paused through restarts.
+    """
+    with queue_to_change(data, name) as queue:
+        was = queue.paused
+        queue.pause()
+    _show_paused(name, paused=True, was=was, as_json=as_json)
+
+
+def resume(name: QueueArgument, data: DataOption = Path("data"), as_json: JsonOption = False) -> None:
+    """Let a queue that was paused hand out messages again."""
+    with queue_to_change(data, name) as queue:
+        was = queue.paused
+        queue.resume()
+    _show_paused(name, paused=False, was=was, as_json=as_json)
+
+
+def _show_paused(name: str, *, paused: bool, was: bool, as_json: bool) -> None:
+    if as_json:
+        write_json({"queue": name, "paused": paused, "was_paused": was})
+    else:
+        already = ", as before" if was == paused else ""
+        show(f"{name!r} {'is paused: it hands out nothing' if paused else 'hands out messages'}{already}")
+
+
+def leases(
+    name: QueueArgument,
+    data: DataOption = Path("data"),
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many leases, the oldest first.")
+    ] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what consumers of a queue hold, since when and for how long.
+
+    Times are in UTC. Works while another process has the store open.
+    """
+    with queue_to_read(data, name) as queue:
+        found = queue.leases(count)
+        now = queue.log.clock.time_ns()
+    if as_json:
+        stream = standard_output()
+        stream.writelines(json_line(_lease_json(one)) for one in found)
+        stream.flush()
+    elif not found:
+        show(f"nothing of {name!r} is leased")
+    else:
+        table = make_table("lease", "messages", "since", "for", "ids", numbers=("lease", "messages"))
+        for one in found:
+            left = one.expires_at - now
+            ids = ", ".join(map(str, one.ids[:_IDS_SHOWN])) + (" ..." if _held(one) > _IDS_SHOWN else "")
+            table.add_row(
+                str(one.id),
+                format_count(_held(one)),
+                format_time(one.since),
+                format_duration(left / NS) if left > 0 else "run out",
+                ids,
+            )
+        show(table)
+
+
+def _held(lease: LeaseInfo) -> int:
+    return lease.count if isinstance(lease, RemoteLease) else len(lease.ids)
+
+
+def _lease_json(lease: LeaseInfo) -> dict[str, Any]:
+    return {
+        "lease": lease.id,
+        "count": _held(lease),
+        "ids": list(lease.ids[:100]),
+        "since_at": lease.since,
+        "since_time": iso_time(lease.since),
+        "expires_at": lease.expires_at,
+        "expires_time": iso_time(lease.expires_at),
+    }
+
+
+def delayed(
+    name: QueueArgument,
+    data: DataOption = Path("data"),
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, metavar="N", help="At most so many messages, the next first.")
+    ] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the messages of a queue that must wait, and when they come up.
+
+    Times are in UTC. Works while another process has the store open.
+    """
+    with queue_to_read(data, name) as queue:
+        found = queue.delayed(count)
+        total = queue.counts().delayed
+        now = queue.log.clock.time_ns()
+    if as_json:
+        stream = standard_output()
+        stream.writelines(json_line(_delayed_json(one)) for one in found)
+        stream.flush()
+        return
+    if not found:
+        show(f"no message of {name!r} is delayed")
+        return
+    table = make_table("id", "due", "in", "attempts", "payload", numbers=("id", "attempts"))
+    for one in found:
+        left = max(0, one.due_at - now) / NS
+        payload = safe_text(one.payload[:_PREVIEW])
+        table.add_row(str(one.id), format_time(one.due_at), format_duration(left), format_count(one.attempts), payload)
+    show(table)
+    if total > len(found):
+        notify(f"the first {format_count(len(found))} of {plural(total, 'message')}: -n shows more")
+
+
+def _delayed_json(one: Delayed) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "due_at": one.due_at,
+        "due_time": iso_time(one.due_at),
+        "attempts": one.attempts,
+        "priority": one.priority,
+        "enqueued_at": one.enqueued_at,
+        "enqueued_time": iso_time(one.enqueued_at),
+        **body_json(one),
+    }

@@ -1,0 +1,103 @@
+"""How does a command open a table? By its name: what its records are like is kept with it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast import Store
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import parse_time
+from holdfast.cli.opening import seen_as, store_to_read, store_to_write
+from holdfast.cli.options import Target, UsageError
+from holdfast.remote.store import RemoteStore
+from holdfast.remote.table import RemoteTable
+from holdfast.table import Model, Table, key_from_text
+from holdfast.table.expressions import Expression
+from holdfast.table.keyring import Keyring, KeyringNeeded
+from holdfast.table.reading import Point
+from holdfast.table.wording import parse_filter
+
+__all__ = [
+    "expression_of",
+    "key_of",
+    "names_of",
+    "open_table",
+    "point_of",
+    "table_to_change",
+    "table_to_read",
+]
+
+
+def open_table(store: Store, name: str, keyring: Path | None = None) -> Table[Any]:
+    """A table that must exist, with the model that is kept with it."""
+    if seen_as(RemoteStore, store) is not None:
+        if keyring is not None:
+            raise UsageError("--keyring is for a store of this machine: leave it out, the server has its own keys")
+        return store.table(name)
+    if keyring is not None:
+        return store.table(name, keyring=Keyring.load(keyring))
+    try:
+        return store.table(name)
+    except KeyringNeeded as error:
+        raise UsageError(f"{error.model} has sensitive fields ({error.fields}): say --keyring FILE") from error
+
+
+@contextlib.contextmanager
+def table_to_read(
+    data: Target, name: str, keyring: Path | None = None
+) -> Iterator[tuple[Table[Any], Callable[[str], type[Model]]]]:
+    """A table opened read-only, as it can be while another process writes; and what finds the models of others."""
+    with store_to_read(data) as store:
+        yield open_table(store, name, keyring), lambda other: open_table(store, other, keyring).model
+
+
+@contextlib.contextmanager
+def table_to_change(data: Target, name: str, keyring: Path | None = None) -> Iterator[Table[Any]]:
+    """A table that must exist, opened for writing: a mistyped name or folder is an error and makes nothing."""
+    with store_to_read(data) as store:
+        open_table(store, name, keyring)  # which says that it is not there, and which ones are
+    with store_to_write(data) as store:
+        yield open_table(store, name, keyring)
+
+
+def key_of(text: str) -> bytes:
+    """The key that was typed."""
+    try:
+        return key_from_text(text)
+    except InvalidArgument as error:
+        raise UsageError(f"{text!r} is no key: it is base64url, as scan and add print it") from error
+
+
+def point_of(text: str | None, option: str) -> Point | None:
+    """A version or a time that was typed."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return parse_time(text)
+    except InvalidArgument:
+        raise UsageError(
+            f"{option} {text!r} is neither a version nor a time: write 2026-11-15T12:00:00Z, or 15m for that long ago"
+        ) from None
+
+
+def expression_of(
+    table: Table[Any], where: str | None, find: Callable[[str], type[Model]] | None = None
+) -> Expression | str | None:
+    """The filter that was typed; for a server it stays a text, which is read there too."""
+    if where is None:
+        return None
+    try:
+        expression = parse_filter(table.model, where, find)
+    except InvalidArgument as error:
+        raise UsageError(f"--where, {error}") from error
+    return where if seen_as(RemoteTable, table) else expression
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Names with commas between, as they are typed."""
+    if text is None:
+        return None
+    return [name for part in text.split(",") if (name := part.strip())]

@@ -1,0 +1,303 @@
+"""How are tables read at a terminal? Which there are, one record, those that fit a filter, what happened."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.clock import from_ns
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.base.units import format_count, format_size
+from holdfast.cli.notices import notify
+from holdfast.cli.opening import seen_as, store_to_read
+from holdfast.cli.options import Target, UsageError
+from holdfast.cli.output import (
+    error_console,
+    json_line,
+    progress_on,
+    safe_text,
+    show,
+    standard_output,
+    write_json,
+)
+from holdfast.cli.table_opening import expression_of, key_of, names_of, point_of, table_to_read
+from holdfast.cli.table_printing import (
+    RecordTables,
+    changes_json,
+    changes_parts,
+    json_of,
+    record_details,
+    record_json,
+    table_or_blocks,
+    time_json,
+    time_text,
+)
+from holdfast.remote.store import RemoteStore
+from holdfast.table import Table, TableScanRefused
+from holdfast.table.edits import steps_of
+from holdfast.table.keyring import WITHOUT_KEYS
+from holdfast.table.rows import image_of
+from holdfast.table.steps import type_at
+from holdfast.table.views import after
+
+__all__ = ["list_tables", "show_changes", "show_migrations", "show_record", "show_scan"]
+
+_STEP = 10_000
+"""Records between two looks at the bar."""
+
+
+def list_tables(data: Target, *, as_json: bool) -> None:
+    """Show all tables of a store."""
+    with store_to_read(data) as store:
+        if (remote := seen_as(RemoteStore, store)) is not None:
+            found = [_figures_from_afar(row) for row in remote.table_rows()]
+        else:
+            found = [
+                _figures(store.table(name, keyring=WITHOUT_KEYS), shown=not as_json)  # which counts, and reads no value
+                for name in store.tables()
+            ]
+    if as_json:
+        write_json({"tables": found})
+        return
+    if not found:
+        show(f"no tables in {str(data)!r} yet")
+        return
+    rows = [
+        {
+            "table": safe_text(one["name"]),
+            "id": str(one["id"]),
+            "version": safe_text(one["version"]),
+            "records": format_count(one["records"]),
+            "log": format_size(one["log_bytes"]),
+            "past": "kept" if one["keep_all_versions"] else "-",
+            "last change": time_text(one["last_version"])[:19] if one["last_version"] else "-",
+        }
+        for one in found
+    ]
+    show(*table_or_blocks(rows, numbers=("id", "records", "log")))
+
+
+def show_migrations(data: Target, *, as_json: bool) -> None:
+    """Show where the migrations of tables stand."""
+    with store_to_read(data) as store:
+        found = list(store.migrations())
+    if as_json:
+        write_json({"migrations": [json_of(asdict(one)) for one in found]})
+        return
+    if not found:
+        show(f"no tables in {str(data)!r} yet")
+        return
+    rows = [
+        {
+            "table": safe_text(one.table),
+            "state": one.state,
+            "phase": one.phase or "-",
+            "records": format_count(one.processed) + ("" if one.total is None else f" of {format_count(one.total)}"),
+            "attempts": str(one.attempts) if one.phase else "-",
+            "begun": "-" if one.started is None else f"{from_ns(one.started):%Y-%m-%d %H:%M:%S}",
+            "error": safe_text(one.error) or "-",
+        }
+        for one in found
+    ]
+    show(*table_or_blocks(rows, numbers=("records", "attempts")))
+
+
+def _figures(table: Table[Any], *, shown: bool) -> dict[str, Any]:
+    table.count(limit=0)  # takes in what another process has written since
+    live, deleted = _counts(table, shown=shown)
+    last = table.last_version
+    return {
+        "name": table.name,
+        "id": table.spec.id,
+        "version": table.spec.version,
+        "records": live,
+        "deleted": deleted,
+        "log_bytes": table.log.stats().bytes,
+        "keep_all_versions": table.settings.keep_all_versions,
+        "update_history": table.settings.update_history,
+        "last_version": last or None,
+        "last_version_time": time_json(last) if last else None,
+    }
+
+
+def _figures_from_afar(row: Mapping[str, Any]) -> dict[str, Any]:
+    last = row.get("last_version") or None
+    return {
+        "name": row["name"],
+        "id": row.get("id"),
+        "version": row["version"],
+        "records": row["count"],
+        "deleted": row["deleted"],
+        "log_bytes": row.get("log_bytes", 0),
+        "keep_all_versions": row["keep_all_versions"],
+        "update_history": row.get("update_history", False),
+        "last_version": last,
+        "last_version_time": None if last is None else time_json(last),
+    }
+
+
+def _counts(table: Table[Any], *, shown: bool) -> tuple[int, int]:
+    """How many records there are, and softly deleted ones; without reading their values."""
+    prefix = table.view.prefix
+    count = deleted = 0
+    with progress_on(error_console(), shown=shown, in_bytes=False) as progress:
+        bar = progress.add_task(f"counting {safe_text(table.name)}", total=None)
+        for _, raw in table.view.state.scan("table", prefix, after(prefix)):
+            count += 1
+            deleted += bool(image_of(raw)[0])
+            if count % _STEP == 0:
+                progress.update(bar, completed=count)
+    return count - deleted, deleted
+
+
+def show_record(
+    name: str,
+    key: str,
+    data: Target,
+    *,
+    keyring: Path | None,
+    as_of: str | None,
+    include_deleted: bool,
+    as_json: bool,
+) -> None:
+    """Show one record."""
+    wanted, point = key_of(key), point_of(as_of, "--as-of")
+    with table_to_read(data, name, keyring) as (table, _):
+        record = table.get(wanted, as_of=point, include_deleted=True)
+        if record is None:
+            then = "" if as_of is None else f" as of {as_of}"
+            raise NotFound(f"{name} has no record {key}{then}")
+        if record.deleted and not include_deleted:
+            raise NotFound(f"the record {key} of {name} is deleted: see it with --include-deleted")
+        if as_json:
+            write_json(record_json(record))
+        else:
+            show(record_details(record))
+
+
+def show_scan(
+    name: str,
+    data: Target,
+    *,
+    where: str | None,
+    order: str | None,
+    limit: int | None,
+    cursor: str | None,
+    as_of: str | None,
+    select: str | None,
+    include_deleted: bool,
+    allow_table_scan: bool,
+    explain: bool,
+    as_json: bool,
+    keyring: Path | None,
+) -> None:
+    """Show the records that fit a filter."""
+    chosen = names_of(select)
+    with _in_options(), table_to_read(data, name, keyring) as (table, find):
+        fields = _checked_names(table, chosen)
+        scan = table.scan(
+            expression_of(table, where, find),
+            order=names_of(order),
+            limit=limit,
+            cursor=cursor,
+            as_of=point_of(as_of, "--as-of"),
+            include_deleted=include_deleted,
+            select=chosen,
+            allow_table_scan=allow_table_scan,
+        )
+        if explain:
+            if as_json:
+                plan = scan.plan.describe()
+                write_json({"explain": scan.explain(), **{what: json_of(value) for what, value in plan.items()}})
+            else:
+                show(safe_text(scan.explain()))
+            return
+        if as_json:
+            stream = standard_output()
+            for record in scan:
+                stream.write(json_line(record_json(record)))
+            if scan.cursor is not None:
+                stream.write(json_line({"cursor": scan.cursor}))
+            stream.flush()
+            return
+        kinds = {name: type_at(table.spec, steps_of(table.spec, name)).kind for name in fields}
+        printer = RecordTables(kinds)
+        count = 0
+        for record in scan:
+            printer.add(record)
+            count += 1
+        printer.flush()
+        if not count:
+            notify(f"no record of {name!r} fits" if where is not None or cursor is not None else f"{name!r} is empty")
+        if scan.cursor is not None:
+            notify(f"there are more: go on with --cursor {scan.cursor}")
+
+
+def show_changes(
+    name: str,
+    keys: Sequence[str],
+    data: Target,
+    *,
+    where: str | None,
+    first: str | None,
+    last: str | None,
+    max_versions: int,
+    select: str | None,
+    limit: int | None,
+    include_deleted: bool,
+    allow_table_scan: bool,
+    keyring: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what happened to records."""
+    wanted = [key_of(key) for key in keys] or None
+    with _in_options(), table_to_read(data, name, keyring) as (table, find):
+        chosen = names_of(select)
+        _checked_names(table, chosen)
+        found = table.changes(
+            wanted,
+            where=expression_of(table, where, find),
+            from_version=point_of(first, "--from"),
+            to_version=point_of(last, "--to"),
+            max_versions=max_versions,
+            select=chosen,
+            limit=limit,
+            include_deleted=include_deleted or wanted is not None,
+            allow_table_scan=allow_table_scan,
+        )
+    if as_json:
+        stream = standard_output()
+        for one in found:
+            stream.write(json_line(changes_json(one)))
+        stream.flush()
+        return
+    for place, one in enumerate(found):
+        if place:
+            show("")
+        show(*changes_parts(one))
+    if not found:
+        notify(f"no change of {name!r} fits")
+
+
+def _checked_names(table: Table[Any], chosen: Sequence[str] | None) -> list[str]:
+    """The columns to show; what was typed must be there."""
+    if chosen is None:
+        return list(table.spec.fields)
+    try:
+        for path in chosen:
+            steps_of(table.spec, path)
+    except InvalidArgument as error:
+        raise UsageError(f"--select: {error}") from error
+    return list(chosen)
+
+
+@contextlib.contextmanager
+def _in_options() -> Iterator[None]:
+    """The words of the library, which speak of Python arguments, in those of the command line."""
+    try:
+        yield
+    except HoldfastError as error:
+        if (text := str(error).replace("allow_table_scan=True", "--allow-table-scan")) == str(error):
+            raise
+        raise TableScanRefused(text) from error

@@ -1,0 +1,160 @@
+"""Which store does a command work on? One in a folder or, with --url, one that a server has at that address.
+
+Every command has `--data`; `--url` and `--token-file` are added to them all in one place, `add_urls`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.cli.usage import UsageError
+from holdfast.remote.address import Address
+
+__all__ = ["FOLDER_ONLY", "DataOption", "Target", "add_urls", "folder_of"]
+
+Target = Path | Address
+"""A folder, or a server."""
+
+_URL, _TOKEN_FILE = "holdfast.url", "holdfast.token_file"
+FOLDER_ONLY = {
+    "serve": "serve runs where the store is: leave --url out, and say --data DIR",
+    "demo": "demo makes a store of its own: leave --url out",
+    "bench": "bench makes a store of its own: leave --url out",
+    "restore": "restore makes a new folder: run it where that is to be, with --data DIR",
+    "import ledgerq": "stop the server, and import into its folder with --data DIR",
+    "import rabbitmq": "stop the server, and import into its folder with --data DIR",
+}
+"""Commands that work on a folder only, and what to do in place of giving them a URL."""
+
+
+def folder_of(target: Target, instead: str = "") -> Path:
+    """The folder of a store; a usage error if it is at a URL."""
+    if isinstance(target, Address):
+        raise UsageError(f"this works on a folder only: run it where the store is, with --data DIR{instead}")
+    return target
+
+
+def _chosen(context: typer.Context, value: str) -> Target:
+    """The folder or the server that was chosen: what was typed goes before the environment."""
+    source = context.get_parameter_source("data")
+    folder_typed = source is not None and source.name == "COMMANDLINE"
+    url, url_typed = context.meta.get(_URL, (None, False))
+    if url is None or (folder_typed and not url_typed):
+        return Path(value)
+    if folder_typed:
+        raise UsageError("choose one: --data DIR for a folder, or --url URL for a server")
+    try:
+        return Address.parse(url, token=_token(context.meta.get(_TOKEN_FILE)))
+    except InvalidArgument as error:
+        raise UsageError(str(error)) from error
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get("HOLDFAST_TOKEN") or None
+    with file.open(encoding="utf-8") as lines:
+        token = lines.readline().strip()
+    if not token:
+        raise InvalidArgument(f"{str(file)!r} has no token in its first line")
+    return token
+
+
+def _keep_url(context: typer.Context, value: str | None) -> None:
+    if value:
+        source = context.get_parameter_source("url")
+        context.meta[_URL] = value, source is not None and source.name == "COMMANDLINE"
+
+
+def _keep_token_file(context: typer.Context, value: Path | None) -> None:
+    if value is not None:
+        context.meta[_TOKEN_FILE] = value
+
+
+def _refuse_url(context: typer.Context, value: str | None) -> None:
+    if value:
+        command = context.command_path.partition(" ")[2]
+        raise UsageError(FOLDER_ONLY.get(command, "this command works on a folder only"))
+
+
+if TYPE_CHECKING:
+    DataOption = Target
+else:  # typer knows no alternatives: what was typed is text until the callback has looked at both options
+    DataOption = Annotated[
+        str,
+        typer.Option(
+            "--data", metavar="DIR", envvar="HOLDFAST_DATA", callback=_chosen, help="The folder of the store."
+        ),
+    ]
+
+
+def _template(
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            envvar="HOLDFAST_URL",
+            callback=_keep_url,
+            is_eager=True,
+            expose_value=False,
+            help="In place of a folder: a server, as http://user:password@host:15672.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            callback=_keep_token_file,
+            is_eager=True,
+            expose_value=False,
+            show_default="HOLDFAST_TOKEN, or the user in the URL",
+            help="A file whose first line is the token to come in with.",
+        ),
+    ] = None,
+) -> None:
+    raise NotImplementedError  # only its parameters are wanted
+
+
+def _refusing(
+    url: Annotated[
+        str | None,
+        typer.Option("--url", hidden=True, callback=_refuse_url, is_eager=True, expose_value=False),
+    ] = None,
+) -> None:
+    raise NotImplementedError
+
+
+def add_urls(root: Any) -> None:
+    """Let a command, or all that a group has, take --url where there is --data; or say what to do instead."""
+    adding, refusing = _parameters(_template), _parameters(_refusing)
+    for path, command in _commands(root) if hasattr(root, "commands") else [("", root)]:
+        names = [parameter.name for parameter in command.params]
+        if "url" in names:
+            continue
+        if path in FOLDER_ONLY:
+            command.params += refusing
+        elif "data" in names:
+            at = names.index("data") + 1
+            command.params[at:at] = adding
+
+
+def _parameters(function: Any) -> list[Any]:
+    made = typer.Typer(add_completion=False)
+    made.command()(function)
+    return [one for one in get_command(made).params if one.name != "help"]
+
+
+def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    children: Mapping[str, Any] = getattr(group, "commands", {})
+    for name, command in children.items():
+        path = f"{before} {name}".strip()
+        if getattr(command, "commands", None):
+            yield from _commands(command, path)
+        else:
+            yield path, command

@@ -1,0 +1,9 @@
+"""What is it called when a command line makes no sense? One name for it, wherever typer keeps the class."""
+
+import typer
+
+__all__ = ["UsageError"]
+
+# The class of all usage errors. typer exports only its subclass, and where it lives has changed between versions.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""The command line makes no sense; the exit code is 2."""
