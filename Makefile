@@ -3,18 +3,25 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)  # one more than cores: many tests wait
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench charts lock clean
+.PHONY: help demo test tools lint types check bench charts docs docs-serve lock clean
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/run.ready ## See it work: a writer and a worker killed, recovery, dead letters, redrive, and all of it in Spark
+demo: $(VENV)/run.ready ## See it work: writers, workers and a server killed, dead letters, the page, a backup, and all of it in Spark
 	@$(BIN)/holdfast demo
 
 test: $(VENV)/dev.ready ## Run all tests
-	@$(BIN)/pytest -n auto --dist loadgroup
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup --durations 15
+
+tools: ## Install what some tests use beside Python, on Debian as root; without them those tests are skipped
+	@for tool in chromium prometheus rabbitmqadmin; do command -v $$tool; done | wc -l | grep -qx 3 || { \
+	    echo "Installing Chromium, Prometheus and RabbitMQ's tools ..."; \
+	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \
+	        chromium prometheus rabbitmq-server >/dev/null; }
 
 lint: $(VENV)/dev.ready ## Check style and formatting
 	@$(BIN)/ruff check .
@@ -30,19 +37,28 @@ bench: $(VENV)/dev.ready ## Measure beside peers; keep the figures in benchmarks
 	@$(BIN)/python -m benchmarks.queue
 	@$(BIN)/python -m benchmarks.spark
 	@$(BIN)/python -m benchmarks.amqp
+	@$(BIN)/python -m benchmarks.table
+	@$(BIN)/python -m benchmarks.web
 	@$(MAKE) --no-print-directory charts
 
 charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figures
 	@$(BIN)/python -m benchmarks.charts
 
+docs: $(VENV)/dev.ready ## Build the site of the docs into site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+docs-serve: $(VENV)/dev.ready ## Show the docs on http://127.0.0.1:8000/, and every change at once
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 lock: $(VENV)/dev.ready ## Pin every dependency anew, with hashes
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra server --extra spark --group build -o requirements/run.lock
+	    pyproject.toml --extra encryption --extra server --extra spark --extra tracing --group build -o requirements/run.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-	    pyproject.toml --extra server --extra spark --group build --group test --group check --group bench -o requirements/dev.lock
+	    pyproject.toml --extra encryption --extra server --extra spark --extra tracing --group build --group test --group check --group bench -o requirements/dev.lock
 
 clean: ## Remove what was made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis site
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer; this is %s. Try: make PYTHON=python3.12" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -23,7 +23,7 @@ _OURS, _THEIRS, _MET, _MISSED = "#0f766e", "#a8b3bf", "#0f766e", "#c2410c"
 def main() -> None:
     """Draw two charts for each benchmark that was kept, as SVG, and as PNG too where asked."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.charts")
-    kept = sorted((_ROOT / "benchmarks" / "results").glob("*.json"))
+    kept = sorted(path for path in (_ROOT / "benchmarks" / "results").glob("*.json") if path.stem != "web")
     parser.add_argument("results", type=Path, nargs="*", default=kept, help="JSON files (default: all that are kept)")
     parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "img")
     parser.add_argument("--png", action="store_true", help="PNG files as well, to look at")
@@ -33,7 +33,13 @@ def main() -> None:
     for path in options.results:
         results = json.loads(path.read_text())
         name = results["benchmark"]
-        rates = {"amqp": amqp_rate_chart, "log": rate_chart, "queue": queue_rate_chart, "spark": spark_rate_chart}[name]
+        rates = {
+            "amqp": amqp_rate_chart,
+            "log": rate_chart,
+            "queue": queue_rate_chart,
+            "spark": spark_rate_chart,
+            "table": table_rate_chart,
+        }[name]
         figures = {"rates": rates(results)}
         if _judged(results):  # none where there was nothing to compare with
             figures["ratios"] = ratio_chart(results)
@@ -102,6 +108,24 @@ def amqp_rate_chart(results: dict[str, Any]) -> Figure:
     else:
         panels = {mine["name"]: [(title, mine[f"{way}_s"], True) for way, title in ways.items()]}
     return _rates(results, panels, "messages a second (logarithmic), best of all rounds", (30, 2e6))
+
+
+def table_rate_chart(results: dict[str, Any]) -> Figure:
+    """Records a second into and out of a table with its whole past, beside peers, on a logarithmic scale."""
+    ways = {
+        "add_batches": "Added in batches of 1000, each on disk",
+        "add_durable": "Added one by one, each on disk",
+        "change_durable": "Changed one by one, each on disk",
+        "get": "Read by key",
+        "as_of": "Read by key as of points in the past",
+        "scan": "Scanned along an index",
+    }
+    mine, *others = results["peers"]
+    panels = {
+        title: [(peer["name"], peer[f"{way}_s"], peer is mine) for peer in (mine, *others)]
+        for way, title in ways.items()
+    }
+    return _rates(results, panels, "records a second (logarithmic), best of all rounds", (500, 1e7))
 
 
 def _marked(peer: str) -> str:

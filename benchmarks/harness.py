@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import os
 import random
 import shutil
 import statistics
@@ -85,8 +86,12 @@ def measure_pairs(line: Line, floor: Sample, subject: Sample, rounds: int) -> Li
 
 
 def quiet(sample: Sample) -> float:
-    """Take a sample that begins with nothing left over from the one before; the collector stays on, as for users."""
+    """Take a sample that begins with nothing left over from the one before; the collector stays on, as for users.
+
+    Nor does it pay for what another has left to the operating system to write.
+    """
     gc.collect()
+    os.sync()
     return sample()
 
 

@@ -1,6 +1,7 @@
 """What tests share: a simulated store, and names that print the seed."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,17 @@ settings.register_profile(
     derandomize="CI" in os.environ,  # what lands is judged by the same examples; everyone else looks for new ones
 )
 settings.load_profile("holdfast")
+
+# Servers that tests start in processes of their own take any ports that are free.
+os.environ.update(HOLDFAST_HTTP_PORT="0", HOLDFAST_RPC_PORT="0")
+
+# Who starts the tests in the background lets them ignore Ctrl-C or the end of the terminal, and so would every process
+# that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# A Java that lives for a test is mostly busy with compiling what it runs a few times: it does so in the quick way.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture
