@@ -16,6 +16,8 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 GIB = 1 << 30
+fills_the_disk = pytest.mark.xdist_group("disk")
+"""One at a time: what one of these tests gives back would lift the alarm of another."""
 
 
 def test_a_long_queue_stays_within_its_memory(tmp_path: Path) -> None:
@@ -100,6 +102,7 @@ def test_publishers_are_blocked_above_the_limit_of_the_process_and_are_told(tmp_
             assert other.get("work") is None
 
 
+@fills_the_disk
 def test_publishers_go_on_when_the_alarm_is_over(tmp_path: Path) -> None:
     """The disk is said to be full; when it is not, what was held back is taken, in order."""
     ballast = Ballast(tmp_path)
@@ -116,6 +119,7 @@ def test_publishers_go_on_when_the_alarm_is_over(tmp_path: Path) -> None:
             assert [one.body for _ in range(3) if (one := other.get("work")) is not None] == [b"1", b"2", b"3"]
 
 
+@fills_the_disk
 def test_who_published_before_the_alarm_and_only_acks_now_is_served(tmp_path: Path) -> None:
     """Else nobody could drain what the alarm is about, where those who consume publish too."""
     ballast = Ballast(tmp_path)

@@ -17,6 +17,7 @@ import typer
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings, load
 from holdfast.base.errors import InvalidArgument
+from holdfast.broker.memory import keep_allocator_small
 from holdfast.cli.opening import store_to_write
 from holdfast.cli.options import DataOption, JsonOption
 
@@ -69,6 +70,7 @@ def serve(
     # What a message leaves behind is freed by counting references; the rest need not be searched for all the time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    keep_allocator_small()
     with store_to_write(data) as store:
         _runner(lambda: _serve(store, settings, as_json))
 

@@ -51,10 +51,9 @@ class Block:
         """`count + 1` int32: payload `i` is `data[offsets[i]:offsets[i + 1]]`, as in Arrow."""
         return self._raw[: 4 * self.header.records + 4].cast("i")
 
-    def page_out(self, start: int, *, with_itself: bool = False) -> None:
-        """Give back the memory of its segment from this offset up to this block, or to its end: it was read."""
-        header = self.header
-        forget(self._raw, start, header.offset + header.length if with_itself else header.offset)
+    def page_out(self, start: int) -> None:
+        """Give back the memory of its segment from this offset up to its own end: it was read."""
+        forget(self._raw, start, self.header.offset + self.header.length)
 
     def shares_memory_with(self, other: "Block") -> bool:
         """Whether both are views of one mapping of one segment."""

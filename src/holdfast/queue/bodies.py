@@ -17,7 +17,7 @@ SPENT_PAGES = 8
 CACHE_BYTES = 128 << 20
 RECENT_PART = 2
 """Of the limit, what was just put may take one part in so many."""
-_RELEASE_BYTES = 4 << 20
+_RELEASE_BYTES = 1 << 20
 """Bytes of a segment that are read before their memory is given back."""
 _RECORD_COST = 100
 """Bytes of memory that a record takes in a page besides its payload."""
@@ -130,6 +130,7 @@ class Bodies:
         page = Page(piece.fitting(PAGE_BYTES))
         if isinstance(piece, BlockPiece):
             page.unseen = len(page.payloads)
+            self._release(piece.block)
         if at > 0 and self._pages[before := firsts[at - 1]].end == sequence:
             self._spend(before)  # who reads on from there is through with it
         self._pages[sequence] = page
@@ -144,22 +145,22 @@ class Bodies:
             return BlockPiece(block, sequence, min(end, block.end))
         piece = next(self._log.pieces(sequence, end), None) if sequence < end else None
         if isinstance(piece, BlockPiece):
-            self._release_behind(piece.block)
+            if block is None or not block.shares_memory_with(piece.block):
+                if block is not None:
+                    block.page_out(self._released)
+                self._released = piece.block.header.offset
             self._block = piece.block
         return piece
 
-    def _release_behind(self, block: Block) -> None:
-        """What was read from a mapped segment counts as our memory until it is given back."""
-        last, offset = self._block, block.header.offset
-        if last is None or not last.shares_memory_with(block):
-            if last is not None:
-                last.page_out(self._released, with_itself=True)
-            self._released = offset
-        elif offset < self._released:
-            self._released = offset
-        elif offset - self._released > _RELEASE_BYTES:
-            block.page_out(self._released)
-            self._released = offset
+    def _release(self, block: Block) -> None:
+        """What was read from a mapped segment, also to check it, counts as our memory until it is given back.
+
+        A large block is given back with each page that was copied from it: the next one touches only what it copies.
+        """
+        start, stop = min(self._released, block.header.offset), block.header.offset + block.header.length
+        if stop - start >= _RELEASE_BYTES:
+            block.page_out(start)
+            self._released = stop
 
     def _spend(self, first: int) -> None:
         self._spent.append(first)
