@@ -59,16 +59,17 @@ def demo(
     from holdfast.cli.demo.table_story import tell_of_tables  # noqa: PLC0415 - other commands need not load tables
 
     stage = Stage(silent=as_json, pause=pause)
+    watched = is_watched(stay) and not as_json
     began = time.perf_counter()
     with _ending_in_order(), _folder(keep) as data:
         figures = tell(data, records, stage)
         tell_of_queues(data, orders, figures, stage)
         tell_of_tables(data, figures, stage)
-        with _served(data, figures, stage) if serve else contextlib.nullcontext() as server:
+        with _served(data, figures, stage, watched=watched) if serve else contextlib.nullcontext() as server:
             if spark:
                 tell_of_spark(data, figures, stage, kept=keep is not None)
             _tell_the_end(figures, time.perf_counter() - began, keep, as_json=as_json)
-            if server is not None and (is_watched(stay) and not as_json):
+            if server is not None and watched:
                 show(f"\nthe page, with all that happened: {server.url}  (guest, password guest)")
                 show("Ctrl-C ends it")
                 with contextlib.suppress(KeyboardInterrupt):
@@ -117,7 +118,7 @@ def _ending_in_order() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _served(data: Path, figures: Figures, stage: Stage) -> Iterator["Serving | None"]:
+def _served(data: Path, figures: Figures, stage: Stage, *, watched: bool) -> Iterator["Serving | None"]:
     if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
         stage.chapter("The same folder is served")
         stage.say('left out: it needs what pip install "holdfast[server]" brings')
@@ -125,7 +126,7 @@ def _served(data: Path, figures: Figures, stage: Stage) -> Iterator["Serving | N
         return
     from holdfast.cli.demo.serve_story import serving, tell_of_serving  # noqa: PLC0415 - nor all of the server
 
-    with serving(data) as server:
+    with serving(data, watched=watched) as server:
         tell_of_serving(data, server, figures, stage)
         yield server
 

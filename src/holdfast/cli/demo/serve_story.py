@@ -35,13 +35,23 @@ _DOORS = 3
 class Serving:
     """`holdfast serve` on the demo's folder, which is killed and started again as the story goes."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, watched: bool) -> None:
+        """`watched`: somebody will look at the page, and finds it where it is by default, if that port is free."""
         self._data = data
-        self._ports = {"http": _PORT if _is_free(_PORT) else 0, "amqp": 0}
+        self._ports = {"http": _PORT if watched and _is_free(_PORT) else 0, "amqp": 0}
         self.start()
 
     def start(self) -> None:
         """Serve; returns when all doors are open."""
+        try:
+            self._start()
+        except HoldfastError:
+            if not any(self._ports.values()):
+                raise
+            self._ports = {"http": 0, "amqp": 0}  # someone else has taken a port meanwhile
+            self._start()
+
+    def _start(self) -> None:
         command = [sys.executable, "-m", "holdfast", "serve", "--json", "--data", str(self._data), "--rpc-port", "0"]
         command += ["--http-port", str(self._ports["http"]), "--amqp-port", str(self._ports["amqp"])]
         self.process = subprocess.Popen(
@@ -99,9 +109,9 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(data: Path) -> Iterator[Serving]:
+def serving(data: Path, *, watched: bool) -> Iterator[Serving]:
     """A server that is gone when the block is left."""
-    server = Serving(data)
+    server = Serving(data, watched=watched)
     try:
         yield server
     finally:
