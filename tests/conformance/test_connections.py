@@ -59,6 +59,10 @@ def test_the_server_introduces_itself_as_clients_expect(wire: Wire) -> None:
     )
 
 
+def test_external_is_not_announced_to_who_shows_no_certificate(wire: Wire) -> None:
+    assert b"EXTERNAL" not in wire.start().mechanisms.split()
+
+
 def test_the_server_proposes_limits(wire: Wire) -> None:
     tune = wire.open()
     assert tune.frame_max == 131_072

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pika
 import pytest
+from pika import frame
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.credentials import ExternalCredentials
-from pika.exceptions import AMQPConnectionError
+from pika.exceptions import AMQPConnectionError, AuthenticationError
 
-from tests.interop.certificates import Authority
+from tests.interop.certificates import Authority, Certificate
 from tests.interop.serving import DEADLINE_S, Door, Served
 
 HEADER = b"AMQP\x00\x00\x09\x01"
@@ -70,8 +71,23 @@ def test_a_certificate_in_the_name_of_nobody_is_refused(served: Served) -> None:
         pika.BlockingConnection(served.tls.parameters(certificate, credentials=ExternalCredentials()))
 
 
-def test_external_without_a_certificate_is_refused(door: Door) -> None:
-    with pytest.raises(AMQPConnectionError, match="ACCESS_REFUSED"):
+def test_external_is_announced_to_who_shows_a_certificate_only(served: Served, door: Door) -> None:
+    def announced(certificate: Certificate | None) -> bool:
+        with connect(door) as opened:
+            spoken = opened
+            if door.authority is not None:
+                spoken = door.authority.context(certificate).wrap_socket(opened, server_hostname="localhost")
+            with spoken:
+                spoken.sendall(HEADER)
+                _, found = frame.decode_frame(spoken.recv(65536))
+        return b"EXTERNAL" in found.method.mechanisms.split()
+
+    assert not announced(None)
+    assert announced(served.authority.for_client("guest")) == (door.authority is not None)
+
+
+def test_pika_finds_no_way_in_by_external_without_a_certificate(door: Door) -> None:
+    with pytest.raises(AuthenticationError, match="EXTERNAL"):
         pika.BlockingConnection(door.parameters(credentials=ExternalCredentials()))
 
 

@@ -49,7 +49,9 @@ class Login:
             "platform": f"Holdfast {__version__}, Python {platform.python_version()}",
             "information": "Holdfast speaks AMQP 0-9-1 with RabbitMQ's extensions",
         }
-        return m.ConnectionStart(0, 9, properties, b"PLAIN AMQPLAIN EXTERNAL", b"en_US")
+        # Who announces EXTERNAL promises that it works: py-amqp takes it before any password that it was given.
+        external = b" EXTERNAL" if self._connection.extra("peercert") else b""
+        return m.ConnectionStart(0, 9, properties, b"PLAIN AMQPLAIN" + external, b"en_US")
 
     async def check(self, method: m.ConnectionStartOk, transport: asyncio.Transport | None) -> str:
         """The name of the user, or 403."""
