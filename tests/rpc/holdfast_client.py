@@ -180,6 +180,14 @@ async def a_queue_that_is_made_anew_is_found_by_who_holds_it(connect: Connect) -
     assert await put(queue, b"b") == [0]
 
 
+async def a_queue_of_one_connection_of_amqp_is_locked(connect: Connect) -> None:
+    session = (await (await connect()).login(user="guest", password="guest")).session
+    text = await refused(session.queue(vhost="/", queueName="mine"))
+    assert "ResourceLocked" in text
+    assert "belongs to one connection of AMQP" in text
+    assert await put((await session.queue(vhost="/", queueName="orders")).queue, b"a") == [0]
+
+
 def main() -> None:
     import capnp
 

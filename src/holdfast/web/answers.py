@@ -27,7 +27,16 @@ from holdfast.table.planner import TableScanRefused
 from holdfast.table.requests import AlreadyExists
 from holdfast.web.routes import Reply
 
-__all__ = ["SECURITY", "NotAuthenticated", "Refused", "encoded", "error_word", "refusal", "response"]
+__all__ = [
+    "SECURITY",
+    "NotAuthenticated",
+    "Refused",
+    "ResourceLocked",
+    "encoded",
+    "error_word",
+    "refusal",
+    "response",
+]
 
 SECURITY = {
     "Content-Security-Policy": (
@@ -60,6 +69,15 @@ class NotAuthenticated(Refused):
     def __init__(self, reason: str, *, ask: bool) -> None:
         # A browser that is asked shows a window of its own; the page has a better one.
         super().__init__(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="Holdfast"'} if ask else {})
+
+
+class ResourceLocked(Refused):
+    """409: an exclusive queue, which is for the connection that declared it."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            409, "resource_locked", f"the queue {queue!r} belongs to one connection of AMQP, and to nobody else"
+        )
 
 
 _STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (

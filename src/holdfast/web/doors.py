@@ -6,6 +6,7 @@ from holdfast.amqp.server import Server
 from holdfast.base.errors import NotFound
 from holdfast.broker.users import Kind
 from holdfast.queue import Queue
+from holdfast.web.answers import ResourceLocked
 from holdfast.web.app import make_app
 from holdfast.web.assets import asset_routes
 from holdfast.web.callers import caller_of
@@ -85,12 +86,15 @@ def _rpc(site: Site) -> "RpcServer | None":
 
     def find(vhost: str, name: str) -> Queue:
         try:
-            return site.queue(vhost, name)[0]
+            queue, mailbox = site.queue(vhost, name)
         except NotFound:
             if (vhost, name) != ("/", settings.rpc_queue):
                 raise
             # Not the broker's: its leases outlive a restart, as those of Queueber do.
             return site.store.queue(name, max_attempts=None)
+        if mailbox is not None and mailbox.definition.exclusive:
+            raise ResourceLocked(name)
+        return queue
 
     return RpcServer(
         RpcSettings(

@@ -7,7 +7,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.mailbox import Mailbox
 from holdfast.queue import Queue
-from holdfast.web.answers import Refused
+from holdfast.web.answers import ResourceLocked
 from holdfast.web.fields import FLAG, TEXT, body, said
 from holdfast.web.own.forms import BODY_MAX, instant, message_json, moments, plain
 from holdfast.web.own.paging import PAGING
@@ -31,9 +31,7 @@ def queue_of(call: Call, kind: Any = "read") -> tuple[Queue, Mailbox | None]:
     call.may(kind, vhost, name)
     queue, mailbox = call.site.queue(vhost, name)
     if mailbox is not None and mailbox.definition.exclusive and call.method != "GET":
-        raise Refused(
-            409, "resource_locked", f"the queue {name!r} belongs to one connection of AMQP, and to nobody else"
-        )
+        raise ResourceLocked(name)
     return queue, mailbox
 
 
