@@ -180,12 +180,51 @@ async def a_queue_that_is_made_anew_is_found_by_who_holds_it(connect: Connect) -
     assert await put(queue, b"b") == [0]
 
 
+def wait_for_the_test(say: str) -> None:
+    print(say, flush=True)
+    sys.stdin.readline()
+
+
+async def entered_by_token(connect: Connect) -> tuple[Any, Any]:
+    """A session by the token that the test gives, and a queue in it."""
+    session = (await (await connect()).enter(token=sys.argv[3])).session
+    return session, (await session.queue(vhost="/", queueName="orders")).queue
+
+
 async def a_queue_of_one_connection_of_amqp_is_locked(connect: Connect) -> None:
     session = (await (await connect()).login(user="guest", password="guest")).session
     text = await refused(session.queue(vhost="/", queueName="mine"))
     assert "ResourceLocked" in text
     assert "belongs to one connection of AMQP" in text
     assert await put((await session.queue(vhost="/", queueName="orders")).queue, b"a") == [0]
+
+
+async def a_session_ends_with_its_token(connect: Connect) -> None:
+    session, queue = await entered_by_token(connect)
+    await put(queue, b"a", b"b")
+    (delivery,) = await lease(queue, 1)
+    wait_for_the_test("entered")
+    calls: tuple[Callable[[], Awaitable[Any]], ...] = (
+        session.whoami,
+        lambda: session.queue(vhost="/", queueName="orders"),
+        lambda: put(queue, b"c"),
+        lambda: lease(queue),
+        lambda: queue.ack(held=held(delivery)),
+        lambda: queue.nack(held=held(delivery)),
+        lambda: queue.extend(held=held(delivery)),
+        lambda: queue.release(held=held(delivery)),
+        queue.peek,
+        queue.stats,
+    )
+    for call in calls:
+        assert "expired or withdrawn" in await refused(call())
+
+
+async def a_lease_that_waits_ends_with_its_token(connect: Connect) -> None:
+    _, queue = await entered_by_token(connect)
+    waiting = await waits(lease(queue, wait=-1))
+    await asyncio.to_thread(wait_for_the_test, "waiting")
+    assert "expired or withdrawn" in await refused(waiting)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.broker.errors import AccessRefused
 from holdfast.broker.users import Kind
 
-__all__ = ["Access"]
+__all__ = ["Access", "Visitor"]
 
 
 def _nobody(*_: object) -> str:
@@ -32,3 +32,22 @@ class Access:
     """Raises unless this user may, in this virtual host, configure, write to or read from this queue."""
     room: Callable[[], None] = lambda: None
     """Raises while nobody may put anything, also those who need not log in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who was let in. In a worker thread, too."""
+
+    access: Access
+    name: str
+    enter_again: Callable[[], object] = lambda: None
+    """How they came in by a token, which may end before their connection does; a password is asked for once."""
+
+    def may_stay(self) -> None:
+        """Raises if their token has expired or was withdrawn since."""
+        self.enter_again()
+
+    def may(self, kind: Kind, vhost: str, queue: str) -> None:
+        """Raises unless they may still do this to this queue."""
+        self.may_stay()
+        self.access.check(self.name, vhost, kind, queue)

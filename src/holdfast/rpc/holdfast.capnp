@@ -12,7 +12,7 @@ interface Holdfast extends(Queueber.Queue) {
 }
 
 interface Session {
-  # Somebody who is known. It ends with the connection.
+  # Somebody who is known. It ends with the connection, and with the token that was given for it.
 
   whoami @0 () -> (name :Text);
   queue @1 (vhost :Text = "/", queueName :Text) -> (queue :WorkQueue);

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from holdfast.broker.errors import AccessRefused
 from holdfast.broker.users import Kind
 from holdfast.log.record import Headers, HeaderValue, Message
+from holdfast.rpc.access import Visitor
 from holdfast.rpc.client import Client
 from holdfast.rpc.errors import answered
 from holdfast.rpc.queueber import LONGEST_S, Queueber, fitting, keeping
@@ -53,38 +54,41 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
         """By name and password."""
         params = context.params
         access, wire = self.client.desk.access, self.client.wire
-        await self._let_in(context, partial(access.login, params.user, params.password, wire.is_loopback))
+        name = await self._proven(partial(access.login, params.user, params.password, wire.is_loopback))
+        context.results.session = Session(self.client, Visitor(access, name))
 
     @answered
     async def enter_context(self, context: Any) -> None:
         """By a token."""
         access, wire = self.client.desk.access, self.client.wire
-        await self._let_in(context, partial(access.enter, context.params.token, wire.is_loopback))
+        enter = partial(access.enter, context.params.token, wire.is_loopback)
+        context.results.session = Session(self.client, Visitor(access, await self._proven(enter), enter))
 
-    async def _let_in(self, context: Any, prove: Callable[[], str]) -> None:
+    async def _proven(self, prove: Callable[[], str]) -> str:
         desk = self.client.desk
         with self.client.call():
             try:
                 async with desk.logins:
-                    name = await asyncio.get_running_loop().run_in_executor(desk.executor, prove)
+                    return await asyncio.get_running_loop().run_in_executor(desk.executor, prove)
             except AccessRefused:  # others log in meanwhile
                 await asyncio.sleep(_LOGIN_DELAY_S)
                 raise
-        context.results.session = Session(self.client, name)
 
 
 class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
-    """A user who is known."""
+    """A user who is known. Each call asks anew whether they are still let in."""
 
-    def __init__(self, client: Client, user: str) -> None:
+    def __init__(self, client: Client, visitor: Visitor) -> None:
         super().__init__()
         self._client = client
-        self._user = user
+        self._visitor = visitor
 
     @answered
     async def whoami_context(self, context: Any) -> None:
         """The user's name."""
-        context.results.name = self._user
+        with self._client.call():
+            await asyncio.get_running_loop().run_in_executor(self._client.desk.executor, self._visitor.may_stay)
+        context.results.name = self._visitor.name
 
     @answered
     async def queue_context(self, context: Any) -> None:
@@ -94,23 +98,22 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
         with self._client.call():
             await asyncio.get_running_loop().run_in_executor(desk.executor, self._check_any, vhost, name)
             served = await desk.shelf.get(vhost, name)
-        context.results.queue = WorkQueue(self._client, self._user, vhost, name, served)
+        context.results.queue = WorkQueue(self._client, self._visitor, vhost, name, served)
 
     def _check_any(self, vhost: str, name: str) -> None:
-        check = self._client.desk.access.check
         try:
-            check(self._user, vhost, "read", name)
+            self._visitor.may("read", vhost, name)
         except AccessRefused:
-            check(self._user, vhost, "write", name)
+            self._visitor.may("write", vhost, name)
 
 
 class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
     """One queue in the hands of a user. Each call asks anew whether it is permitted."""
 
-    def __init__(self, client: Client, user: str, vhost: str, name: str, served: Served) -> None:
+    def __init__(self, client: Client, visitor: Visitor, vhost: str, name: str, served: Served) -> None:
         super().__init__()
         self._client = client
-        self._user = user
+        self._visitor = visitor
         self._vhost = vhost
         self._name = name
         self._served = served
@@ -131,8 +134,9 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         count, seconds, wait = params.count, params.seconds, params.wait
         served = await self._current()
         desk = self._client.desk
+        may_read = partial(asyncio.get_running_loop().run_in_executor, desk.executor, self._may("read"))
         with self._client.call():
-            await asyncio.get_running_loop().run_in_executor(desk.executor, self._may("read"))
+            await may_read()
             deliveries = await served.polls.lease(
                 count,
                 lease=min(seconds, LONGEST_S) if seconds else None,
@@ -141,6 +145,8 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
             )
             deliveries = fitting(served, deliveries, desk.max_reply)
         with keeping(served, deliveries):
+            if wait and deliveries:  # perhaps for days
+                await may_read()
             listed = context.results.init("deliveries", len(deliveries))
             for place, delivery in enumerate(deliveries):
                 row = listed[place]
@@ -226,7 +232,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         return self._served
 
     def _may(self, kind: Kind) -> Callable[[], None]:
-        return partial(self._client.desk.access.check, self._user, self._vhost, kind, self._name)
+        return partial(self._visitor.may, kind, self._vhost, self._name)
 
 
 def _message(row: Any) -> Message:
