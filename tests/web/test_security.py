@@ -6,10 +6,12 @@ import socket
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pika
 import pytest
 
+from holdfast import Model, Ref, field
 from holdfast.testing import SimClock
 from holdfast.web.answers import Refused
 from holdfast.web.callers import check_host, check_same_site, is_loopback
@@ -17,6 +19,15 @@ from holdfast.web.tokens import Tokens
 from tests.web.serving import Served
 
 WHO = "/api/holdfast/whoami"
+
+
+class Account(Model, id=1, version="1.0"):
+    secret: str = field(1)
+
+
+class Parcel(Model, id=2, version="1.0"):
+    sender: Ref[Account] = field(1)
+    receiver: Ref[Account] | None = field(2)
 
 
 @pytest.fixture(scope="module")
@@ -353,6 +364,25 @@ def test_who_watches_sees_figures_and_no_bodies(site: Served) -> None:
     assert status(site, "GET", "/api/holdfast/logs/holdfast.definitions/records", user="reader") == 403
     assert status(site, "GET", "/api/holdfast/tables/ledger2/records", user="reader") == 403
     site.site.on_broker(lambda: site.site.broker.users.forbid("reader", "/"))
+
+
+def test_a_filter_follows_references_only_into_tables_that_the_caller_may_read(site: Served) -> None:
+    ada = site.store.table(Account).add(Account(secret="hush")).key
+    site.store.table(Parcel).add(Parcel(sender=ada, receiver=ada))
+    users = site.site.broker.users
+    site.site.on_broker(lambda: users.add("carrier", "carrier"))
+    site.site.on_broker(lambda: users.permit("carrier", "/", "", "", "^Parcel$"))
+    own = "sender.exists()"
+    assert len(site.get(f"/api/holdfast/tables/Parcel/records?where={own}", user="carrier")["records"]) == 1
+    paths = ("sender.follow().secret.prefix('h')", f"{own} and not receiver.follow().secret == 'x'")
+    for where in map(quote, paths):
+        for view in ("records", "changes"):
+            path = f"/api/holdfast/tables/Parcel/{view}?where={where}"
+            assert status(site, "GET", path, user="carrier") == 403
+            assert len(site.get(path)["records"]) == 1
+    site.site.on_broker(lambda: users.permit("carrier", "/", "", "", "^(Parcel|Account)$"))
+    path = f"/api/holdfast/tables/Parcel/records?where={quote(paths[0])}"
+    assert len(site.get(path, user="carrier")["records"]) == 1
 
 
 def test_a_queue_that_belongs_to_one_connection_is_only_looked_at(site: Served) -> None:

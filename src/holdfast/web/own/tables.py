@@ -73,6 +73,7 @@ def _where(call: Call, table: Table[Any]) -> Any:
     text = call.query.get("where")
 
     def find(other: str) -> type[Model]:
+        call.may_use("read", other)  # which records fit tells what is in the other one
         with call.looking_for("table", other):
             return call.site.store.table(other).model
 
