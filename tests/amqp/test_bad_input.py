@@ -491,6 +491,22 @@ def test_a_client_that_gets_and_does_not_read_is_stopped(tmp_path: Path) -> None
         assert one.resident() - before < SLACK
 
 
+def test_bodies_that_were_begun_are_not_read_while_memory_is_short(tmp_path: Path) -> None:
+    """Many channels announce much and send it in parts: whoever has begun before the alarm is stopped by it too."""
+    with served(tmp_path / "data") as one:
+        empty = one.resident()
+    limit = empty + 64 * MIB
+    with Served(tmp_path / "data", memory_limit=limit) as one, one.client() as client:
+        for channel in range(2, 12):
+            client.call(m.ChannelOpen(), m.ChannelOpenOk, channel=channel)
+            client.send(m.method_frame(channel, m.BasicPublish(0, "", "work")) + header(100 * MIB, channel=channel))
+        part = b"".join(frame(BODY, channel, bytes(131_064)) for channel in range(2, 12))
+        _send_without_reading(client, part, 10 * 80)
+        assert one.resident() < limit + SLACK
+        client.socket.settimeout(10)
+        client.expect(m.ConnectionBlocked)
+
+
 def _send_without_reading(client: Client, data: bytes, times: int) -> None:
     """Send as much as the broker takes; that it stops taking is what it should do."""
     client.socket.settimeout(2)

@@ -17,7 +17,7 @@ from holdfast.broker.message import Content, instructions_in
 from holdfast.broker.properties import PERSISTENT_ONLY
 from holdfast.broker.users import Cost
 
-Open = Callable[[], Broker]
+Open = Callable[..., Broker]
 
 
 @pytest.fixture
@@ -32,10 +32,13 @@ def open_broker(tmp_path: Path) -> Iterator[Open]:
             broker.store.close()
             broker.transient.close()
 
-    def again() -> Broker:
+    def again(*taken: str) -> Broker:
+        """`taken`: queues that the program has opened in its own way before."""
         close()
         transient = tmp_path / f"transient{len(list(tmp_path.iterdir()))}"
         store, other = holdfast.open(tmp_path / "data"), holdfast.open(transient, files=UnsyncedFiles())
+        for name in taken:
+            store.queue(name, flush=Flush.sync())
         broker = Broker(store, other, post=lambda call: call(), soon=lambda call: call(), cost=Cost(8, 1))
         opened.append(broker)
         return broker
@@ -64,6 +67,17 @@ def test_a_queue_that_cannot_be_made_is_not_defined(open_broker: Open) -> None:
         host.mailbox("taken", None)
     assert host.way("", "taken") == []
     assert "taken" not in open_broker().host("/").mailboxes
+
+
+def test_a_queue_that_cannot_be_opened_this_time_stays_defined_with_its_bindings(open_broker: Open) -> None:
+    host = open_broker().host("/")
+    put(declared(host, "work"), b"kept")
+    host.bind("amq.fanout", "queue", "work", "", {}, None)
+    with pytest.raises(InvalidArgument, match="open with another flush"):
+        declared(open_broker("work").host("/"), "work")
+    host = open_broker().host("/")
+    assert [one.name for one in host.route("amq.fanout", [""], {})] == ["work"]
+    assert host.mailboxes["work"].ready() == 1
 
 
 def test_a_delete_that_is_cut_off_leaves_an_empty_queue_and_no_message(

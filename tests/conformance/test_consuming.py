@@ -288,6 +288,27 @@ def test_global_prefetch_of_a_channel_may_change_at_any_time(channel: BlockingCh
     assert inbox.take_bodies(1) == ["d"]
 
 
+def test_global_prefetch_does_not_count_what_was_got(channel: BlockingChannel, queue: str) -> None:
+    channel.basic_qos(prefetch_count=1, global_qos=True)
+    publish(channel, queue, *"abc")
+    assert get_soon(channel, queue, auto_ack=False).body == b"a"
+    inbox = Inbox(channel, queue)
+    assert inbox.take_bodies(1) == ["b"]
+    assert inbox.is_quiet()
+
+
+def test_global_prefetch_is_free_again_when_acks_are_committed(channel: BlockingChannel, queue: str) -> None:
+    publish(channel, queue, *"abcd")
+    channel.basic_qos(prefetch_count=2, global_qos=True)
+    channel.tx_select()
+    inbox = Inbox(channel, queue)
+    taken = inbox.take(2)
+    channel.basic_ack(taken[1].tag, multiple=True)
+    assert inbox.is_quiet()
+    channel.tx_commit()
+    assert inbox.take_bodies(2) == ["c", "d"]
+
+
 def test_both_kinds_of_prefetch_hold_at_once(channel: BlockingChannel, queue: str) -> None:
     channel.basic_qos(prefetch_count=2)
     channel.basic_qos(prefetch_count=3, global_qos=True)

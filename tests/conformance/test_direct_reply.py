@@ -1,5 +1,7 @@
 """Can a client be answered through amq.rabbitmq.reply-to, without a queue of its own?"""
 
+from collections.abc import Callable
+
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
@@ -46,3 +48,16 @@ def test_the_server_says_that_it_can(wire: Wire) -> None:
 
 def test_the_reply_queue_itself_is_there_to_be_declared(channel: BlockingChannel) -> None:
     assert channel.queue_declare(REPLY_TO, passive=True).method.queue == REPLY_TO
+
+
+def test_who_is_slow_to_read_its_replies_gets_them_all(
+    connect: Callable[..., BlockingConnection], channel: BlockingChannel, queue: str
+) -> None:
+    asking = connect().channel()
+    inbox = Inbox(asking, REPLY_TO, auto_ack=True)
+    publish(asking, queue, "question", reply_to=REPLY_TO)
+    address = get_soon(channel, queue).properties.reply_to
+    for number in range(200):  # more than the buffers between the two hold, and nobody reads
+        channel.basic_publish("", address, str(number).encode().ljust(65_536))
+    round_trip(channel)
+    assert [int(answer.body) for answer in inbox.take(200)] == list(range(200))

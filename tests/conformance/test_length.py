@@ -153,3 +153,26 @@ def test_dropped_messages_are_dead_lettered_oldest_first(channel: BlockingChanne
     message = get_soon(channel, dead)
     assert message.headers["x-death"][0]["reason"] == "maxlen"
     assert [message.body.decode(), *bodies(channel, dead)] == ["a", "b", "c"]
+
+
+def test_a_dead_letter_that_a_full_queue_refuses_goes_on_to_the_dead_letters_of_that_queue(
+    confirming: BlockingChannel, name: Namer
+) -> None:
+    last = limited(confirming, name)
+    full = limited(
+        confirming,
+        name,
+        max_length=1,
+        overflow="reject-publish-dlx",
+        dead_letter_exchange="",
+        dead_letter_routing_key=last,
+    )
+    first = limited(confirming, name, message_ttl=100, dead_letter_exchange="", dead_letter_routing_key=full)
+    publish(confirming, first, *"abc")
+    eventually(lambda: count(confirming, last) == 2)
+    assert bodies(confirming, full) == ["a"]
+    found = get_soon(confirming, last)
+    assert [(death["queue"], death["reason"]) for death in found.headers["x-death"]] == [
+        (full, "maxlen"),
+        (first, "expired"),
+    ]

@@ -15,6 +15,8 @@ from tests.conformance.client import (
     Inbox,
     bodies,
     channel_closed,
+    count,
+    eventually,
     get,
     get_soon,
     publish,
@@ -49,6 +51,23 @@ def confirmed(wire: Wire, number: int) -> list[tuple[int, bool]]:
 def confirm_select(wire: Wire) -> None:
     wire.call(1, spec.Confirm.Select())
     wire.expect(spec.Confirm.SelectOk)
+
+
+def test_a_client_that_blocks_while_it_sends_is_heard_though_it_does_not_read(
+    channel: BlockingChannel, wire: Wire, queue: str, name: Namer
+) -> None:
+    """Else it and the broker would wait for each other: many clients read only when they have sent."""
+    other = name()
+    channel.queue_declare(other)
+    publish(channel, queue, *["x" * 10_000] * 2000)
+    wire.open()
+    wire.call(1, spec.Basic.Consume(queue=queue, no_ack=True))
+    wire.expect(spec.Basic.ConsumeOk)
+    one = frame.Method(1, spec.Basic.Publish(routing_key=other)).marshal()
+    one += content_header(1, 8000) + raw_frame(3, 1, bytes(8000))
+    for _ in range(2000):  # more than the buffers between the two hold
+        wire.send(one)
+    eventually(lambda: count(channel, other) == 2000)
 
 
 def test_a_single_publish_is_confirmed_with_tag_one(wire: Wire, queue: str) -> None:
@@ -244,6 +263,24 @@ def test_field_types_that_pika_does_not_write_are_kept_byte_for_byte(wire: Wire,
     wire.expect(spec.Basic.GetOk)
     wire.receive()
     assert wire.last[7 + 12 : -1] == properties
+
+
+@pytest.mark.parametrize("hidden", [b"", b"\x03BCCA\x00\x00\x00\x00"], ids=["as it came", "written anew"])
+@pytest.mark.parametrize("seconds", [253_402_300_800, 1_800_000_000_000, 2**63])
+def test_a_header_with_a_time_after_the_year_9999_arrives_as_it_was_sent(
+    wire: Wire, queue: str, seconds: int, hidden: bytes
+) -> None:
+    def properties(fields: bytes) -> bytes:
+        return b"\x20\x00" + len(fields).to_bytes(4, "big") + fields
+
+    late = b"\x04lateT" + seconds.to_bytes(8, "big")
+    wire.open()
+    wire.call(1, spec.Basic.Publish(routing_key=queue))
+    header = b"\x00\x3c\x00\x00" + (1).to_bytes(8, "big") + properties(late + hidden)
+    wire.send(raw_frame(2, 1, header), raw_frame(3, 1, b"a"))
+    wire.call(1, spec.Basic.Get(queue=queue, no_ack=True))
+    wire.expect(spec.Basic.GetOk)
+    assert wire.receive_bytes()[7 + 12 : -1] == properties(late)
 
 
 @pytest.mark.parametrize("exchange", ["", "amq.topic"])

@@ -181,3 +181,18 @@ def test_the_next_active_consumer_takes_over_when_a_connection_is_lost(
     assert first.take_bodies(2) == ["a", "b"]
     gone.close()
     assert second.take_bodies(2) == ["a", "b"]
+
+
+def test_the_next_active_consumer_gets_first_what_the_last_one_held_when_it_left_in_order(
+    connect: Connector, confirming: BlockingChannel, name: Namer
+) -> None:
+    """pika cancels its consumers before it closes: the successor does not run ahead between the two."""
+    queue = declared(confirming, name, single_active_consumer=True)
+    leaving = connect()
+    one = leaving.channel()
+    one.basic_qos(prefetch_count=3)
+    first, second = Inbox(one, queue), Inbox(confirming, queue)
+    publish(confirming, queue, *"abcde")
+    assert first.take_bodies(3) == ["a", "b", "c"]
+    leaving.close()
+    assert second.take_bodies(5) == ["a", "b", "c", "d", "e"]

@@ -53,6 +53,8 @@ class Channel:
         self.publishing = Publishing(self)
         self.unacked = Unacked()
         self.subscriptions: dict[str, Subscription] = {}
+        self.consumed = 0
+        """Deliveries to consumers, also to those that are gone, that are not settled. What was got is not among them."""
         self.prefetch = 0
         """Unsettled deliveries that the whole channel may hold; 0: any number."""
         self.transaction: Transaction | None = None
@@ -356,7 +358,7 @@ class Channel:
             self.ends_turn(self._flush_acks)
         for mailbox, subscription, lease, ids, _ in taken:
             if subscription is not None:
-                subscription.unacked -= len(ids)
+                subscription.settled(len(ids))
             self._acks.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
 
     def _flush_acks(self) -> None:
@@ -439,7 +441,7 @@ def _grouped(taken: list[Taken]) -> dict[Mailbox, dict[int, list[int]]]:
     found: dict[Mailbox, dict[int, list[int]]] = {}
     for mailbox, subscription, lease, ids, _ in taken:
         if subscription is not None:
-            subscription.unacked -= len(ids)
+            subscription.settled(len(ids))
         found.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
     return found
 

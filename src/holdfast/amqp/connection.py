@@ -36,8 +36,12 @@ logger = logging.getLogger("holdfast.amqp")
 
 _CHANNEL_OPEN, _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x0a", b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _CONNECTION = 10
+_CONTENT = (HEADER, BODY)
 _CLOSE_PATIENCE_S = 10.0
 _WRITE_HIGH = 1 << 20
+"""Above so many bytes that the client has not read, it gets no more deliveries."""
+_UNREAD_MAX = 16 << 20
+"""Above so many, which can only be answers, nothing more is taken from it either."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -82,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self.heard = self.said = self.now()
         self.close_by: float | None = None
         self.stuck = (0.0, 0)
-        """Since when the client has read nothing, and how much it had to read then."""
+        """Since when the client has read nothing, where it reads too slowly, and how much it had read then."""
 
     now = staticmethod(time.monotonic)
 
@@ -137,15 +141,18 @@ class Connection(asyncio.BufferedProtocol):
         self._work(data, lacking)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: no more deliveries for now, and nothing that would be answered."""
+        """The client reads too slowly: no more deliveries for now.
+
+        What it says is heard all the same: one that blocks in its own sending reads only when that is taken.
+        """
         self.writable = False
-        self.stuck = (self.now(), self.unsent())
-        self.hold("writing")
+        self.stuck = (self.now(), self.sent - self.unsent())
 
     def resume_writing(self) -> None:
         """It reads again."""
         self.writable = True
-        self.release("writing")
+        if "writing" in self.waits:
+            self.release("writing")
         for channel in self.channels.values():
             for subscription in channel.subscriptions.values():
                 self.broker.schedule(subscription.mailbox)
@@ -170,6 +177,8 @@ class Connection(asyncio.BufferedProtocol):
             self.said = self.now()
             self.sent += sum(map(len, parts))
             self._transport.writelines(parts) if self._takes_parts else self._transport.write(b"".join(parts))
+            if not self.writable and "writing" not in self.waits and self.is_overfull:
+                self.hold("writing")
 
     def _send(self, method: m.Method) -> None:
         self.write(m.method_frame(0, method))
@@ -249,10 +258,12 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 if channel is None or channel.closing:
                     self._without_channel(kind, number, bytes(data[start:stop]), channel)
+                elif (low := self.broker.memory.blocked) is not None and (
+                    kind in _CONTENT or data[start : start + 4] == PUBLISH
+                ):
+                    self._block(low)
+                    break
                 elif kind == METHOD and data[start : start + 4] == PUBLISH and not channel.publishing.expects_content:
-                    if (low := self.broker.memory.blocked) is not None:
-                        self._block(low)
-                        break
                     self.performing = _PUBLISHING
                     end = channel.publishing.take_run(data, offset, start, stop, following, frame_max)
                     if end:
@@ -283,6 +294,7 @@ class Connection(asyncio.BufferedProtocol):
             self.performing = _PUBLISHING
             publishing.header(payload)
         elif kind == BODY:
+            self.broker.memory.gathered(len(payload))
             publishing.body(payload)
         elif kind == HEARTBEAT:
             raise FrameError(505, "a heartbeat on a channel")
@@ -460,6 +472,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     # What the server asks.
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether so much is unread that nothing more can be answered."""
+        return self.unsent() > (_UNREAD_MAX if self.broker.memory.blocked is None else _WRITE_HIGH)
 
     def unsent(self) -> int:
         """Bytes that the client has yet to read."""

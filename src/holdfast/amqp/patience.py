@@ -27,9 +27,9 @@ def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
     heartbeat = client.heartbeat
     if heartbeat and now - client.said >= heartbeat / 2:
         client.write(HEARTBEAT_FRAME)
-    reads_not = "writing" in client.waits
-    if reads_not and (unsent := client.unsent()) < client.stuck[1]:
-        client.stuck = now, unsent
+    reads_not = not client.writable
+    if reads_not and (read := client.sent - client.unsent()) > client.stuck[1]:
+        client.stuck = now, read
     frozen = reads_not and now - client.stuck[0] > max(heartbeat * 2, _FROZEN_S)
     silent = heartbeat and not client.waits and now - client.heard > heartbeat * 2
     if frozen or silent:

@@ -4,7 +4,7 @@ import base64
 import secrets
 from typing import TYPE_CHECKING
 
-from holdfast.amqp.frames import content_frames
+from holdfast.amqp.frames import FrameError, content_frames
 from holdfast.amqp.methods import BasicDeliver, method_frame
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.properties import Properties, encode_properties
@@ -61,13 +61,17 @@ class Replies:
         return encode_properties(properties._replace(reply_to=address))
 
     def answer(self, address: str, raw: bytes, bodies: list[bytes]) -> bool:
-        """Send answers; whether someone waits for them."""
+        """Send answers; whether someone waits for them.
+
+        They are in no queue: who is slow to read them gets them all the same, up to a limit at which it has to leave.
+        """
         found = self._channels.get(address)
         if found is None:
             return False
         channel, tag = found
-        if not channel.delivers:  # who does not read what it asked for loses it, as with RabbitMQ
-            return True
+        if channel.connection.is_overfull:
+            channel.connection.fail(FrameError(506, "RESOURCE_ERROR - the answers to your questions pile up unread"))
+            return False
         for body in bodies:
             method = method_frame(channel.number, BasicDeliver(tag, channel.next_tags(1), False, "", address))
             frames = content_frames(channel.number, 60, raw, body, channel.frame_max)

@@ -55,7 +55,7 @@ class Subscription:
             if self.prefetch:
                 room = min(room, self.prefetch - self.unacked)
             if channel.prefetch:
-                room = min(room, channel.prefetch - channel.unacked.count)
+                room = min(room, channel.prefetch - channel.consumed)
         return room
 
     @property
@@ -65,7 +65,7 @@ class Subscription:
 
     def pool_room(self) -> int:
         """How many messages the channel takes now."""
-        return self.channel.prefetch - self.channel.unacked.count
+        return self.channel.prefetch - self.channel.consumed
 
     def send(self, mailbox: Mailbox, deliveries: Sequence[Delivery]) -> None:
         """Send these to the client, and note them as unsettled unless it wants no acks."""
@@ -78,8 +78,14 @@ class Subscription:
         channel.write(*(parts if large else (b"".join(parts),)))
         if not self.no_ack:
             self.unacked += len(deliveries)
+            channel.consumed += len(deliveries)
             ids = [delivery[0] for delivery in deliveries]
             channel.unacked.add(first, ids, deliveries[0][7], mailbox, self, channel.now())
+
+    def settled(self, count: int) -> None:
+        """So many of its deliveries are no longer its own."""
+        self.unacked -= count
+        self.channel.consumed -= count
 
     def cancelled(self, mailbox: Mailbox) -> None:
         """The queue is gone: the client is told."""

@@ -87,9 +87,11 @@ class DeadLetters:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
             # Neither delayed again nor taken for the message that it was when it was new.
-            other.put(fresh, [body], wishes._replace(dedup=None, delay_ms=None))
-            if wishes.persistent and other.definition.durable:
-                logs[other.queue.log] = None
+            if other.put(fresh, [body], wishes._replace(dedup=None, delay_ms=None)):
+                if wishes.persistent and other.definition.durable:
+                    logs[other.queue.log] = None
+            elif other.definition.settings.overflow == "reject-publish-dlx":
+                self._publish(host, other, fresh, body, "maxlen", logs)
 
 
 def die(

@@ -132,6 +132,7 @@ class Host:
         """The queue, made if it is not there."""
         check_reserved(name)
         with self.broker.guard:
+            before = len(self.topology.queues)
             definition = self.topology.declare_queue(
                 name,
                 durable=durable,
@@ -142,7 +143,10 @@ class Host:
                 connection=owner,
             )
             self.version += 1
-            mailbox = self.mailboxes.get(definition.name) or self._made(definition)
+            mailbox = self.mailboxes.get(definition.name)
+            if mailbox is None:
+                is_new = len(self.topology.queues) > before  # one of old that could not be opened stays defined
+                mailbox = self._made(definition) if is_new else self._open(definition)
         self._touch(mailbox)
         return mailbox
 

@@ -32,6 +32,7 @@ class Consumer(Protocol):
     tag: str
     no_ack: bool
     priority: int
+    unacked: int
 
     @property
     def pool(self) -> object | None:
@@ -154,14 +155,18 @@ class Mailbox:
         self._schedule(self)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer goes; what it holds is its channel's business."""
+        """A consumer goes; what it holds is its channel's business.
+
+        Where one is served at a time, its successor waits for what it held: that was put before all the rest.
+        """
+        waits = consumer is self.active and consumer.unacked > 0
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             del self._given[consumer]
         if self.exclusive is consumer:
             self.exclusive = None
         self._choose_active()
-        if self.consumers:
+        if self.consumers and not waits:
             self._schedule(self)
 
     def _choose_active(self) -> None:

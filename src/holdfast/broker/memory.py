@@ -21,6 +21,8 @@ logger = logging.getLogger("holdfast.broker")
 
 _TRIM_BYTES = 16 << 20
 _TRAIL_BYTES = 4 << 20
+_LOOK_BYTES = 32 << 20
+"""Where so much was gathered of bodies that are not whole yet, memory is looked at without waiting for the clock."""
 _TRAIL_MARKS = 10_000
 _SLICES = 10
 """Queues that seem idle are looked at in turns: each once in so many calls."""
@@ -63,6 +65,8 @@ class MemoryWatch:
         self._cached = 0
         """Bytes of bodies in memory, of each queue when it was last looked at."""
         self._states: dict[str, str] = {}
+        self._gathered = 0
+        """Bytes of bodies that came in parts since memory was last looked at."""
         self._freed = 0
         """Bytes that were let go since the allocator was last told to give back what is free."""
         self._trimmed_to = resident_bytes()
@@ -96,9 +100,16 @@ class MemoryWatch:
         """`normal`, `paging` (its bodies go now) or `paged` (they went, and come back from disk as they are needed)."""
         return self._states.get(queue.name, NORMAL)
 
+    def gathered(self, size: int) -> None:
+        """So many bytes came of a body that is not whole yet, and is in no queue that could page it out."""
+        self._gathered += size
+        if self._gathered >= _LOOK_BYTES:
+            self.look()
+
     def look(self) -> None:
         """Raise or lift the alarms, and give back what the allocator keeps of what was freed."""
         reason = None
+        self._gathered = 0
         if resident_bytes() > self._trimmed_to + _TRIM_BYTES:  # bodies that are done leave gaps, and they add up
             self._trim()
         if resident_bytes() > self.resident_max:
