@@ -16,6 +16,7 @@ from pamqp import encode as pamqp_encode
 from holdfast.broker.fields import (
     DEPTH_MAX,
     FieldValue,
+    LateTime,
     Long,
     MalformedField,
     cut_short,
@@ -146,6 +147,7 @@ def test_a_subclass_is_written_as_what_it_is() -> None:
         Decimal(1 << 31),
         datetime.datetime(2026, 1, 1),
         datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC),
+        LateTime(1 << 64),
         "\ud800",
         object(),
         {1: 2},
@@ -176,12 +178,14 @@ def test_nesting_has_a_limit_both_ways() -> None:
         encode_table({"k": endless})
 
 
-def test_a_time_beyond_the_calendar_is_refused() -> None:
+def test_a_time_beyond_the_calendar_keeps_its_number() -> None:
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
     assert decode_table(table_of(b"T" + struct.pack(">Q", 253_402_300_799)), 0)[0] == {"k": last}
     for seconds in (253_402_300_800, 1_800_000_000_000, (1 << 64) - 1):
-        with pytest.raises(MalformedField, match="seconds"):
-            decode_table(table_of(b"T" + struct.pack(">Q", seconds)), 0)
+        raw = table_of(b"T" + struct.pack(">Q", seconds))
+        table, _ = decode_table(raw, 0)
+        assert table == {"k": LateTime(seconds)}
+        assert encode_table(table) == raw
 
 
 def test_a_key_that_is_no_utf8_survives() -> None:

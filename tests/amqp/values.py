@@ -6,6 +6,8 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
+from holdfast.broker.fields import LateTime
+
 __all__ = ["damaged", "prefixes", "shorts", "tables", "times", "values"]
 
 shorts = st.text(max_size=255).filter(lambda text: len(text.encode()) <= 255)
@@ -14,7 +16,7 @@ decimals = st.builds(
 )
 times = st.integers(0, 253_402_300_799).map(
     lambda seconds: datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=seconds)
-)
+) | st.integers(253_402_300_800, (1 << 64) - 1).map(LateTime)
 scalars = (
     st.none()
     | st.booleans()

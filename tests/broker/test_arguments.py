@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.broker.arguments import QueueArguments, queue_settings
 from holdfast.broker.errors import PreconditionFailed
+from holdfast.broker.fields import LateTime
 
 
 def test_nothing_asked_is_a_classic_queue_without_limits() -> None:
@@ -77,6 +78,7 @@ def test_only_a_limited_queue_can_reject(arguments: dict[str, Any], limited: boo
         ("x-message-ttl", "60000", "{unacceptable_type,longstr}"),
         ("x-message-ttl", 2.5, "{unacceptable_type,double}"),
         ("x-message-ttl", True, "{unacceptable_type,bool}"),
+        ("x-message-ttl", LateTime(10**12), "{unacceptable_type,timestamp}"),
         ("x-message-ttl", 1 << 40, "{value_too_big,1099511627776}"),
         ("x-expires", 0, "{value_zero,0}"),
         ("x-expires", -5, "{value_negative,-5}"),

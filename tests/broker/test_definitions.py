@@ -13,6 +13,7 @@ import holdfast
 from holdfast import Corrupt, Flush, InvalidArgument, Roll, Store
 from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
 from holdfast.broker.errors import BrokerError, NoSuch, PreconditionFailed
+from holdfast.broker.fields import LateTime
 from holdfast.broker.users import SHA256, Cost
 from holdfast.testing import SimClock, SimFiles, crash_points
 
@@ -124,6 +125,7 @@ def test_arguments_of_every_kind_come_back(store: Store, definitions: Definition
         "float": 0.5,
         "decimal": Decimal("1.50"),
         "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "late": LateTime(1_800_000_000_000),
         "list": [1, {"$bytes": "not bytes"}, b"x"],
         "table": {"$table": {"$time": 1}},
     }

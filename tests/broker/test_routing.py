@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker.errors import NoSuch
+from holdfast.broker.fields import LateTime
 from holdfast.broker.routing import EXCHANGE_TYPES, Binding, DestinationKind, Router, header_match
 
 
@@ -134,6 +135,9 @@ def test_many_hashes_and_a_long_key_do_not_take_for_ever() -> None:
         ({"a": [1, True]}, {"a": [1, 1]}, False),
         ({"a": {"b": [1]}}, {"a": {"b": [1]}}, True),
         ({"a": datetime(2020, 1, 1, tzinfo=UTC)}, {"a": datetime(2020, 1, 1, tzinfo=UTC)}, True),
+        ({"a": LateTime(10**12)}, {"a": LateTime(10**12)}, True),
+        ({"a": LateTime(10**12)}, {"a": 10**12}, True),
+        ({"a": LateTime(10**12)}, {"a": LateTime(10**12 + 1)}, False),
         ({"a": {"x-b": "c"}}, {"a": 1}, False),
     ],
 )

@@ -65,6 +65,16 @@ class Wire:
                 return None
             self._received += more
 
+    def receive_bytes(self) -> bytes:
+        """The next frame as it came: for what pika itself cannot read."""
+        while len(self._received) < 8 or len(self._received) < 8 + int.from_bytes(self._received[3:7], "big"):
+            more = self.socket.recv(65536)
+            assert more, "the broker has hung up"
+            self._received += more
+        stop = 8 + int.from_bytes(self._received[3:7], "big")
+        self.last, self._received = self._received[:stop], self._received[stop:]
+        return self.last
+
     def expect(self, method: type[Any]) -> Any:
         """The next method, which must be of this kind; heartbeats do not count."""
         found = self.receive()

@@ -1,6 +1,7 @@
 """What can be asked and done with queues under /api/holdfast? Against a real broker, over real HTTP."""
 
 import base64
+import contextlib
 import http.client
 import threading
 from pathlib import Path
@@ -10,7 +11,9 @@ import pika
 import pytest
 
 import holdfast
-from tests.amqp.serving import eventually
+from holdfast.broker.fields import LateTime
+from holdfast.broker.properties import Properties, encode_properties
+from tests.amqp.serving import Client, eventually
 from tests.web.serving import Served, q
 
 ALL = "/api/holdfast/queues"
@@ -278,6 +281,17 @@ def test_consumers_and_bindings_of_amqp_are_shown(orders: Served) -> None:
         assert {"source": "events", "routing_key": "order.*", "arguments": {"x": 1}} in one["bindings"]
         consumer = one["consumers_detail"][0]
         assert (consumer["tag"], consumer["prefetch"], consumer["unacked"], consumer["user"]) == ("me", 7, 1, "guest")
+
+
+def test_a_time_after_the_year_9999_is_shown_as_its_number(orders: Served) -> None:
+    client = Client(orders.amqp)
+    with contextlib.closing(client):
+        client.log_in()
+        client.publish("orders", [b"x"], raw=encode_properties(Properties(headers={"late": LateTime(10**12)})))
+        eventually(lambda: client.count("orders"))
+    assert orders.get(ORDERS + "/messages")["messages"][0]["headers"] == {"late": 10**12}
+    wish = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    assert orders.post("/api/queues/%2F/orders/get", wish)[0]["properties"]["headers"] == {"late": 10**12}
 
 
 def test_a_body_can_be_cut_and_fetched_whole(orders: Served) -> None:

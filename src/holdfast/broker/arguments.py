@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.broker.errors import PreconditionFailed, named
+from holdfast.broker.fields import LateTime
 from holdfast.broker.routing import X_MATCHES, Arguments
 
 __all__ = [
@@ -74,6 +75,7 @@ def amqp_type(value: object) -> str:
         (float, "double"),
         (Decimal, "decimal"),
         (datetime, "timestamp"),
+        (LateTime, "timestamp"),
         (dict, "table"),
         (list, "array"),
     ):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.broker.arguments import queue_settings
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.fields import MalformedField, encode_table
+from holdfast.broker.fields import LateTime, MalformedField, encode_table, time_at
 from holdfast.broker.names import check_reserved
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
@@ -452,6 +452,8 @@ def _plain(value: Any) -> Any:
         return {"$decimal": str(value)}
     if isinstance(value, datetime):
         return {"$time": value.isoformat()}
+    if isinstance(value, LateTime):
+        return {"$time": value.seconds}
     return value
 
 
@@ -470,7 +472,7 @@ def _table(value: Any) -> Any:
                 case "$decimal":
                     return Decimal(inner)
                 case "$time":
-                    return datetime.fromisoformat(inner)
+                    return time_at(inner) if type(inner) is int else datetime.fromisoformat(inner)
                 case "$table":
                     return {key: _table(one) for key, one in inner.items()}
         except (binascii.Error, ArithmeticError, TypeError, AttributeError) as error:

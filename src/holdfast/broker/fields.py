@@ -8,6 +8,7 @@ equal values but maybe other type letters. Where that matters, keep the bytes as
 import datetime
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from holdfast.base.errors import HoldfastError
 __all__ = [
     "DEPTH_MAX",
     "FieldValue",
+    "LateTime",
     "Long",
     "MalformedField",
     "cut_short",
@@ -25,13 +27,26 @@ __all__ = [
     "encode_long",
     "encode_short",
     "encode_table",
+    "time_at",
 ]
 
 DEPTH_MAX = 64
 """How deep tables and arrays may lie in each other: far more than anyone nests, far less than Python's stack."""
 
+
+@dataclass(frozen=True, slots=True)
+class LateTime:
+    """A time after the year 9999, where no datetime reaches: clients write milliseconds, and RabbitMQ takes them.
+
+    It is no number: where a table asks for one, a time is as wrong as any other.
+    """
+
+    seconds: int
+    """After 1970."""
+
+
 FieldValue: TypeAlias = (
-    bool | int | float | Decimal | str | bytes | datetime.datetime | list[Any] | dict[str, Any] | None
+    bool | int | float | Decimal | str | bytes | datetime.datetime | LateTime | list[Any] | dict[str, Any] | None
 )
 """What a field of a table may be in Python."""
 
@@ -71,6 +86,11 @@ class MalformedField(HoldfastError):
 
 class Long(int):
     """A whole number that is written in 64 bits, however small: clients expect the count of x-death like that."""
+
+
+def time_at(seconds: int) -> datetime.datetime | LateTime:
+    """The time so many seconds after 1970."""
+    return _EPOCH + datetime.timedelta(seconds=seconds) if seconds <= _LATEST else LateTime(seconds)
 
 
 # Short and long strings
@@ -211,6 +231,13 @@ def _write_datetime(value: datetime.datetime, _depth: int) -> bytes:
     return b"T" + _TIMESTAMP.pack(seconds)
 
 
+def _write_late(value: LateTime, _depth: int) -> bytes:
+    try:
+        return b"T" + _TIMESTAMP.pack(value.seconds)
+    except struct.error:
+        raise MalformedField("a time in a table must fit into 64 bits") from None
+
+
 def _write_list(value: list[Any], depth: int) -> bytes:
     data = b"".join([_encoded(item, depth - 1) for item in value])
     return _TAGGED_LENGTH.pack(b"A", len(data)) + data
@@ -230,6 +257,7 @@ _WRITERS: dict[type, Callable[[Any, int], bytes]] = {  # Long and bool before in
     type(None): lambda _value, _depth: b"V",
     Decimal: _write_decimal,
     datetime.datetime: _write_datetime,
+    LateTime: _write_late,
 }
 
 
@@ -288,9 +316,7 @@ def _read_value(data: bytes | memoryview, offset: int, end: int, depth: int) -> 
     if tag == 0x54:  # T
         _check(offset + 8, end)
         (seconds,) = _TIMESTAMP.unpack_from(data, offset)
-        if seconds > _LATEST:
-            raise MalformedField(f"{seconds} seconds after 1970 is later than the year 9999: timestamps are in seconds")
-        return _EPOCH + datetime.timedelta(seconds=seconds), offset + 8
+        return time_at(seconds), offset + 8
     if tag == 0x56:  # V
         return None, offset
     if tag == 0x44:  # D: RabbitMQ keeps the digits as they are, clients write them signed

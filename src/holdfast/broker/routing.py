@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from holdfast.broker.errors import NoSuch, named
+from holdfast.broker.fields import LateTime
 
 __all__ = ["EXCHANGE_TYPES", "X_MATCHES", "Arguments", "Binding", "DestinationKind", "Router", "header_match"]
 
@@ -349,6 +350,8 @@ def _comparable(value: Any) -> Hashable:
         return ("bool", value)
     if isinstance(value, datetime):
         return int(value.timestamp())
+    if isinstance(value, LateTime):
+        return value.seconds
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if isinstance(value, Mapping):

@@ -8,7 +8,7 @@ from holdfast.base.clock import instant_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.plain import Body, body_json, bytes_of
 from holdfast.base.units import iso_time, parse_time
-from holdfast.broker.fields import MalformedField
+from holdfast.broker.fields import LateTime, MalformedField
 from holdfast.broker.message import EXCHANGE, PROPERTIES, content_of
 from holdfast.broker.properties import decode_properties
 from holdfast.log.record import HeaderValue, Message
@@ -109,6 +109,8 @@ def plain(value: Any) -> Any:
             return bytes(value).decode("utf-8", "backslashreplace")
         case datetime():
             return value.isoformat()
+        case LateTime():
+            return value.seconds
         case None | bool() | int() | float() | str():
             return value
     return str(value)

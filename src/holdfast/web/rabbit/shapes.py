@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from holdfast.amqp.reporting import ChannelReport, ConnectionReport, ConsumerReport
+from holdfast.broker.fields import LateTime
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition
 from holdfast.broker.users import Permission, User
@@ -58,6 +59,8 @@ def plain(value: Any) -> Any:
         return float(value)
     if isinstance(value, datetime):
         return int(value.timestamp())
+    if isinstance(value, LateTime):
+        return value.seconds
     return value
 
 
