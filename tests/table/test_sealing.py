@@ -2,6 +2,7 @@
 
 import builtins
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,11 +114,88 @@ def test_only_its_owner_can_read_a_saved_keyring(tmp_path: Path, keyring: Keyrin
 
 def test_a_saved_keyring_stays_private_when_it_replaces_one_that_was_not(tmp_path: Path, keyring: Keyring) -> None:
     file = tmp_path / "keys.json"
-    file.write_text("{}")
+    keyring.save(file)
     file.chmod(0o644)
     keyring.save(file)
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in tmp_path.iterdir()] == ["keys.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"keys.json", "keys.json.lock"}
+
+
+def test_saving_over_another_keyring_is_refused_unless_it_is_said(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    keyring.save(file)
+    other = Keyring.generate("2026a")
+    with pytest.raises(InvalidArgument, match=r"'2026a', its token_key.*overwrite=True"):
+        other.save(file)
+    assert Keyring.load(file).token_key == keyring.token_key
+    other.save(file, overwrite=True)
+    assert Keyring.load(file).token_key == other.token_key
+
+
+def test_saving_over_what_is_no_keyring_is_refused_unless_it_is_said(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text("{}")
+    with pytest.raises(InvalidArgument, match="no keyring"):
+        keyring.save(file)
+    assert file.read_text() == "{}"
+    keyring.save(file, overwrite=True)
+    assert Keyring.load(file).names == keyring.names
+
+
+def test_saving_again_what_has_more_keys_than_the_file_is_no_overwriting(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    keyring.save(file)
+    keyring.save(tmp_path / "copy.json")
+    keyring.rotate("2026b")
+    keyring.save(file)
+    assert Keyring.load(file).names == ("2026a", "2026b")
+
+
+def test_two_keyrings_of_one_file_keep_each_others_keys(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    keyring.save(file)
+    one, other = Keyring.load(file), Keyring.load(file)
+    one.rotate("2026b")
+    other.rotate("2026c")
+    one.rotate_tokens()
+    other.drop("2026a")
+    kept = Keyring.load(file)
+    assert (kept.current, kept.names) == ("2026c", ("2026b", "2026c"))
+    assert kept.token_key == one.token_key == other.token_key != keyring.token_key
+
+
+def test_processes_that_rotate_at_once_lose_no_key(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    keyring.save(file)
+    code = (
+        "import sys; from holdfast.table.keyring import Keyring; ring = Keyring.load(sys.argv[1])\n"
+        "for n in range(20): ring.rotate(f'{sys.argv[2]}{n}')"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(file), who]) for who in "ab"]
+    assert [one.wait(60) for one in running] == [0, 0]
+    assert set(Keyring.load(file).names) == {"2026a", *(f"{who}{n}" for who in "ab" for n in range(20))}
+
+
+def test_what_another_keyring_made_current_is_not_dropped(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    keyring.save(file)
+    other = Keyring.load(file)
+    keyring.rotate("2026b")
+    with pytest.raises(InvalidArgument, match="rotate first"):
+        other.drop("2026b")
+    assert "2026b" in Keyring.load(file)
+
+
+def test_a_keyring_whose_file_was_replaced_changes_nothing_in_it(tmp_path: Path, keyring: Keyring) -> None:
+    file = tmp_path / "keys.json"
+    keyring.save(file)
+    replacing = Keyring.generate("2026a")
+    replacing.save(file, overwrite=True)
+    for change in (lambda: keyring.rotate("2026b"), keyring.rotate_tokens, lambda: keyring.drop("2026b")):
+        with pytest.raises(InvalidArgument, match="was replaced"):
+            change()
+    assert Keyring.load(file).token_key == replacing.token_key
+    assert keyring.names == ("2026a",)
 
 
 def test_a_new_key_is_on_disk_before_it_seals(tmp_path: Path, keyring: Keyring) -> None:
@@ -131,8 +209,7 @@ def test_a_key_that_cannot_be_saved_does_not_become_current(tmp_path: Path, keyr
     folder = tmp_path / "keys"
     folder.mkdir()
     keyring.save(folder / "keys.json")
-    (folder / "keys.json").unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     with pytest.raises(StorageError):
         keyring.rotate("2026b")
     assert (keyring.current, keyring.names) == ("2026a", ("2026a",))

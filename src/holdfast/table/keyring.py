@@ -1,27 +1,22 @@
 """Which keys seal what is sensitive? A ring of named ones: the current one seals, and all of them open."""
 
 import contextlib
-import json
 import os
 import re
-import stat
 import threading
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound, StorageError
-from holdfast.base.files import errors_as_ours
+from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NotFound
+from holdfast.table.keyring_file import Kept, changing, no_keyring, put_keys, read_keys
 
 __all__ = ["KEY_BYTES", "WITHOUT_KEYS", "Cipher", "EncryptionMissing", "KeyMissing", "Keyring"]
 
 KEY_BYTES = 32
 """Of each key: AES-256, and as long for the unique values."""
-_FORMAT = 1
 _NAME = re.compile(r"[\x21-\x7e]{1,64}")
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 WITHOUT_KEYS: Any = object()
@@ -64,7 +59,8 @@ class Keyring:
     """The keys of sensitive fields.
 
     Lose a key, and what it sealed is lost: keep a copy of the file apart from the store and its backups. A key can seal
-    about four thousand million values safely, so rotate long before that. May be used from any thread.
+    about four thousand million values safely, so rotate long before that. May be used from any thread. Several
+    keyrings, in several processes too, may have one file: each change begins with what the file holds then.
     """
 
     def __init__(self, *, keys: Mapping[str, bytes], current: str, token_key: bytes) -> None:
@@ -92,30 +88,26 @@ class Keyring:
     def load(cls, path: str | os.PathLike[str]) -> "Keyring":
         """Read a keyring that was saved. What is changed in it later is saved there too, before it is used."""
         file = Path(path)
+        kept = read_keys(file)
         try:
-            with errors_as_ours("reading the keyring", file), file.open("rb") as opened:
-                mode = os.fstat(opened.fileno()).st_mode  # of what was opened, not of what stands there a moment later
-                if mode & _OTHERS:
-                    raise StorageError(
-                        f"others than its owner can use the keyring {str(file)!r} (mode {stat.S_IMODE(mode):o}): "
-                        f"say chmod 600 {str(file)!r}, and rotate its keys if somebody may have read it"
-                    )
-                raw = opened.read()
-        except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise NotFound(
-                    f"there is no keyring {str(file)!r}: check the path, or make one with Keyring.generate().save(path)"
-                ) from error
-            raise
-        ring = _read(raw, file)
+            ring = cls(keys=kept.keys, current=kept.current, token_key=kept.token_key)
+        except (InvalidArgument, TypeError) as error:
+            raise no_keyring(file) from (error if isinstance(error, InvalidArgument) else None)
         ring._path = file
         return ring
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all keys to a file that only this user can read; durable when this returns."""
-        with self._guard:
-            self._path = Path(path)
-            self._write(self._keys, self._current, self._token_key)
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write all keys to a file that only this user can read; durable when this returns.
+
+        A file that holds anything which this keyring does not is refused, as what those keys sealed would be lost with
+        them; with `overwrite` it is replaced.
+        """
+        file = Path(path)
+        with self._guard, changing(file):
+            if not overwrite:
+                self._check_replaceable(file)
+            put_keys(file, Kept(self._keys, self._current, self._token_key))
+            self._path = file
 
     @property
     def current(self) -> str:
@@ -134,36 +126,33 @@ class Keyring:
 
     def rotate(self, name: str | None = None, key: bytes | None = None) -> str:
         """Seal with a new key from here on; the old ones still open what they sealed. The name of the new one."""
-        with self._guard:
-            name = name or _today(self._keys)
-            _check_name(name)
-            if name in self._keys:
-                raise InvalidArgument(f"the keyring has a key {name!r} already: give the new one another name")
-            key = os.urandom(KEY_BYTES) if key is None else key
-            _check_key(key, f"the key {name!r}")
-            keys = {**self._keys, name: bytes(key)}
-            self._write(keys, name, self._token_key)  # first: what is sealed with a key that was lost is lost
-            self._keys, self._current = keys, name
-            return name
+
+        def change(kept: Kept) -> Kept:
+            new = name or _today(kept.keys)
+            _check_name(new)
+            if new in kept.keys:
+                raise InvalidArgument(f"the keyring has a key {new!r} already: give the new one another name")
+            added = os.urandom(KEY_BYTES) if key is None else key
+            _check_key(added, f"the key {new!r}")
+            return Kept({**kept.keys, new: bytes(added)}, new, kept.token_key)
+
+        return self._change(change).current
 
     def rotate_tokens(self) -> None:
         """Hide unique values with another key: when a table is next opened, they are all made anew."""
-        with self._guard:
-            token_key = os.urandom(KEY_BYTES)
-            self._write(self._keys, self._current, token_key)
-            self._token_key = token_key
+        self._change(lambda kept: kept._replace(token_key=os.urandom(KEY_BYTES)))
 
     def drop(self, name: str) -> None:
         """Forget a key, and with it all that it sealed; `keys_used` tells whether that is anything."""
-        with self._guard:
-            if name == self._current:
+
+        def change(kept: Kept) -> Kept:
+            if name == kept.current:
                 raise InvalidArgument(f"the key {name!r} is the current one: rotate first")
-            if name not in self._keys:
-                raise InvalidArgument(f"the keyring has no key {name!r}; there are: {_few(self._keys)}")
-            keys = {other: key for other, key in self._keys.items() if other != name}
-            self._write(keys, self._current, self._token_key)
-            self._keys = keys
-            self._ciphers.pop(name, None)
+            if name not in kept.keys:
+                raise InvalidArgument(f"the keyring has no key {name!r}; there are: {_few(kept.keys)}")
+            return kept._replace(keys={other: key for other, key in kept.keys.items() if other != name})
+
+        self._change(change)
 
     def cipher(self, name: str) -> Cipher:
         """What seals and opens with a key."""
@@ -188,58 +177,51 @@ class Keyring:
     def __reduce__(self) -> Any:
         raise TypeError("a keyring is not pickled, lest its keys lie about: load it where it is needed")
 
-    def _write(self, keys: Mapping[str, bytes], current: str, token_key: bytes) -> None:
-        if self._path is None:
-            return
-        content = {
-            "format": _FORMAT,
-            "current": current,
-            "keys": {name: b64encode(key).decode() for name, key in keys.items()},
-            "token_key": b64encode(token_key).decode(),
-        }
-        with errors_as_ours("writing the keyring", self._path):
-            _replace_private(self._path, json.dumps(content, indent=2).encode() + b"\n")
+    def _change(self, change: Callable[[Kept], Kept]) -> Kept:
+        """Change what is kept, first on disk: what is sealed with a key that was lost is lost."""
+        with self._guard, contextlib.ExitStack() as stack:
+            kept = Kept(self._keys, self._current, self._token_key)
+            if self._path is not None:
+                stack.enter_context(changing(self._path))
+                kept = self._kept_now(self._path, kept)
+            kept = change(kept)
+            if self._path is not None:
+                put_keys(self._path, kept)
+            self._keys, self._current, self._token_key = dict(kept.keys), kept.current, kept.token_key
+            self._ciphers = {name: cipher for name, cipher in self._ciphers.items() if name in kept.keys}
+            return kept
 
-
-def _read(raw: bytes, file: Path) -> Keyring:
-    try:
-        content = json.loads(raw)
-        version = content["format"]
-        if version == _FORMAT:
-            return Keyring(
-                keys={name: b64decode(key, validate=True) for name, key in content["keys"].items()},
-                current=content["current"],
-                token_key=b64decode(content["token_key"], validate=True),
+    def _kept_now(self, file: Path, mine: Kept) -> Kept:
+        """What the file holds: another keyring, here or in another process, may have changed it since it was read."""
+        try:
+            kept = read_keys(file)
+        except NotFound:
+            return mine  # nothing is there that could be lost
+        known = mine.keys.items() & kept.keys.items()
+        if len(known) < len(mine.keys.keys() & kept.keys.keys()) or mine.current not in kept.keys:
+            raise InvalidArgument(
+                f"the keyring {str(file)!r} was replaced since it was read, and no longer has the key "
+                f"{mine.current!r} of this one: load it again, or save this one to another file"
             )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # Without the text of the error: it may quote a key.
-        raise Corrupt(f"{str(file)!r} is no keyring: put it back from a copy", str(file)) from (
-            error if isinstance(error, InvalidArgument) else None
-        )
-    raise NewerFormat(f"the keyring {str(file)!r} has the format {version!r}: open it with a newer Holdfast")
+        return kept
 
-
-def _replace_private(path: Path, data: bytes) -> None:
-    """Put a file in place that only its owner can read, wholly or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with contextlib.suppress(FileNotFoundError):  # left by a crash
-        temporary.unlink()
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:  # noqa: PTH123  # made with its mode: at no time can others read it
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    def _check_replaceable(self, file: Path) -> None:
+        try:
+            kept = read_keys(file, private=False)
+        except NotFound:
+            return
+        except Corrupt as error:
+            raise InvalidArgument(
+                f"{str(file)!r} is there and is no keyring: save to another file, or say overwrite=True"
+            ) from error
+        lost = [repr(name) for name, key in kept.keys.items() if self._keys.get(name) != key]
+        if kept.token_key != self._token_key:
+            lost.append("its token_key")
+        if lost:
+            raise InvalidArgument(
+                f"the keyring {str(file)!r} has keys that this one lacks ({', '.join(lost)}), and what they sealed "
+                "would be lost: load it and rotate, save to another file, or say overwrite=True"
+            )
 
 
 def _aes_gcm() -> Any:

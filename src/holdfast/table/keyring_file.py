@@ -1,0 +1,120 @@
+"""How is a keyring kept? As one private file that is put in place whole, and that one at a time changes."""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.base.errors import Corrupt, NewerFormat, NotFound, StorageError
+from holdfast.base.files import SystemLock, errors_as_ours
+
+__all__ = ["Kept", "changing", "no_keyring", "put_keys", "read_keys"]
+
+_FORMAT = 1
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Kept(NamedTuple):
+    """What a file holds of a keyring."""
+
+    keys: Mapping[str, bytes]
+    current: str
+    token_key: bytes
+
+
+@contextlib.contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Inside, no other keyring changes the file, in this process or another; who comes second waits.
+
+    Files: `<name>.lock` beside it, which stays. Rejected: a lock on the file itself, as each change puts another file
+    in its place, and one on the folder, which NFS does not grant.
+    """
+    with errors_as_ours("locking the keyring", path):
+        fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = SystemLock(fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except BaseException:
+            lock.release()
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_keys(path: Path, *, private: bool = True) -> Kept:
+    """What a file holds; with `private` only if nobody but its owner can use it."""
+    try:
+        with errors_as_ours("reading the keyring", path), path.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode  # of what was opened, not of what stands there a moment later
+            if private and mode & _OTHERS:
+                raise StorageError(
+                    f"others than its owner can use the keyring {str(path)!r} (mode {stat.S_IMODE(mode):o}): "
+                    f"say chmod 600 {str(path)!r}, and rotate its keys if somebody may have read it"
+                )
+            raw = opened.read()
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise NotFound(
+                f"there is no keyring {str(path)!r}: check the path, or make one with Keyring.generate().save(path)"
+            ) from error
+        raise
+    return _parsed(raw, path)
+
+
+def put_keys(path: Path, kept: Kept) -> None:
+    """Put a file in place that only its owner can read, wholly or not at all; durable when this returns."""
+    content = {
+        "format": _FORMAT,
+        "current": kept.current,
+        "keys": {name: b64encode(key).decode() for name, key in kept.keys.items()},
+        "token_key": b64encode(kept.token_key).decode(),
+    }
+    with errors_as_ours("writing the keyring", path):
+        _replace_private(path, json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _parsed(raw: bytes, path: Path) -> Kept:
+    try:
+        content = json.loads(raw)
+        version = content["format"]
+        if version == _FORMAT:
+            keys = {name: b64decode(key, validate=True) for name, key in content["keys"].items()}
+            return Kept(keys, content["current"], b64decode(content["token_key"], validate=True))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # Without the text of the error: it may quote a key.
+        raise no_keyring(path) from None
+    raise NewerFormat(f"the keyring {str(path)!r} has the format {version!r}: open it with a newer Holdfast")
+
+
+def no_keyring(path: Path) -> Corrupt:
+    """What is said of a file that holds something else."""
+    return Corrupt(f"{str(path)!r} is no keyring: put it back from a copy", str(path))
+
+
+def _replace_private(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(FileNotFoundError):  # left by a crash
+        temporary.unlink()
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:  # noqa: PTH123  # made with its mode: at no time can others read it
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
