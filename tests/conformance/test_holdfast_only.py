@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.conformance.client import bodies, get, get_soon, publish
+from tests.conformance.client import Inbox, bodies, get, get_soon, publish
 
 pytestmark = pytest.mark.usefixtures("holdfast_only")
 Namer = Callable[..., str]
@@ -55,6 +55,13 @@ def test_a_delay_counts_in_each_queue_that_an_exchange_reaches(confirming: Block
     publish(confirming, queues[0], "late", exchange="amq.direct", headers={"x-delay": 2000})
     assert [get(confirming, queue) for queue in queues] == [None, None]
     assert [get_soon(confirming, queue).body for queue in queues] == [b"late", b"late"]
+
+
+def test_a_purge_removes_delayed_messages_and_counts_them(confirming: BlockingChannel, queue: str) -> None:
+    publish(confirming, queue, "late", "later", headers={"x-delay": 1500})
+    publish(confirming, queue, "now")
+    assert confirming.queue_purge(queue).method.message_count == 3
+    assert Inbox(confirming, queue).is_quiet(seconds=2)
 
 
 def test_a_message_with_the_same_deduplication_header_is_taken_once_and_confirmed(

@@ -245,8 +245,7 @@ class Channel:
         name = self._queue_name(method.queue)
         self._check("read", "queue", name)
         mailbox = self._mailbox(name)
-        count = mailbox.ready()
-        mailbox.queue.purge()
+        count = mailbox.queue.purge()
         if not method.nowait:
             self._answer_safely(mailbox, m.QueuePurgeOk(count))
 
