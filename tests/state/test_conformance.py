@@ -176,6 +176,25 @@ def test_a_transaction_sees_its_own_changes(state: State) -> None:
     assert transaction.get("dedup", b"b") is None
 
 
+def test_a_read_is_held_against_the_deleted_ranges_of_its_own_family_only(state: State) -> None:
+    transaction = state.transaction()
+    for number in range(100):
+        transaction.delete_range("leases", b"%03d" % number, b"%03d\xff" % number)
+    key, ComparedKey.compared = ComparedKey(b"050x"), 0
+    assert transaction.get("dedup", key) is None and ComparedKey.compared == 0
+    assert transaction.get("leases", key) is None and ComparedKey.compared > 0
+
+
+class ComparedKey(bytes):
+    """A key that counts with how many others it was put in order."""
+
+    compared = 0
+
+    def __ge__(self, other: bytes) -> bool:
+        ComparedKey.compared += 1
+        return bytes.__ge__(self, other)
+
+
 def test_the_order_of_changes_counts(state: State) -> None:
     put(state, "leases", LETTERS)
     transaction = state.transaction()

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Closed, Flush, HoldfastError, InvalidArgument, MessageTooLarge, ReadOnly, Store
 from holdfast.base.versions import time_of
+from holdfast.state import Transaction
 from holdfast.table import (
     Add,
     AlreadyExists,
@@ -290,6 +291,60 @@ def test_a_key_that_was_deleted_for_good_can_be_added_anew_without_its_past(thin
     assert things.get(A, as_of=old) is None
     found = things.get(A)
     assert found is not None and (found.name, found.created) == ("Bob", things.last_version)
+
+
+@pytest.mark.parametrize("updates", [False, True])
+@pytest.mark.parametrize("many", [2, 1000], ids=["as ranges", "one by one"])
+def test_a_long_past_is_deleted_as_ranges_and_a_short_one_version_by_version(
+    store: Store, monkeypatch: pytest.MonkeyPatch, many: int, updates: bool
+) -> None:
+    monkeypatch.setattr("holdfast.table.views._MANY", many)
+    things = store.table(Thing, keep_all_versions=True, update_history=updates)
+    for key in (A, B):
+        things.add({"name": "Ada", "tags": {"a"}}, key=key)
+        for number in range(8):
+            things.change(key, {"rank": number % 2, "name": f"Ada {number % 3}"})
+    kept = described(things)
+    ranges = counted(monkeypatch, Transaction, "delete_range")
+    things.write([Delete(B, hard=True), Add({"name": "Bob"}, B), Delete(B, hard=True)])
+    assert bool(ranges) == (many == 2)
+    left = described(things)
+    for family in ("table", "index", "historic_table", "historic_index"):
+        assert left[family] == {name: value for name, value in kept[family].items() if B not in name}
+    things.rebuild()
+    assert described(things) == left
+
+
+def test_to_delete_many_in_one_request_compares_each_key_with_few_others(things: Table[Thing]) -> None:
+    CountedKey.compared = 0
+    keys = [CountedKey(done.key) for done in things.add_many([Thing(name="Ada") for _ in range(300)])]
+    things.write([Change(key, {"rank": 1}) for key in keys] + [Delete(key, hard=True) for key in keys])
+    assert things.count() == 0
+    assert CountedKey.compared < 20 * len(keys)
+
+
+class CountedKey(bytes):
+    """A key that counts how often one is compared with another."""
+
+    compared = 0
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedKey.compared += 1
+        return bytes.__eq__(self, other)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a method, from here on."""
+    calls: list[tuple[Any, ...]] = []
+    method = getattr(owner, name)
+
+    def call(self: Any, *arguments: Any) -> Any:
+        calls.append(arguments)
+        return method(self, *arguments)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
 
 
 # Requests

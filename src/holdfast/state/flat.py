@@ -172,10 +172,11 @@ def changed(content: _Content, layers: Sequence[Layer]) -> _Content:
         return touched[family]
 
     for layer in layers:
-        for family, start, stop in layer.ranges:
+        for family, ranges in layer.ranges.items():
             values = values_of(family)
-            for key in [key for key in values if start <= key < stop]:
-                del values[key]
+            for start, stop in ranges:
+                for key in [key for key in values if start <= key < stop]:
+                    del values[key]
         for family, points in layer.points.items():
             _set_points(values_of(family), points)
     return content | {family: _Family.of(values) for family, values in touched.items()}

@@ -72,9 +72,10 @@ class OverlayState:
         with self._guard:
             check_reads(reads, self.get)
             for layer in layers:
-                for family, start, stop in layer.ranges:
-                    for key, _ in list(self.scan(family, start, stop)):
-                        self._set(family, key, None)
+                for family, ranges in layer.ranges.items():
+                    for start, stop in ranges:
+                        for key, _ in list(self.scan(family, start, stop)):
+                            self._set(family, key, None)
                 for family, points in layer.points.items():
                     for key, value in points.items():
                         self._set(family, key, value)

@@ -274,8 +274,9 @@ class RocksState:
     def _fill(self, batch: WriteBatch, layers: Sequence[Layer]) -> None:
         try:
             for layer in layers:
-                for family, start, stop in layer.ranges:
-                    batch.delete_range(start, stop, self._handles[family])
+                for family, ranges in layer.ranges.items():
+                    for start, stop in ranges:
+                        batch.delete_range(start, stop, self._handles[family])
                 for family, points in layer.points.items():
                     # Set as the default, the handle is not copied for each key: 0.10 us a put against 0.19.
                     batch.set_default_column_family(self._handles[family])

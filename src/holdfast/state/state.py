@@ -89,8 +89,8 @@ def _ended() -> Closed:
 class Layer:
     """Changes whose order does not matter, once the ranges are deleted before the points are set."""
 
-    ranges: list[tuple[str, bytes, bytes]] = field(default_factory=list)
-    """Family, start, stop."""
+    ranges: dict[str, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+    """By family where each starts and stops."""
     points: Points = field(default_factory=Points)
 
 
@@ -124,7 +124,7 @@ class Transaction:
             points = layer.points.get(family)
             if points is not None and key in points:
                 return points[key]
-            if any(family == name and start <= key < stop for name, start, stop in layer.ranges):
+            if any(start <= key < stop for start, stop in layer.ranges.get(family, ())):
                 return None
         if (family, key) not in self._reads:
             self._reads[family, key] = self._read(family, key)
@@ -148,7 +148,7 @@ class Transaction:
             layer = Layer()
             self._layers.append(layer)
             self._points = layer.points
-        self._layers[-1].ranges.append((family, start, stop))
+        self._layers[-1].ranges.setdefault(family, []).append((start, stop))
 
     def absorb(self, other: "Transaction") -> None:
         """Take over what another one read and changes, behind what this one does; the other is used up."""

@@ -181,9 +181,9 @@ class Staging:
 
     def _forget(self, key: bytes) -> None:
         """A record that goes for good goes as it was before this request: what that did to it leaves no trace."""
-        steps = [step for step in self._steps.values() if step.key == key]
+        places: list[_Place] = [(key, self.version, gone) for gone in (True, False)]  # in their order: it may be back
+        steps = [self._steps.pop(place) for place in places if place in self._steps]
         for step in steps:
-            del self._steps[_place(step)]
             if not step.event.deleted:
                 self._release(key, self._view.images.decode(key, step.event.image))
         if steps:

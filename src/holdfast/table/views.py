@@ -5,6 +5,7 @@ Every way into the state goes through here: a request, the replay of a log's tai
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from holdfast.state import State, Transaction
@@ -36,6 +37,9 @@ _ALL_ONES = (1 << 64) - 1
 _VERSION = 8
 BEHIND = b"\xff" * 9
 """Behind every version that a key can end with."""
+_MANY = 1000
+"""Versions that are deleted as one range. Each range makes whoever reads its family slower until RocksDB has merged it
+away: with one for each of 4000 deleted records, a delete took 0.8 ms, and 0.13 with none."""
 
 Entries = Callable[[Any], list[bytes]]
 
@@ -286,20 +290,30 @@ class View:
         batch.delete("table", start)
         if not self.history:
             return
+        entered: set[bytes] = set()
+        owned: set[bytes] = set()
         for row in self.rows_of(key):
-            self._forget_past(batch, key, self.images.decode(key, row.image))
+            names, uniques = self._names(key, self.images.decode(key, row.image))
+            entered.update(names)
+            owned.update(uniques)
             if self.updates:
                 batch.delete("update_history", self.prefix + inverted(row.version) + key)
-        batch.delete_range("historic_table", start, start + BEHIND)
-
-    def _forget_past(self, batch: Transaction, key: bytes, record: Any) -> None:
-        names, uniques = self._names(key, record)
-        for name in names:
-            batch.delete_range("historic_index", name, name + BEHIND)
-        for name in uniques:  # others may have had the value too: only what is ours goes
+        self._clear(batch, "historic_table", start)
+        for name in entered:
+            self._clear(batch, "historic_index", name)
+        for name in owned:  # others may have had the value too: only what is ours goes
             for entry, raw in self.state.scan("historic_unique", name, name + BEHIND):
                 if key_in(raw) == key:
                     batch.delete("historic_unique", entry)
+
+    def _clear(self, batch: Transaction, family: str, name: bytes) -> None:
+        """Delete all versions of something, one by one unless they are many."""
+        found = [entry for entry, _ in islice(self.state.scan(family, name, name + BEHIND), _MANY)]
+        if len(found) == _MANY:
+            batch.delete_range(family, name, name + BEHIND)
+            return
+        for entry in found:
+            batch.delete(family, entry)
 
     def _names(self, key: bytes, record: Any) -> tuple[list[bytes], list[bytes]]:
         """The entries that a record has in indexes, and of its unique values."""
