@@ -133,6 +133,16 @@ def test_a_mandatory_message_that_reaches_no_queue_is_returned(channel: Blocking
     assert (properties.headers, properties.message_id) == ({"kept": 1}, "m")
 
 
+def test_a_returned_message_does_not_show_its_blind_copies(channel: BlockingChannel, name: Namer) -> None:
+    returned: list[Any] = []
+    channel.add_on_return_callback(lambda _channel, _method, properties, _body: returned.append(properties.headers))
+    blind = {"CC": [name("absent")], "BCC": [name("absent")], "kept": 1}
+    publish(channel, name("absent"), "a", mandatory=True, headers=blind)
+    round_trip(channel)
+    channel.connection.process_data_events(time_limit=0)
+    assert returned == [{"CC": blind["CC"], "kept": 1}]
+
+
 def test_a_return_comes_before_its_confirm(wire: Wire, name: Namer) -> None:
     wire.open()
     confirm_select(wire)

@@ -76,7 +76,7 @@ class Publishing:
         self._parts: list[bytes] = []
         self._received = 0
         self._held_way: _Way | None = None
-        self._held: list[tuple[bytes, Instructions, bytes]] = []
+        self._held: list[tuple[Instructions, bytes]] = []
         """Messages that go the same way, to be put together."""
         self.confirms = False
         self.published = 0
@@ -198,10 +198,9 @@ class Publishing:
         if wishes is None:
             wishes = self._read(raw)
         if wishes.properties.reply_to == REPLY_TO:
-            raw = channel.connection.replies.question(channel, wishes.properties)
-            wishes = self._read(raw)
+            wishes = self._read(channel.connection.replies.question(channel, wishes.properties))
         if channel.transaction is not None:
-            channel.transaction.publish(way.method, raw, wishes, bodies)
+            channel.transaction.publish(way.method, wishes, bodies)
             return
         if len(bodies) == 1 and way.targets and not wishes.copies and way.simple:
             if self._held_way is not way:
@@ -209,10 +208,10 @@ class Publishing:
                 self._held_way = way
                 channel.connection.holding.append(self)
                 channel.ends_turn(self.flush)
-            self._held.append((raw, wishes, bodies[0]))
+            self._held.append((wishes, bodies[0]))
             return
         self.flush()
-        self.publish(way.method, raw, wishes, bodies, way.targets)
+        self.publish(way.method, wishes, bodies, way.targets)
 
     def flush(self) -> None:
         """Hand on messages that came one after the other and differ in their properties: together, in one write."""
@@ -225,11 +224,11 @@ class Publishing:
         traffic = self._channel.host.traffic[method.exchange]
         traffic.came += len(held)
         traffic.went += len(held) * len(targets)
-        contents = [Content(method.exchange, method.routing_key, wishes.raw) for _, wishes, _ in held]
+        contents = [Content(method.exchange, method.routing_key, wishes.raw) for wishes, _ in held]
         for mailbox in targets:
-            mailbox.put_each(contents, [body for _, _, body in held], [wishes for _, wishes, _ in held])
+            mailbox.put_each(contents, [body for _, body in held], [wishes for wishes, _ in held])
         if self.confirms:
-            persistent = any(wishes.persistent for _, wishes, _ in held)
+            persistent = any(wishes.persistent for wishes, _ in held)
             logs = [mailbox.queue.log for mailbox in targets if persistent and mailbox.definition.durable]
             self._note(len(held), dict.fromkeys(logs), set())
 
@@ -252,7 +251,6 @@ class Publishing:
     def publish(
         self,
         method: BasicPublish,
-        raw: bytes,
         wishes: Instructions,
         bodies: list[bytes],
         targets: list[Mailbox] | None = None,
@@ -291,7 +289,8 @@ class Publishing:
         if not (targets or answered) and method.mandatory:
             returned = method_frame(channel.number, BasicReturn(312, "NO_ROUTE", method.exchange, method.routing_key))
             for body in bodies:
-                channel.write(b"".join([returned, *content_frames(channel.number, 60, raw, body, channel.frame_max)]))
+                frames = content_frames(channel.number, 60, wishes.raw, body, channel.frame_max)
+                channel.write(b"".join([returned, *frames]))
         if self.confirms:
             self._note(len(bodies), logs, refused)
         return logs, bool(refused)

@@ -26,12 +26,12 @@ class Transaction:
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
-        self._publishes: list[tuple[BasicPublish, bytes, Instructions, list[bytes]]] = []
+        self._publishes: list[tuple[BasicPublish, Instructions, list[bytes]]] = []
         self._settled: list[tuple[Settlement, list[Taken]]] = []
 
-    def publish(self, method: BasicPublish, raw: bytes, wishes: Instructions, bodies: list[bytes]) -> None:
+    def publish(self, method: BasicPublish, wishes: Instructions, bodies: list[bytes]) -> None:
         """Messages to be published."""
-        self._publishes.append((method, raw, wishes, bodies))
+        self._publishes.append((method, wishes, bodies))
 
     def settle(self, how: Settlement, taken: list[Taken]) -> None:
         """Deliveries to be settled."""
@@ -40,13 +40,13 @@ class Transaction:
     def commit(self, done: Callable[[], None]) -> None:
         """Do it all, and call `done` when what is persistent is on disk."""
         channel = self._channel
-        for method, _, _, _ in self._publishes:  # before anything is done: an exchange may have gone meanwhile
+        for method, _, _ in self._publishes:  # before anything is done: an exchange may have gone meanwhile
             channel.check_publish(method.exchange)
         publishes, self._publishes = self._publishes, []
         logs: dict[Log, None] = {}
         partial = False
-        for method, raw, wishes, bodies in publishes:
-            touched, refused = channel.publishing.publish(method, raw, wishes, bodies)
+        for method, wishes, bodies in publishes:
+            touched, refused = channel.publishing.publish(method, wishes, bodies)
             logs.update(touched)
             partial = partial or refused
         # Not before all is published: where that fails, what was acknowledged comes back with the end of the channel.
