@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
@@ -175,6 +176,69 @@ def test_publishing_to_an_exchange_that_is_not_there_fails_before_the_commit(
     with channel_closed(404):
         publish(mine, "key", "a", exchange=name("absent"))
         round_trip(mine)
+
+
+def test_what_was_published_goes_where_its_exchange_led_then_also_when_that_is_deleted(
+    connection: BlockingConnection, channel: BlockingChannel, queue: str, name: Namer
+) -> None:
+    exchange = name("exchange")
+    channel.exchange_declare(exchange, "fanout")
+    channel.queue_bind(queue, exchange)
+    mine = transacted(connection)
+    publish(mine, "key", "a", exchange=exchange)
+    round_trip(mine)
+    channel.exchange_delete(exchange)
+    mine.tx_commit()
+    message = get_soon(channel, queue)
+    assert (message.body, message.method.exchange, message.method.routing_key) == (b"a", exchange, "key")
+
+
+@pytest.mark.parametrize("kind", ["fanout", "headers"])
+def test_bindings_that_come_or_go_between_publish_and_commit_change_nothing(
+    connection: BlockingConnection, channel: BlockingChannel, name: Namer, kind: str
+) -> None:
+    exchange, before, after = name("exchange"), name(), name()
+    channel.exchange_declare(exchange, kind)
+    for queue in (before, after):
+        channel.queue_declare(queue)
+    channel.queue_bind(before, exchange)
+    mine = transacted(connection)
+    publish(mine, "key", "a", exchange=exchange)
+    round_trip(mine)
+    channel.queue_unbind(before, exchange)
+    channel.queue_bind(after, exchange)
+    mine.tx_commit()
+    assert (bodies(channel, before), bodies(channel, after)) == (["a"], [])
+
+
+def test_a_queue_that_is_deleted_before_the_commit_gets_nothing_and_another_of_its_name_does(
+    connection: BlockingConnection, channel: BlockingChannel, name: Namer
+) -> None:
+    gone, anew, stays = name(), name(), name()
+    for queue in (gone, anew, stays):
+        channel.queue_declare(queue)
+        channel.queue_bind(queue, "amq.direct", gone)
+    mine = transacted(connection)
+    publish(mine, gone, "a", exchange="amq.direct")
+    round_trip(mine)
+    for queue in (gone, anew):
+        channel.queue_delete(queue)
+    channel.queue_declare(anew)
+    mine.tx_commit()
+    assert (bodies(channel, anew), bodies(channel, stays)) == (["a"], ["a"])
+
+
+def test_a_mandatory_message_whose_queue_is_deleted_before_the_commit_is_returned(
+    wire: Wire, channel: BlockingChannel, queue: str
+) -> None:
+    wire.open()
+    wire.call(1, spec.Tx.Select())
+    wire.expect(spec.Tx.SelectOk)
+    send(wire, queue, b"a", mandatory=True)
+    assert wire.is_well()
+    channel.queue_delete(queue)
+    wire.call(1, spec.Tx.Commit())
+    assert wire.expect(spec.Basic.Return).reply_text == "NO_ROUTE"
 
 
 def test_confirms_and_transactions_live_on_channels_side_by_side(wire: Wire, queue: str) -> None:

@@ -12,6 +12,7 @@ from holdfast.broker.errors import NotOffered, PreconditionFailed
 from holdfast.broker.fields import MalformedField
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, instructions_in
+from holdfast.broker.traffic import Traffic
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Publishing:
         if wishes.properties.reply_to == REPLY_TO:
             wishes = self._read(channel.connection.replies.question(channel, wishes.properties))
         if channel.transaction is not None:
-            channel.transaction.publish(way.method, wishes, bodies)
+            channel.transaction.publish(way.method, wishes, bodies, self._targets(way, wishes))
             return
         if len(bodies) == 1 and way.targets and not wishes.copies and way.simple:
             if self._held_way is not way:
@@ -211,7 +212,14 @@ class Publishing:
             self._held.append((wishes, bodies[0]))
             return
         self.flush()
-        self.publish(way.method, wishes, bodies, way.targets)
+        self.publish(way.method, wishes, bodies, self._targets(way, wishes))
+
+    def _targets(self, way: _Way, wishes: Instructions) -> list[Mailbox]:
+        """The queues for messages that go this way and wish this."""
+        if way.targets is not None and not wishes.copies:
+            return way.targets
+        keys = (way.method.routing_key, *wishes.copies)
+        return self._channel.host.route(way.method.exchange, keys, wishes.headers)
 
     def flush(self) -> None:
         """Hand on messages that came one after the other and differ in their properties: together, in one write."""
@@ -253,9 +261,9 @@ class Publishing:
         method: BasicPublish,
         wishes: Instructions,
         bodies: list[bytes],
-        targets: list[Mailbox] | None = None,
+        targets: list[Mailbox],
     ) -> tuple[dict[Log, None], bool]:
-        """Route messages and hand them to their queues.
+        """Hand messages to their queues.
 
         Returns the logs that must be on disk before they are safe, and whether a full queue refused any.
         """
@@ -265,10 +273,9 @@ class Publishing:
             answered = channel.connection.replies.answer(method.routing_key, wishes.raw, bodies)
         else:
             answered = False
-        if targets is None or wishes.copies:
-            keys = (method.routing_key, *wishes.copies)
-            targets = channel.host.route(method.exchange, keys, wishes.headers)
-        traffic = channel.host.traffic[method.exchange]
+        # The exchange of a transaction may have gone before the commit: it must not come back by being counted.
+        there = method.exchange in channel.host.topology.exchanges
+        traffic = channel.host.traffic[method.exchange] if there else Traffic()
         traffic.came += len(bodies)
         traffic.went += len(bodies) * len(targets)
         if not (targets or answered):

@@ -7,6 +7,7 @@ from holdfast.amqp.methods import BasicPublish
 from holdfast.amqp.unacked import Taken
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import InternalError, PreconditionFailed
+from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Instructions
 from holdfast.log.log import Log
 
@@ -26,12 +27,12 @@ class Transaction:
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
-        self._publishes: list[tuple[BasicPublish, Instructions, list[bytes]]] = []
+        self._publishes: list[tuple[BasicPublish, Instructions, list[bytes], list[Mailbox]]] = []
         self._settled: list[tuple[Settlement, list[Taken]]] = []
 
-    def publish(self, method: BasicPublish, wishes: Instructions, bodies: list[bytes]) -> None:
-        """Messages to be published."""
-        self._publishes.append((method, wishes, bodies))
+    def publish(self, method: BasicPublish, wishes: Instructions, bodies: list[bytes], targets: list[Mailbox]) -> None:
+        """Messages to be published to these queues, whatever becomes of their exchange and its bindings meanwhile."""
+        self._publishes.append((method, wishes, bodies, targets))
 
     def settle(self, how: Settlement, taken: list[Taken]) -> None:
         """Deliveries to be settled."""
@@ -40,13 +41,14 @@ class Transaction:
     def commit(self, done: Callable[[], None]) -> None:
         """Do it all, and call `done` when what is persistent is on disk."""
         channel = self._channel
-        for method, _, _ in self._publishes:  # before anything is done: an exchange may have gone meanwhile
-            channel.check_publish(method.exchange)
         publishes, self._publishes = self._publishes, []
         logs: dict[Log, None] = {}
         partial = False
-        for method, wishes, bodies in publishes:
-            touched, refused = channel.publishing.publish(method, wishes, bodies)
+        mailboxes = channel.host.mailboxes
+        for method, wishes, bodies, targets in publishes:
+            # By name, as in RabbitMQ: a queue may have gone meanwhile, or be another of the same name.
+            left = [mailboxes[one.name] for one in targets if one.name in mailboxes]
+            touched, refused = channel.publishing.publish(method, wishes, bodies, left)
             logs.update(touched)
             partial = partial or refused
         # Not before all is published: where that fails, what was acknowledged comes back with the end of the channel.
