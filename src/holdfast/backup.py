@@ -17,6 +17,7 @@ from holdfast.backup_manifest import (
     read_manifest,
     write_manifest,
 )
+from holdfast.backup_modes import OWNER_ONLY, mode_of, set_mode
 from holdfast.backup_staging import Staging
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
@@ -108,6 +109,7 @@ def take_backup(
         ends.enter_context(moment.holds)
         folder = dest / folder_name(moment.time)
         files.make_dirs(folder)
+        set_mode(files, folder, OWNER_ONLY)
         try:
             copier = Copier(files, folder, earlier, earlier_folder, copy=copy)
             with contextlib.closing(files.open(folder / UNFINISHED, "x")) as mark:
@@ -120,6 +122,7 @@ def take_backup(
                 created=moment.time,
                 store=str(store.absolute()),
                 version=__version__,
+                mode=mode_of(files, store),
                 base=earlier_folder.name if earlier_folder is not None and copier.reused_files else None,
                 cut=moment.cuts,
                 left_out=moment.left_out,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from holdfast.backup_manifest import FileEntry, Manifest
+from holdfast.backup_modes import set_mode
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import File, Files, SystemFiles, write_all
@@ -42,6 +43,8 @@ class Item:
     """Whether it may share its blocks with the live store."""
     may_be_shorter: bool = False
     """Whether it may have lost its end meanwhile: a tail that recovery cuts off."""
+    mode: str = ""
+    """Who may do what with it, if that is known."""
 
 
 def link(files: Files, source: Path, target: Path) -> bool:
@@ -111,7 +114,8 @@ class Copier:
         step(item.size)
         self.reused += item.size
         self.reused_files += 1
-        return FileEntry(item.path, known.size, known.checksum, item.segment, known.linked)
+        # The file keeps the mode that it had then, in a folder for the owner alone; a restore goes by what is noted.
+        return FileEntry(item.path, known.size, known.checksum, item.segment, known.linked, item.mode)
 
     def _ends_alike(self, item: Item, before: Path) -> bool:
         """Whether two files of one segment, of one length, have the same past.
@@ -134,15 +138,17 @@ class Copier:
             return None
         size, checksum = checksum_of(self._files, target, step)
         self.linked += size
-        return FileEntry(item.path, size, checksum, item.segment, linked=True)
+        return FileEntry(item.path, size, checksum, item.segment, linked=True, mode=item.mode)
 
     def _write(self, item: Item, target: Path, step: Callable[[int], None]) -> FileEntry:
         self.written.append(target)
         with contextlib.closing(self._files.open(target, "x")) as file:
+            set_mode(self._files, target, item.mode)  # before there is anything in it to be read
             if item.content is not None:
                 write_all(file, item.content, 0)
                 step(len(item.content))
-                return FileEntry(item.path, len(item.content), f"{crc32c(item.content):08x}", item.segment)
+                checksum = crc32c(item.content)
+                return FileEntry(item.path, len(item.content), f"{checksum:08x}", item.segment, mode=item.mode)
             assert item.source is not None
             with contextlib.closing(self._files.open(item.source, "r")) as source:
                 size, checksum = _pour(source, file, item.size, step)
@@ -152,7 +158,7 @@ class Copier:
                 item.path,
                 size,
             )
-        return FileEntry(item.path, size, f"{checksum:08x}", item.segment)
+        return FileEntry(item.path, size, f"{checksum:08x}", item.segment, mode=item.mode)
 
     def _make(self, folder: Path) -> None:
         if folder not in self._folders:
@@ -172,9 +178,12 @@ def checksum_of(files: Files, path: Path, step: Callable[[int], None] | None = N
     return size, f"{checksum:08x}"
 
 
-def copy_checked(files: Files, source: Path, target: Path, step: Callable[[int], None]) -> tuple[int, str]:
-    """Copy a whole file, and say what was read."""
+def copy_checked(
+    files: Files, source: Path, target: Path, step: Callable[[int], None], *, mode: str = ""
+) -> tuple[int, str]:
+    """Copy a whole file, give the copy this mode if it is known, and say what was read."""
     with contextlib.closing(files.open(source, "r")) as reading, contextlib.closing(files.open(target, "x")) as writing:
+        set_mode(files, target, mode)
         size, checksum = _pour(reading, writing, reading.size(), step)
     return size, f"{checksum:08x}"
 
@@ -183,7 +192,7 @@ def sync_all(files: Files, paths: Sequence[Path], folders: Sequence[Path]) -> No
     """Return when these files, and the names in these folders, the innermost first, are on disk."""
 
     def sync(path: Path) -> None:
-        with contextlib.closing(files.open(path, "w")) as file:
+        with contextlib.closing(files.open(path, "r")) as file:  # its mode may let nobody write to it
             file.sync()
 
     if not isinstance(files, SystemFiles):

@@ -47,6 +47,8 @@ class FileEntry:
     """For segments of logs: their id. Of one id, one size and one end, two files have the same content."""
     linked: bool = False
     """Whether it is a second name for a file of the live store."""
+    mode: str = ""
+    """Who may do what with it in the store, in octal digits; empty in backups that did not note it."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Manifest:
     """The folder it was taken from."""
     version: str
     """Of the Holdfast that took it."""
+    mode: str = ""
+    """That of the store's folder, as each file has its own."""
     base: str | None = None
     """The earlier backup that it shares unchanged files with."""
     cut: dict[str, int] = field(default_factory=dict)
@@ -163,5 +167,11 @@ def _framed(body: bytes, version: int = FORMAT) -> bytes:
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:
-    content = {name: value for name, value in content.items() if name in Manifest.__dataclass_fields__}
-    return Manifest(**{**content, "files": [FileEntry(**entry) for entry in content["files"]]})
+    return Manifest(
+        **{**_known(Manifest, content), "files": [FileEntry(**_known(FileEntry, one)) for one in content["files"]]}
+    )
+
+
+def _known(kind: type[Manifest] | type[FileEntry], content: dict[str, Any]) -> dict[str, Any]:
+    """Without the members that a later Holdfast has added."""
+    return {name: value for name, value in content.items() if name in kind.__dataclass_fields__}

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from holdfast.backup_copying import Item, link
+from holdfast.backup_modes import mode_of
 from holdfast.base.files import Files, SystemFiles, read_file
 from holdfast.deleting import STAGING, remove_folder
 from holdfast.log.catalog import list_segments
@@ -44,7 +45,7 @@ class Staging:
 
     def note(self, path: Path, content: bytes) -> None:
         """A small file, as it is now."""
-        self.items.append(Item(self._path(path), content, size=len(content)))
+        self.items.append(Item(self._path(path), content, size=len(content), mode=mode_of(self._files, path)))
 
     def note_file(self, path: Path) -> bytes | None:
         """The same, read here; None if it is gone."""
@@ -79,8 +80,8 @@ class Staging:
         kept = self.folder / f"{self._next}"
         if not link(self._files, path, kept):
             kept, self.all_kept = path, False
-        relative = self._path(name or path)
-        self.items.append(Item(relative, None, kept, size, segment, never_changes, may_be_shorter))
+        relative, mode = self._path(name or path), mode_of(self._files, kept)
+        self.items.append(Item(relative, None, kept, size, segment, never_changes, may_be_shorter, mode))
 
     # Logs
 

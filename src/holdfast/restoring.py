@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.backup import Fault
 from holdfast.backup_copying import Progress, copy_checked, sync_all
-from holdfast.backup_manifest import FileEntry, choose_backup, read_manifest
+from holdfast.backup_manifest import FileEntry, Manifest, choose_backup, read_manifest
+from holdfast.backup_modes import set_mode
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
 from holdfast.deleting import remove_folder
@@ -83,7 +84,7 @@ def restore_backup(
         if files.exists(unfinished):  # of a restore that was cut off
             remove_folder(files, unfinished)
         try:
-            _copy(files, folder, manifest.files, unfinished, report, progress)
+            _copy(files, folder, manifest, unfinished, report, progress)
             if report.faults and not salvage:
                 shown = "; ".join(map(str, report.faults[:_FEW]))
                 more = f"; and {len(report.faults) - _FEW} more" if len(report.faults) > _FEW else ""
@@ -105,9 +106,9 @@ def restore_backup(
 
 
 def _copy(
-    files: Files, folder: Path, entries: list[FileEntry], target: Path, report: RestoreReport, progress: Progress | None
+    files: Files, folder: Path, manifest: Manifest, target: Path, report: RestoreReport, progress: Progress | None
 ) -> None:
-    done, total = 0, sum(entry.size for entry in entries)
+    done, total = 0, manifest.bytes
 
     def step(size: int) -> None:
         nonlocal done
@@ -116,8 +117,9 @@ def _copy(
             progress(done, total)
 
     files.make_dirs(target)
+    set_mode(files, target, manifest.mode)
     folders, written = {target}, []
-    for entry in entries:
+    for entry in manifest.files:
         path = target / entry.path
         above = path.parent
         if above not in folders:
@@ -149,7 +151,7 @@ def _copy_one(files: Files, source: Path, target: Path, entry: FileEntry, step: 
         files.open(source, "r").close()
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
-    size, checksum = copy_checked(files, source, target, step)
+    size, checksum = copy_checked(files, source, target, step, mode=entry.mode)
     if size != entry.size:
         return f"it has {size} bytes and had {entry.size}"
     return "" if checksum == entry.checksum else "its bytes are not what was written"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import holdfast
 from holdfast import Corrupt, DiskFull, InvalidArgument, Locked, NotFound, ReadOnly, Roll, Store
 from holdfast.backup import list_backups, verify_backup
+from holdfast.base.checksum import crc32c
 from holdfast.base.files import File, Mode, SystemFiles
 from holdfast.base.units import parse_time
 from holdfast.restoring import restore_backup
@@ -243,6 +245,40 @@ def test_what_cannot_be_done_is_refused(store: Store, tmp_path: Path) -> None:
     lock.release()
     with holdfast.open(tmp_path / "data", read_only=True) as reader, pytest.raises(ReadOnly):
         reader.backup(tmp_path / "dest")
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_only_who_may_read_a_file_of_the_store_may_read_it_in_a_backup_and_restored(
+    store: Store, tmp_path: Path, copy: bool
+) -> None:
+    data, dest = tmp_path / "data", tmp_path / "dest"
+    data.chmod(0o750)
+    for name, allowed in (("tokens.json", 0o600), ("notes.txt", 0o644), ("key", 0o400)):
+        (data / name).write_text(name)
+        (data / name).chmod(allowed)
+    settings = next(data.glob("logs/events/*.json"))
+    settings.chmod(0o600)
+    for place in ("first", "second"):  # which shares files with the first
+        backup = store.backup(dest, copy=copy).path
+        assert mode(backup) == 0o700
+        restore_backup(backup, tmp_path / place)
+        assert mode(tmp_path / place) == 0o750
+        for name in ("tokens.json", "notes.txt", "key", settings.relative_to(data)):
+            assert mode(backup / name) == mode(tmp_path / place / name) == mode(data / name), name
+
+
+def test_a_backup_that_noted_no_modes_is_restored(store: Store, tmp_path: Path) -> None:
+    backup = store.backup(tmp_path / "dest").path
+    body = (backup / "backup.json").read_bytes().partition(b'"backup":')[2].removesuffix(b"}\n")
+    body = re.sub(rb',"mode":"\d+"', b"", body)
+    (backup / "backup.json").write_bytes(b'{"format":1,"checksum":"%08x","backup":%s}\n' % (crc32c(body), body))
+    assert b"mode" not in body
+    assert restore_backup(backup, tmp_path / "new").ok
+    assert contents(tmp_path / "new")[0] == 25
 
 
 def test_named_readers_are_where_they_were(store: Store, tmp_path: Path) -> None:
