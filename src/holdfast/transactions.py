@@ -31,7 +31,9 @@ __all__ = ["TRANSACTIONS", "Transaction", "Transactions"]
 logger = logging.getLogger("holdfast.store")
 
 TRANSACTIONS = "transactions"
-_ROLL = Roll.size(16 << 20)
+_FULL = 16 << 20
+"""Bytes of decisions that are done, from which on the log is emptied: as many as it has in a segment."""
+_ROLL = Roll.size(_FULL)
 _RECORD_MAX = 256 << 20
 
 
@@ -85,6 +87,8 @@ class Transactions:
         self._open_queue = open_queue
         self._open_queues = open_queues
         self._log: Log | None = None
+        self._grown = 0
+        """Bytes of decisions that went into the log since it was empty."""
         self._guard = threading.Lock()
         self._thread: int | None = None
         """The thread that has a transaction under way."""
@@ -225,9 +229,10 @@ class Transactions:
             ],
         )
         _sync(stagings)  # what it builds upon must not be lost either
+        payload = encode(decision)
         decided = False
         try:
-            self._log.append(encode(decision))
+            self._log.append(payload)
             decided = True
             self._do(transaction, stagings, decision.time)
             _sync([*stagings, *transaction.puts])  # nor what is said to be done
@@ -246,6 +251,18 @@ class Transactions:
                 f"the transaction is decided{'' if decided else ', perhaps'}, and was not carried out to its end: "
                 f"{error}. Open the store again: that finishes it"
             ) from error
+        self._empty(self._log, len(payload))
+
+    def _empty(self, log: Log, grown: int) -> None:
+        """Now and then drop what is done, which is all there is: transactions come one at a time."""
+        self._grown += grown
+        if self._grown < _FULL or log.pinned:  # a backup needs it as it is: the next one empties it
+            return
+        try:
+            log.clear(force=True)
+            self._grown = 0
+        except HoldfastError as error:  # the transaction took place all the same
+            logger.warning("the log of transactions was not emptied: %s", error)
 
     def _do(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", now: int) -> None:
         try:

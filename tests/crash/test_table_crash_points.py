@@ -22,6 +22,13 @@ def test_without_sync_a_crash_takes_the_last_changes_and_never_half_a_transactio
     assert crash_points(WEAK[name], modes=modes_of(name), seeds=(0,)) > 100
 
 
+def test_no_crash_loses_a_change_or_leaves_half_of_one_while_the_log_of_transactions_is_emptied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.transactions._FULL", 1)
+    assert crash_points(SCENARIOS["outbox"], modes=("dropped", "reordered"), seeds=(0,)) > 100
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_suite_fails_when_fsync_does_nothing(name: str) -> None:
     with pytest.raises(AssertionError):

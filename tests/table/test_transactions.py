@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import DiskFull, Flush, InvalidArgument, MessageTooLarge, Roll, Store, WriterStopped
+from holdfast.log import Log
 from holdfast.table import Addition, Record, Table
 from holdfast.testing import SimClock, SimFiles
 from tests.table.agreement import described
@@ -165,6 +166,47 @@ def test_a_transaction_with_something_too_large_is_refused_before_it_is_decided(
         accounts.add({"name": "next"})
         entries.add({"name": "next"})
     assert names(accounts) == names(entries) == ["next"]
+
+
+# The log of decisions
+
+
+def decisions(store: Store) -> Log:
+    (log,) = store._transactions.logs()
+    return log
+
+
+def test_decisions_that_are_done_are_dropped_while_the_store_is_open(
+    store: Store, accounts: Table[Account], entries: Table[Entry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.transactions._FULL", 10_000)
+    longest = 0
+    for number in range(40):
+        with store.transaction():
+            accounts.add({"name": f"{number:03}" + "x" * 1000})
+            entries.add({"name": "y"})
+        longest = max(longest, len(list(decisions(store).read())))
+    assert 10 <= longest <= 20
+    assert accounts.count() == entries.count() == 40
+
+
+def test_a_log_of_decisions_that_cannot_be_emptied_harms_no_transaction(
+    store: Store,
+    files: SimFiles,
+    clock: SimClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("holdfast.transactions._FULL", 1)
+    accounts, entries = store.table(Account), store.table(Entry)
+    files.fail("remove", errno.EIO, pattern="data/transactions/*")
+    for name in ("first", "second"):
+        with store.transaction():
+            accounts.add({"name": name})
+            entries.add({"name": name})
+    assert "was not emptied" in caplog.text and list(decisions(store).read()) == []
+    for one in (store, after_kill(files, clock)):
+        assert names(one.table(Account)) == names(one.table(Entry)) == ["first", "second"]
 
 
 # Whose calls are in it
