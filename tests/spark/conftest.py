@@ -20,14 +20,18 @@ from holdfast.spark.session import session
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 600
+_APART = ("test_exactly_once.py", "test_pipeline.py")
+"""Those that wait for processes of their own most of the time."""
 Script = Callable[..., str]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All tests that start Spark go to one worker: a second JVM would cost more than it brings."""
+    """All tests that start Spark go to two workers, half of the time each: more JVMs would cost more than they bring."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
-            if "tests/spark/" in item.path.as_posix() or item.path.name == "test_pipeline.py":
+            if item.path.name in _APART:
+                item.add_marker(pytest.mark.xdist_group("spark apart"))
+            elif "tests/spark/" in item.path.as_posix():
                 item.add_marker(pytest.mark.xdist_group("spark"))
 
 
