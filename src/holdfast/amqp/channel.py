@@ -54,7 +54,7 @@ class Channel:
         self.unacked = Unacked()
         self.subscriptions: dict[str, Subscription] = {}
         self.consumed = 0
-        """Deliveries to consumers, also to those that are gone, that are not settled. What was got is not among them."""
+        """Unsettled deliveries to consumers, also to those that are gone. What was got is not among them."""
         self.prefetch = 0
         """Unsettled deliveries that the whole channel may hold; 0: any number."""
         self.transaction: Transaction | None = None
