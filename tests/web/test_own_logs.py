@@ -121,6 +121,23 @@ def test_the_place_of_a_queue_is_not_forgotten_while_there_is_the_queue(served: 
     assert [one["name"] for one in served.get(log)["tailers"]] == [tailer["name"]]
 
 
+def test_a_queue_is_as_far_behind_in_its_log_as_it_is_now(served: Served) -> None:
+    orders = "/api/holdfast/queues/%2F/orders"
+    served.post("/api/holdfast/queues", {"name": "orders"})
+    served.post(orders + "/messages", {"messages": [{"payload": "x"}] * 10})
+
+    def seen() -> list[tuple[int, int]]:
+        (row,) = served.get("/api/holdfast/logs?name=orders")["items"]
+        listed, shown = row["tailers"], served.get("/api/holdfast/logs/orders")["tailers"]
+        return [(one["position"], one["lag"]) for one in (*listed, *shown)]
+
+    assert seen() == [(0, 10)] * 2
+    held = served.post(orders + "/leases", {"count": 7})["messages"]
+    served.post(orders + "/ack", {"messages": [{"id": one["id"], "lease": one["lease"]} for one in held]})
+    assert served.get(orders)["lag"] == 3
+    assert seen() == [(7, 3)] * 2
+
+
 def test_logs_are_shown_a_page_at_a_time_with_their_virtual_hosts(served: Served) -> None:
     served.ask("PUT", "/api/vhosts/shop", {})
     for vhost, name in (("/", "mail"), ("shop", "jobs"), ("shop", "mail")):

@@ -9,16 +9,18 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 import holdfast
-from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.plain import body_json
 from holdfast.base.units import iso_time, parse_duration, parse_size
 from holdfast.log import Log, Record, Retention
 from holdfast.log.locating import locate
 from holdfast.log.positions import place_of
+from holdfast.queue import Queue
 from holdfast.web.answers import Refused
 from holdfast.web.fields import FLAG, WHOLE, body, said
 from holdfast.web.own.forms import RECORD, instant, record_in
 from holdfast.web.own.paging import PAGING, named, paged
+from holdfast.web.own.rows import place_now
 from holdfast.web.routes import Call, Needs, Reply, Routes
 from holdfast.web.site import Site
 
@@ -62,11 +64,25 @@ def _to_change(call: Call) -> Log:
     return call.site.store.log(name)
 
 
-def _stats_json(site: Site, log: Log) -> dict[str, Any]:
+def _open_queues(site: Site) -> dict[str, list[Queue]]:
+    """By log: the queues on it that are open."""
+    found: dict[str, list[Queue]] = {}
+    for queue in site.store.open_queues():
+        found.setdefault(queue.log.name, []).append(queue)
+    return found
+
+
+def _stats_json(site: Site, log: Log, queues: list[Queue]) -> dict[str, Any]:
     figures = log.stats()
     vhost, label = site.names_of(log.name)
     form = asdict(figures)
     form["tailers"] = [{**one, "committed_time": iso_time(one["committed_at"])} for one in form["tailers"]]
+    # What a queue has kept is its last checkpoint, which may be minutes old: an open one knows where it is.
+    places = {place_of(queue.name): queue for queue in queues if not queue.closed}
+    for tailer in form["tailers"]:
+        if (queue := places.get(tailer["name"])) is not None:
+            with contextlib.suppress(HoldfastError):  # it was closed meanwhile
+                tailer["position"], tailer["lag"] = place_now(queue)
     return {
         **form,
         "vhost": vhost,
@@ -83,10 +99,11 @@ def logs(call: Call) -> dict[str, Any]:
     with holdfast.open(site.store.path, read_only=True) as view:
         every = [(*site.names_of(name), name) for name in view.logs()]
         found = sorted(named(call, every, lambda one: one[1]))
+        queues = _open_queues(site)
 
         def show(one: tuple[str, str, str]) -> dict[str, Any] | None:
             with contextlib.suppress(NotFound):  # it was deleted meanwhile
-                return _stats_json(site, view.log(one[2]))
+                return _stats_json(site, view.log(one[2]), queues.get(one[2], []))
             return None
 
         return paged(call, found, len(every), show)
@@ -98,7 +115,8 @@ def one_log(call: Call) -> dict[str, Any]:
     name, store = call.path["name"], call.site.store
     call.may_see(name)
     with _to_read(call) as log:
-        stats, segments = _stats_json(call.site, log), [asdict(one) for one in log.segments()]
+        stats = _stats_json(call.site, log, _open_queues(call.site).get(name, []))
+        segments = [asdict(one) for one in log.segments()]
         damage = [asdict(one) for one in log.damage]
         first, end = log.readable()
     open_now = store.open_log(name)

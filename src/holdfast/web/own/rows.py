@@ -16,7 +16,7 @@ from holdfast.web.own.paging import named, paged
 from holdfast.web.routes import Call
 from holdfast.web.site import Site
 
-__all__ = ["Found", "all_queues", "light_row", "page_of", "row", "settings_json"]
+__all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json"]
 
 _ASKED_MAX = 500
 """Queues that are asked for the age of their oldest message to be sorted by it: that reads bodies, and takes locks."""
@@ -167,7 +167,7 @@ def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | No
         if sort in _RATES:
             return getattr(found.queue.rates(), _RATES[sort])
         if sort == "lag":
-            return _lag(found.queue)
+            return place_now(found.queue)[1]
         if sort == "oldest_age":
             return row(site, found)["oldest_age"] if ages is None else ages.get(found.queue)
     except HoldfastError:  # it was closed meanwhile
@@ -175,12 +175,17 @@ def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | No
     return light_row(site, found).get(sort)
 
 
-def _lag(queue: Queue) -> int:
-    """How far it is behind, without the lock; where it changes under our eyes, with it."""
+def place_now(queue: Queue) -> tuple[int, int]:
+    """The oldest message that is not done, and how far behind that is.
+
+    Without the lock; where something changes under our eyes, with it.
+    """
     try:
-        return max(0, queue.log.end - queue.standing.floor())
+        floor = queue.standing.floor()
     except (RuntimeError, ValueError):  # something came or went while it was walked
-        return queue.stats().lag
+        lag = queue.stats().lag
+        return max(0, queue.log.end - lag), lag
+    return floor, max(0, queue.log.end - floor)
 
 
 def _sortable(value: Any) -> tuple[int, Any]:
