@@ -152,6 +152,21 @@ def test_a_bad_argument_is_a_failed_precondition(
         channel.queue_declare(name(), arguments=arguments)
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    "argument", [{"x-max-age": "1h"}, {"x-stream-max-segment-size-bytes": 1_000_000}, {"x-initial-cluster-size": 1}]
+)
+def test_an_argument_of_streams_is_a_failed_precondition_for_a_queue(
+    connection: BlockingConnection, name: Namer, kind: str, argument: dict[str, Any]
+) -> None:
+    queue, arguments = name(), {"x-queue-type": kind}
+    text = f"PRECONDITION_FAILED - invalid arg '{next(iter(argument))}' for queue '{queue}' in vhost '/' of queue type"
+    with channel_closed(406, text, f"rabbit_{kind}_queue"):
+        connection.channel().queue_declare(queue, durable=True, arguments=arguments | argument)
+    connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+    connection.channel().queue_declare(queue, durable=True, arguments=arguments | argument)  # no longer looked at
+
+
 def test_a_queue_that_is_not_there_is_not_found_and_not_made(connection: BlockingConnection, name: Namer) -> None:
     queue = name()
     for _ in range(2):

@@ -17,6 +17,7 @@ __all__ = [
     "check_equivalent",
     "check_same_arguments",
     "check_x_match",
+    "new_settings",
     "queue_settings",
 ]
 
@@ -24,6 +25,8 @@ PRIORITY_MAX = 255
 EXPIRY_MAX_MS = 0xFFFFFFFF
 """The longest time to live or to stay unused that RabbitMQ takes: some 49 days."""
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+OF_STREAMS = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
+"""Arguments that no queue of a type which is offered takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,18 @@ def queue_settings(arguments: Arguments, name: str = "", vhost: str = "/") -> Qu
         if setting is not None:
             chosen[setting] = value
     return QueueArguments(**chosen)
+
+
+def new_settings(arguments: Arguments, name: str, vhost: str) -> QueueArguments:
+    """The same for a queue that is not there yet: 406 also for what only a stream would do."""
+    settings = queue_settings(arguments, name, vhost)
+    for argument in OF_STREAMS:
+        if argument in arguments:
+            raise PreconditionFailed(
+                f"invalid arg '{argument}' for {named('queue', name, vhost)} of queue type "
+                f"rabbit_{settings.queue_type}_queue"
+            )
+    return settings
 
 
 def check_x_match(arguments: Arguments) -> None:

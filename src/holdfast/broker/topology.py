@@ -12,6 +12,7 @@ from holdfast.broker.arguments import (
     check_equivalent,
     check_same_arguments,
     check_x_match,
+    new_settings,
     queue_settings,
 )
 from holdfast.broker.errors import (
@@ -266,7 +267,7 @@ class VirtualHost:
             _check_name("queue", name)
         else:
             name = "amq.gen-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-        settings = queue_settings(given, name, self.name)
+        settings = new_settings(given, name, self.name)
         wanted = QueueDefinition(self.name, name, durable, auto_delete, given, exclusive_owner, settings)
         _check_quorum(wanted)
         self._tell([(wanted, True)])
