@@ -25,6 +25,9 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_file(tmp_path
     file.write_text("heartbeat = 1\nchannel_max = 1\nframe_max = 5000")
     settings = load(file, {"HOLDFAST_HEARTBEAT": "2", "HOLDFAST_CHANNEL_MAX": "2"}, {"heartbeat": 3})
     assert (settings.heartbeat, settings.channel_max, settings.frame_max) == (3, 2, 5000)
+    settings = load(file, {"HOLDFAST_HEARTBEAT": "2"}, {"amqp_port": None}, {"heartbeat": "4", "amqp_port": "none"})
+    assert (settings.heartbeat, settings.amqp_port) == (4, None)
+    assert load(file, {}, {"amqp_port": "5"}, {"amqp_port": "4"}).amqp_port == 5
 
 
 def test_every_test_that_the_page_names_is_there() -> None:

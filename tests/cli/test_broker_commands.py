@@ -201,6 +201,19 @@ def test_commands_that_change_make_no_store(holdfast: Terminal, command: str) ->
     assert not holdfast.data.exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("--set memory_limit=abc", "--set memory_limit is 'abc', which is no size"),
+        ("--amqp-port abc", "--amqp-port is 'abc', which is no port"),
+        ("--set memory_limit", "--set takes NAME=VALUE"),
+    ],
+)
+def test_a_wrong_setting_is_named_as_it_was_given(holdfast: Terminal, given: str, named: str) -> None:
+    assert named in holdfast(f"serve {given}").complaint
+    assert not holdfast.data.exists()
+
+
 def test_a_store_that_is_served_is_only_read(holdfast: Terminal) -> None:
     with holdfast.spawn("serve --amqp-port 0") as server:
         assert server.stdout is not None

@@ -62,8 +62,13 @@ class Settings:
     )
 
 
-def load(file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
-    """The settings: those given win over the environment, that over the file, that over the defaults."""
+def load(
+    file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any], also: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings: those given win over the environment, that over the file, that over the defaults.
+
+    `given` are those with a flag of their own, where None says nothing; `also` those of `--set`, which give way to it.
+    """
     chosen: dict[str, Any] = {}
     known = {one.name: one for one in fields(Settings)}
     if file is not None:
@@ -72,6 +77,8 @@ def load(file: Path | None, environment: Mapping[str, str], given: Mapping[str, 
         text = environment.get(PREFIX + name.upper())
         if text is not None:
             chosen[name] = _parsed(one, text, f"the variable {PREFIX}{name.upper()}")
+    for name, text in (also or {}).items():
+        chosen[name] = _parsed(known[name], text, f"--set {name}")
     for name, value in given.items():
         if value is not None:
             chosen[name] = _parsed(known[name], value, f"--{name.replace('_', '-')}")

@@ -55,11 +55,11 @@ def serve(
     """Serve the store until Ctrl-C or SIGTERM: AMQP 0-9-1, the management page with its API, and Cap'n Proto."""
     if any(importlib.util.find_spec(name) is None for name in ("argon2", "capnp", "starlette", "uvicorn")):
         raise InvalidArgument("to serve, Holdfast needs more than it came with: pip install 'holdfast[server]'")
-    extra = dict(_pair(one) for one in setting or ())
     settings = load(
         config,
-        {**os.environ, **{f"HOLDFAST_{name.upper()}": value for name, value in extra.items()}},
+        os.environ,
         {"host": host, "amqp_port": amqp_port, "amqps_port": amqps_port, "http_port": http_port, "rpc_port": rpc_port},
+        dict(_pair(one) for one in setting or ()),
     )
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -71,6 +71,7 @@ def serve(
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     keep_allocator_small()
+    import sys; sys.setswitchinterval(float(os.environ.get("HF_SWITCH", "0.005")))
     with store_to_write(data) as store:
         _runner(lambda: _serve(store, settings, as_json))
 
