@@ -180,6 +180,7 @@ class Tables:
         from holdfast.table.keyring import WITHOUT_KEYS  # noqa: PLC0415
         from holdfast.table.migrating.lenient import lenient_images  # noqa: PLC0415
         from holdfast.table.model import Model  # noqa: PLC0415
+        from holdfast.table.past import Past  # noqa: PLC0415
         from holdfast.table.sealing import check_tokens, images_of  # noqa: PLC0415
         from holdfast.table.settings import TableSettings  # noqa: PLC0415
         from holdfast.table.table import Table  # noqa: PLC0415
@@ -212,9 +213,9 @@ class Tables:
                         f"the table {spec.name!r} is open with another {setting}: close the store to change it"
                     )
             if known.model is not model and known.gate is None:
-                images = images_of(model, keyring)
-                retyped = self._meta(self._folder(spec.name)).get("retyped", False)
-                known.bind(model, lenient_images(images, model) if retyped else images)
+                past = known.past
+                images = images_of(model, keyring, past.unsealed)
+                known.bind(model, lenient_images(images, model) if past.retyped else images)
             return known
         if not self._read_only:
             assert keyring is not WITHOUT_KEYS, "what was not opened cannot be written"
@@ -228,13 +229,13 @@ class Tables:
         if not meta and self._read_only:
             raise NotFound(f"there is no table {spec.name!r} in {str(self._path)!r}; there are: {few(self.names())}")
         self._check_id(spec.name, spec.id)
-        check_restored(self._files, self._folder(spec.name))
+        past = check_restored(self._files, self._folder(spec.name)) or Past.of(meta)
         opening = self.migrations.decide(
             spec.name,
             meta.get("definition"),
             describe(model),
             migration,
-            retyped=meta.get("retyped", False),
+            past=past,
             read_only=self._read_only,
         )
         settings = TableSettings(**{**meta.get("settings", {}), **chosen})
@@ -247,12 +248,13 @@ class Tables:
                 self._open_state(),
                 self.versions,
                 clock=self._clock,
-                images=opening.images(images_of(model, keyring), model),
+                images=opening.images(images_of(model, keyring, opening.past.unsealed), model),
                 tables=self.open_tables.get,
                 read_only=self._read_only,
+                past=opening.past,
             )
             if keyring is not None and not self._read_only:
-                check_tokens(table, keyring)
+                check_tokens(table, keyring, migrates=opening.runs)
         except BaseException:
             log.disown()
             raise
@@ -262,17 +264,24 @@ class Tables:
             "id": spec.id,
             "settings": asdict(settings),
             "definition": describe(model),
-            **({"retyped": True} if opening.retyped else {}),
+            **opening.past.to_dict(),
         }
+
+        def keep_definition() -> None:
+            if keyring is not None:
+                check_tokens(table, keyring)
+            if meta != kept:
+                self.keep_meta(spec.name, kept)
+
         if not self._read_only:
             try:
                 self.migrations.begin(
                     opening,
                     table,
-                    lambda: None if meta == kept else self.keep_meta(spec.name, kept),
+                    keep_definition,
                     budget=migration_budget,
                     on_version_change=on_version_change,
-                    images_for=lambda old: images_of(old, keyring),
+                    images_for=lambda old: images_of(old, keyring, past.unsealed),
                 )
             except BaseException:
                 table.close()

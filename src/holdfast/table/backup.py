@@ -21,6 +21,7 @@ from holdfast.table.backup_file import BACKUP_FORMAT, BackupEntry, BackupReader,
 from holdfast.table.core import Core
 from holdfast.table.definition import describe, model_from
 from holdfast.table.model import Model
+from holdfast.table.past import Past
 
 __all__ = [
     "BackupReport",
@@ -106,6 +107,7 @@ def backup_table(
         "full": since is None,
         "definition": describe(table.model),
         "settings": asdict(table.settings),
+        **table.past.to_dict(),
     }
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
     with errors_as_ours("writing the backup", target):
@@ -186,7 +188,7 @@ def restore_table(
             files.make_dirs(marker.parent)
             replace_file(files, marker, json.dumps(mark).encode() + b"\n")
     settings = {**head["settings"], **({} if keyring is None else {"keyring": keyring})}
-    with _allowed(marker):
+    with _allowed(marker, Past.of(head)):
         table: Core[Any] = store.table(model, **settings)
     done = table.log.end
     if known is None and done:
@@ -214,27 +216,33 @@ def restore_table(
     return RestoreReport(name, total, max(report.last_version for report in reports), resumed=done)
 
 
-_restoring: set[Path] = set()
-"""Markers of the restores that are under way in this process: these may open their table."""
+_restoring: dict[Path, Past] = {}
+"""Markers of the restores that are under way in this process: these may open their table, which has such a past."""
 
 
 @contextlib.contextmanager
-def _allowed(marker: Path) -> Iterator[None]:
-    _restoring.add(marker)
+def _allowed(marker: Path, past: Past) -> Iterator[None]:
+    _restoring[marker] = past
     try:
         yield
     finally:
-        _restoring.discard(marker)
+        del _restoring[marker]
 
 
-def check_restored(files: Files, folder: Path) -> None:
-    """Refuse a table whose restore was interrupted. Called before its log is opened."""
+def check_restored(files: Files, folder: Path) -> Past | None:
+    """Refuse a table whose restore was interrupted; the past of one that is being restored here.
+
+    Called before its log is opened.
+    """
     marker = folder / _RESTORING
-    if marker not in _restoring and files.exists(marker):
+    if marker in _restoring:
+        return _restoring[marker]
+    if files.exists(marker):
         raise InvalidArgument(
             f"the table in {str(folder)!r} is half restored: call restore_table again with the same backup, or remove "
             "the folder while the store is closed"
         )
+    return None
 
 
 # Writing

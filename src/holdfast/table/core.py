@@ -18,6 +18,7 @@ from holdfast.state import State, Transaction
 from holdfast.table.cache import RowCache
 from holdfast.table.keys import KeyLayout
 from holdfast.table.model import Model
+from holdfast.table.past import NO_PAST, Past
 from holdfast.table.place import Place, clear_table, keep_place, place_in
 from holdfast.table.requests import Operation, Outcome
 from holdfast.table.rows import EventKind, Row, decode_event, encode_event
@@ -83,9 +84,11 @@ class Core(Generic[M]):
         images: Images | None = None,
         tables: "Callable[[str], Any]" = lambda name: None,
         read_only: bool = False,
+        past: Past = NO_PAST,
     ) -> None:
-        """`tables` finds other tables by name, for references."""
+        """`tables` finds other tables by name, for references; `past` says what the log may hold beside."""
         self.name = model.__spec__.name
+        self.past = past
         self.settings = settings
         self.log = log
         self.read_only = read_only

@@ -11,7 +11,7 @@ Not promised: that nobody who can write to the disk puts an older value of the s
 import hmac
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -70,8 +70,11 @@ class _Sealed(NamedTuple):
     ciphertext: bytes
 
 
-def images_of(model: type[Model], keyring: Keyring | None) -> Images:
-    """How the records of a model become bytes: plain if nothing of it is sensitive, or else sealed."""
+def images_of(model: type[Model], keyring: Keyring | None, unsealed: Collection[int] = ()) -> Images:
+    """How the records of a model become bytes: plain if nothing of it is sensitive, or else sealed.
+
+    `unsealed` are the numbers of fields that were not always sensitive.
+    """
     if model.__spec__.plain and keyring in (None, WITHOUT_KEYS):
         return plain_images(model)
     if keyring is WITHOUT_KEYS:
@@ -79,16 +82,18 @@ def images_of(model: type[Model], keyring: Keyring | None) -> Images:
     if keyring is None:
         fields = ", ".join(name for name, field in model.__spec__.fields.items() if field.sensitive)
         raise KeyringNeeded(model.__name__, fields)
-    return sealed_images(model, keyring)
+    return sealed_images(model, keyring, accept_unsealed=unsealed)
 
 
-def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool = False) -> Images:
+def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool | Collection[int] = False) -> Images:
     """Images whose sensitive fields are sealed.
 
-    With `accept_unsealed` a value that was stored before its field became sensitive is read as it is, otherwise it is
-    refused. A value that was sealed before its field was no longer sensitive is opened in any case.
+    With `accept_unsealed`, of all fields or of those with these numbers, a value that was stored before its field
+    became sensitive is read as it is, otherwise it is refused. A value that was sealed before its field was no longer
+    sensitive is opened in any case.
     """
     spec = model.__spec__
+    legible = spec.numbers.keys() if accept_unsealed is True else frozenset(accept_unsealed or ())
     check_sealable(spec)
     keyring.cipher(keyring.current)  # whether all that is needed is there is known now, not at the first record
     sealed = {str(field.number): field for field in spec.fields.values() if field.sensitive}
@@ -121,7 +126,7 @@ def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool
                 extension = _anything.decode(value)
                 if type(extension) is msgspec.msgpack.Ext and extension.code == _SEAL:
                     values[name] = _open(keyring, bytes(extension.data), context[name] + key, spec, field, key)
-                elif not accept_unsealed:
+                elif field.number not in legible:
                     raise SealBroken(
                         f"{_where(spec, field.name, key)} is sensitive, but not sealed: if it was stored before the "
                         "field became sensitive, migrate the table; otherwise somebody has put it there"
@@ -200,16 +205,17 @@ def token_mark(spec: ModelSpec, keyring: Keyring | None) -> bytes:
     return hmac.digest(keyring.token_key, _MARK_DOMAIN + _model_of(spec), "sha256")
 
 
-def check_tokens(table: Core[Any], keyring: Keyring | None) -> bool:
+def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = False) -> bool:
     """Build a table anew if its unique values were hidden with another key than now; whether that was so.
 
     Called after a table is opened and before anyone writes to it: old tokens would find nothing, and let a value in
-    twice. After it, nothing in the state is left that was made with the old key.
+    twice. After it, nothing in the state is left that was made with the old key. Where the table `migrates` and has no
+    hidden values yet, they are left to the migration, at whose end this is called again.
     """
     mark = token_mark(table.spec, keyring)
     state, name = table.view.state, table.view.prefix + _TOKENS
     known = state.get("model", name) or b""
-    if known == mark:
+    if known == mark or (migrates and not known):
         return False
     if known or table.log.readable()[1] > table.log.start:
         _check_keys(table, keyring)

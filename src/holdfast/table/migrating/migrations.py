@@ -20,6 +20,7 @@ from holdfast.table.migrating.sst import Paths, ingest
 from holdfast.table.migrating.status import Counters, MigrationStatus, status_of
 from holdfast.table.migrating.verdicts import UpToDate
 from holdfast.table.model import Model
+from holdfast.table.past import NO_PAST, Past
 from holdfast.table.views import Images, plain_images
 
 if TYPE_CHECKING:
@@ -147,14 +148,14 @@ class Migrations:
         new: dict[str, Any],
         migration: Migration | None = None,
         *,
-        retyped: bool = False,
+        past: Past = NO_PAST,
         read_only: bool = False,
     ) -> Opening:
         """Decide what must happen before a table is opened; raises before anything is changed."""
         if migration is not None:
             self._check_order(name, migration.dependencies)
         progress = self._file(name).read()
-        return decide(name, old, new, migration, progress, retyped=retyped, read_only=read_only)
+        return decide(name, old, new, migration, progress, past=past, read_only=read_only)
 
     def begin(
         self,

@@ -9,6 +9,7 @@ from holdfast.table.migrating.phases import Migration, Phase
 from holdfast.table.migrating.progress import Progress
 from holdfast.table.migrating.verdicts import IndexWork, NeedsMigration, NewIndexes, Verdict, judge
 from holdfast.table.model import Model
+from holdfast.table.past import NO_PAST, Past
 from holdfast.table.views import Images
 
 __all__ = ["Opening", "decide"]
@@ -25,8 +26,8 @@ class Opening:
     migration: Migration | None
     progress: Progress | None
     """Of a migration that is under way, or of the last one that was."""
-    retyped: bool
-    """Whether the table may hold, in its past at least, values of other types than the model has."""
+    past: Past
+    """What the table may hold that the new definition does not tell."""
     abandoned: IndexWork | None = None
     """What a migration has begun to build that nobody asks for any more."""
 
@@ -42,7 +43,7 @@ class Opening:
 
     def images(self, images: Images, model: type[Model]) -> Images:
         """How this table's records are read."""
-        return lenient_images(images, model) if self.retyped else images
+        return lenient_images(images, model) if self.past.retyped else images
 
 
 def decide(
@@ -52,7 +53,7 @@ def decide(
     migration: Migration | None,
     progress: Progress | None,
     *,
-    retyped: bool = False,
+    past: Past = NO_PAST,
     read_only: bool = False,
 ) -> Opening:
     """Decide what must happen; raises where a table cannot be opened with this model, or not without a migration."""
@@ -60,7 +61,7 @@ def decide(
     under_way = progress if progress is not None and progress.unfinished else None
     if read_only:
         _check_readable(name, verdict, under_way)
-        return Opening(name, verdict, old, new, None, progress, retyped)
+        return Opening(name, verdict, old, new, None, progress, past)
     abandoned: IndexWork | None = None
     if under_way is not None and under_way.target != new:
         if under_way.wrote or under_way.phase is Phase.FINALISE:
@@ -83,7 +84,18 @@ def decide(
         )
     if under_way is not None and abandoned is None:
         needed = needed or under_way.needed
-    return Opening(name, verdict, old, new, migration, progress, retyped or needed, abandoned)
+    past = Past(past.retyped or needed, _unsealed(past, old, new))
+    return Opening(name, verdict, old, new, migration, progress, past, abandoned)
+
+
+def _unsealed(past: Past, old: dict[str, Any] | None, new: dict[str, Any]) -> frozenset[int]:
+    """The numbers of sensitive fields that the log has legible values of."""
+    if old is None:
+        return past.unsealed
+    sealed = {field["number"] for field in old["fields"] if field.get("sensitive")}
+    used = {field["number"] for field in old["fields"]}.union(old.get("reserved", ()))
+    legible = past.unsealed | (used - sealed)
+    return legible.intersection(field["number"] for field in new["fields"] if field.get("sensitive"))
 
 
 def _check_readable(name: str, verdict: Verdict, under_way: Progress | None) -> None:

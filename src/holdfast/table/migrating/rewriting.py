@@ -1,6 +1,6 @@
 """How is a record written anew by a migration? As a change like any other, but that final fields may change."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.base.errors import HoldfastError
@@ -17,8 +17,12 @@ __all__ = ["rewrite"]
 class _Rewriting(Staging):
     """A request that replaces whole records."""
 
-    def replace(self, key: bytes, record: Any, gone: Sequence[int]) -> None:
-        """Put a record in the place of what is there; `gone` are the numbers of fields that are no more."""
+    def replace(self, key: bytes, record: Any, gone: Sequence[int], sealed: Collection[int] = ()) -> None:
+        """Put a record in the place of what is there.
+
+        `gone` are the numbers of fields that are no more, `sealed` of those that are to be sealed now, or no longer:
+        they count as changed, also where their values stay.
+        """
         row, before = self._standing(key)
         if row is None:
             self._check_uniques(key, record)
@@ -28,6 +32,7 @@ class _Rewriting(Staging):
             field.number
             for name, field in self._view.spec.fields.items()
             if not same(field.type, getattr(record, name), getattr(before, name))
+            or (field.number in sealed and getattr(record, name) is not None)
         )
         if not changed and self._view.images.encode(key, record) == row.image:
             return
@@ -40,6 +45,11 @@ def rewrite(table: Core[Any], old: type[Model], old_images: Images, puts: Sequen
     """Replace records in one request; how many differ. Raises, and writes nothing, if one may not be."""
     table._check_writable()
     removed = [field for field in old.__spec__.fields.values() if field.number not in table.spec.numbers]
+    sealed = [
+        number
+        for number, field in table.spec.numbers.items()
+        if (known := old.__spec__.numbers.get(number)) is not None and known.sensitive != field.sensitive
+    ]
     with table.writing():
         staging = table.staging(_Rewriting, table._versions.next())
         for key, record in puts:
@@ -47,7 +57,7 @@ def rewrite(table: Core[Any], old: type[Model], old_images: Images, puts: Sequen
             if removed and (row := table.view.row(key)) is not None:
                 was = old_images.decode(key, row.image)
                 gone = [field.number for field in removed if getattr(was, field.name) is not None]
-            staging.replace(key, record, gone)
+            staging.replace(key, record, gone, sealed)
         if not staging.steps:
             return 0
         flight = table.take_off(staging)
