@@ -69,6 +69,11 @@ class FieldSpec:
         """Whether a new object may leave it out."""
         return not self.required or self.default is not msgspec.NODEFAULT or self.default_factory is not None
 
+    @property
+    def makes_default(self) -> bool:
+        """Whether a function makes its default, perhaps another one each time, as the time of now."""
+        return self.default_factory not in (None, list, set, dict)
+
 
 @dataclass(frozen=True, slots=True)
 class FieldRef:

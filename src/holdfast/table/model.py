@@ -8,6 +8,7 @@ image can be read when fields were added, also required ones; that they are ther
 from __future__ import annotations
 
 import sys
+import threading
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -287,7 +288,7 @@ def _struct_field(declared: Declared) -> Any:
     """
     if declared.default_factory is not None:
         make = declared.default_factory
-        return msgspec.field(default_factory=partial(_called, make))
+        return msgspec.field(default_factory=partial(_called if make in (list, set, dict) else _called_for_new, make))
     default = declared.default
     if default is msgspec.NODEFAULT or default is None:
         return msgspec.field(default=None)
@@ -296,6 +297,38 @@ def _struct_field(declared: Declared) -> Any:
 
 def _called(make: Callable[[], Any]) -> Any:
     return make()
+
+
+def _called_for_new(make: Callable[[], Any]) -> Any:
+    return None if _decoding.now else make()
+
+
+class _Decoding(threading.local):
+    """Whether this thread reads an image.
+
+    What an image lacks was never there: a function may make another value at each reading, and an index would hold one
+    that nobody sees again.
+    """
+
+    now = False
+
+
+_decoding = _Decoding()
+
+
+def _decoder(cls: Any) -> Callable[[bytes], Any]:
+    decode = msgspec.msgpack.Decoder(cls).decode
+    if not any(one.makes_default for model in _reach(cls) for one in _spec_of(model).fields.values()):
+        return decode
+
+    def decode_stored(image: bytes) -> Any:
+        _decoding.now = True
+        try:
+            return decode(image)
+        finally:
+            _decoding.now = False
+
+    return decode_stored
 
 
 def _check_annotated(cls: Any, declared: dict[str, Declared]) -> None:
@@ -382,7 +415,7 @@ def _finish(cls: Any) -> None:
     """Prepare a model whose fields and embedded models are all known."""
     draft, spec = _drafts[cls], _spec_of(cls)
     try:
-        spec.decode = msgspec.msgpack.Decoder(cls).decode
+        spec.decode = _decoder(cls)
     except TypeError as error:
         _drafts.pop(cls, None)
         raise InvalidModel(f"{cls.__name__} cannot be stored: {_in_our_words(str(error))}") from error

@@ -76,6 +76,20 @@ def test_a_new_field_that_must_be_there_needs_a_migration() -> None:
     assert reason.startswith("field 'more' is new and required")
 
 
+@pytest.mark.parametrize("type_", [str, str | None])
+def test_a_new_field_whose_default_a_function_makes_needs_a_migration(type_: Any) -> None:
+    (reason,) = reasons(model(name=NAME), model(name=NAME, more=(type_, field(2, default_factory=str))))
+    assert reason.startswith("field 'more' is new, and a function makes its default")
+
+
+def test_a_default_that_a_function_makes_from_now_on_needs_a_migration_where_records_may_lack_the_value() -> None:
+    made = model(more=(str, field(1, default_factory=str)))
+    for before in [(str | None, field(1)), (str, field(1, default="x")), (str | None, field(1, default_factory=str))]:
+        (reason,) = reasons(model(more=before), made)
+        assert reason.startswith("field 'more' has a default that a function makes")
+    assert verdict(model(more=(str, field(1))), made) == OnlySafeAdds(), "every record has it"
+
+
 def test_wider_limits_and_new_names_are_safe() -> None:
     old = model(name=(str, field(1, min_length=2, max_length=5)), age=(int, field(2, min=1, max=9)))
     new = model(name=(str, field(1, max_length=9, names=("title",))), age=(int, field(2, min=0, max=10)))

@@ -11,6 +11,7 @@ __all__ = ["TypeChanges", "same_type"]
 
 _LOWEST = ("min", "min_length")
 _HIGHEST = ("max", "max_length")
+_ONCE = "it must be called once for each record, and what it gives be written"
 
 
 def same_type(old: FieldType, new: FieldType) -> bool:
@@ -88,7 +89,10 @@ class TypeChanges:
                 return
             self._add(f"field {path + old.name!r} is called {where!r}")
         self.compare_types(where, old.type, new.type)
-        if new.required and not old.required:
+        required = new.required and not old.required
+        if new.makes_default and old.has_default and (required or not old.makes_default):
+            self._reason(f"field {where!r} has a default that a function makes, and records may lack it: {_ONCE}")
+        elif required:
             if new.has_default:
                 self._add(f"field {where!r} is required, and its default stands where it was absent")
             else:
@@ -112,6 +116,8 @@ class TypeChanges:
             self._reason(f"field {where!r} has a name that was reserved: choose another")
         elif field.required and not field.has_default:
             self._reason(f"field {where!r} is new and required, and no record has it: give it a default, or `| None`")
+        elif field.makes_default:
+            self._reason(f"field {where!r} is new, and a function makes its default: {_ONCE}")
         elif field.unique and field.has_default and field.required:
             self._reason(f"field {where!r} is new and unique, and every record would have its default")
         else:
