@@ -1,6 +1,7 @@
 """Can exchanges, connections, users and tokens be looked after on the page?"""
 
 import re
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import pika
 import pytest
@@ -81,6 +82,44 @@ def test_the_graph_shows_where_messages_go(visitor: Visitor) -> None:
     page.get_by_role("link", name=re.compile(r"queue shop\.orders")).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("shop.orders")
+
+
+def test_the_graph_asks_only_for_what_it_draws(visitor: Visitor) -> None:
+    asked: list[SplitResult] = []
+    visitor.page.on("request", lambda request: asked.append(urlsplit(request.url)))
+    page = visitor.open("graph")
+    expect(page.locator(".graph .node").first).to_be_visible()
+    columns = {one.path: parse_qs(one.query).get("columns") for one in asked}
+    assert columns["/api/queues/%2F"] == ["name,messages"]
+    assert columns["/api/exchanges/%2F"] == ["name,type"]
+    wanted = next(parse_qs(one.query) for one in asked if one.path == "/api/bindings/%2F")
+    assert (wanted["name"], wanted["page_size"]) == (["^."], ["500"]), "without those of the default exchange"
+
+
+def test_a_graph_of_very_many_bindings_says_that_it_is_of_the_first(home: House, visitor: Visitor) -> None:
+    assert home.served.ask("PUT", "/api/vhosts/crowded", {}).status == 201
+
+    def crowd() -> None:
+        host = home.served.site.host("crowded")
+        host.declare_exchange(
+            "busy", "direct", durable=False, auto_delete=False, internal=False, arguments={}, passive=False
+        )
+        for name in ("one", "other"):
+            host.declare_queue(
+                name, durable=False, exclusive=False, auto_delete=False, arguments={}, passive=False, owner=None
+            )
+        for number in range(2001):
+            host.bind("busy", "queue", "one", f"key {number:04}", {}, None)
+        host.bind("busy", "queue", "other", "key", {}, None)
+
+    home.served.site.on_broker(crowd)
+    try:
+        page = visitor.open("graph?vhost=crowded")
+        expect(page.get_by_role("status").filter(has_text="nodes")).to_have_text(
+            "2 nodes, 1 line: of the first 2,000 of 2,002 bindings"
+        )
+    finally:
+        assert home.served.ask("DELETE", "/api/vhosts/crowded").status == 204
 
 
 def test_fifty_nodes_and_a_circle_of_exchanges_stand_apart(visitor: Visitor) -> None:

@@ -94,6 +94,23 @@ def test_lists_are_cut_into_pages_sorted_and_filtered(broker: Served, channel: B
     assert found["items"] == [{"name": "page-01"}, {"name": "page-02"}]
 
 
+def test_columns_that_need_no_whole_row_are_the_same_as_in_one(broker: Served, channel: BlockingChannel) -> None:
+    channel.queue_declare("columned")
+    channel.confirm_delivery()
+    for _ in range(3):
+        channel.basic_publish("", "columned", b"x")
+    channel.basic_get("columned")
+    columns = "name,vhost,durable,consumers,messages,messages_ready,messages_unacknowledged"
+    whole = broker.get("/api/queues/%2F")
+    wanted = [{name: one[name] for name in columns.split(",")} for one in whole]
+    assert broker.get(f"/api/queues/%2F?columns={columns}") == wanted
+    assert {"name": "columned", "messages": 3} in broker.get("/api/queues/%2F?columns=name,messages")
+    ranked = broker.get("/api/queues/%2F?columns=name&sort=message_stats.publish&sort_reverse=true")
+    assert ranked[0].keys() == {"name"}
+    declared = broker.get("/api/queues/%2F?columns=name,messages&disable_stats=true")
+    assert {"name": "columned"} in declared
+
+
 @pytest.mark.parametrize(
     "query", ["page=0", "page=x", "page=99", "page=1&page_size=501", f"page=1&use_regex=true&name={q('(')}"]
 )

@@ -17,7 +17,7 @@ export function between({ vhost, source, destination, destination_type: type }) 
 export async function bindDialog({ vhost, source, destination, destination_type: type, onDone }) {
   const [exchanges, queues] = await Promise.all([
     rabbit.get(`/exchanges/${enc(vhost)}`),
-    rabbit.get(`/queues/${enc(vhost)}`).catch(() => []),
+    rabbit.get(`/queues/${enc(vhost)}`, undefined, { columns: "name" }).catch(() => []),
   ]);
   const sources = exchanges.filter((one) => one.name).map((one) => one.name);
   const list = [];

@@ -2,10 +2,14 @@
 
 import { enc, rabbit } from "./api.js";
 import { h, refill, s } from "./dom.js";
-import { json } from "./format.js";
+import { exact, json, plural } from "./format.js";
 import { placed, NODE } from "./layers.js";
 import { chooser, filterBox, head } from "./parts.js";
 import { go } from "./router.js";
+
+/** Of so many bindings a drawing is made, a page of them at a time: in more, no eye finds anything. */
+const BINDINGS_MAX = 2000;
+const BINDINGS_PAGE = 500;
 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
@@ -168,6 +172,22 @@ function draw(vhost, { nodes, edges }) {
   );
 }
 
+/** The first bindings that begin at an exchange with a name, and how many of them there are. */
+async function bindingsIn(at, signal) {
+  const query = {
+    page_size: BINDINGS_PAGE,
+    use_regex: "true",
+    name: "^.", // each queue has one from the default exchange, which is not drawn
+    columns: "source,destination,destination_type,routing_key,arguments",
+  };
+  const items = [];
+  for (let page = 1; ; page += 1) {
+    const answer = await rabbit.get(`/bindings/${at}`, signal, { ...query, page });
+    items.push(...answer.items);
+    if (page >= answer.page_count || items.length >= BINDINGS_MAX) return { items, total: answer.filtered_count };
+  }
+}
+
 export function page(view) {
   view.title("Routing graph");
   let data = null;
@@ -186,7 +206,9 @@ export function page(view) {
 
   function show() {
     const graph = graphOf(data.exchanges, data.queues, data.bindings, (view.query.get("name") ?? "").toLowerCase());
-    told.textContent = `${graph.nodes.length} nodes, ${graph.edges.length} lines`;
+    told.textContent = `${plural(graph.nodes.length, "node")}, ${plural(graph.edges.length, "line")}`;
+    if (data.total > data.bindings.length)
+      told.textContent += `: of the first ${exact(data.bindings.length)} of ${exact(data.total)} bindings`;
     // Drawn anew only when it looks different: the focus stays where it is.
     const mark = json([vhost(), graph]);
     if (mark === drawn) return;
@@ -200,16 +222,16 @@ export function page(view) {
     async (signal) => {
       const at = enc(vhost());
       const [exchanges, queues, bindings, hosts] = await Promise.all([
-        rabbit.get(`/exchanges/${at}`, signal),
-        rabbit.get(`/queues/${at}`, signal),
-        rabbit.get(`/bindings/${at}`, signal),
+        rabbit.get(`/exchanges/${at}`, signal, { columns: "name,type" }),
+        rabbit.get(`/queues/${at}`, signal, { columns: "name,messages" }),
+        bindingsIn(at, signal),
         rabbit.get("/vhosts", signal),
       ]);
       host.fill(
         hosts.map((one) => one.name),
         vhost(),
       );
-      data = { exchanges, queues: Array.isArray(queues) ? queues : queues.items, bindings };
+      data = { exchanges, queues, bindings: bindings.items, total: bindings.total };
       show();
     },
     { every: 5000 },

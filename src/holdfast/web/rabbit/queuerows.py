@@ -18,7 +18,7 @@ from holdfast.queue import Queue
 from holdfast.web.rabbit.measures import flow_of, message_stats
 from holdfast.web.rabbit.shapes import node_name, plain, rate
 
-__all__ = ["Entry", "Idleness", "basic_row", "entries_of", "head_timestamp", "queue_row", "totals_row"]
+__all__ = ["Entry", "Idleness", "basic_row", "counts_of", "entries_of", "head_timestamp", "queue_row", "totals_row"]
 
 
 class Entry(NamedTuple):
@@ -72,7 +72,7 @@ def basic_row(entry: Entry) -> dict[str, Any]:
 
 def totals_row(entry: Entry) -> dict[str, Any]:
     """As `basic_row`, with how many messages there are."""
-    ready, unacked, _ = _counts(entry.mailbox)
+    ready, unacked, _ = counts_of(entry.mailbox)
     return {
         **basic_row(entry),
         "messages": ready + unacked,
@@ -87,7 +87,7 @@ def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
     if mailbox is None:
         return basic_row(entry)
     queue, owner = mailbox.queue, entry.definition.owner
-    ready, unacked, delayed = _counts(mailbox)
+    ready, unacked, delayed = counts_of(mailbox)
     flow = flow_of(queue)
     cached = queue.cached_bytes
     mean = _mean_bytes(queue)
@@ -154,7 +154,7 @@ def head_timestamp(mailbox: Mailbox) -> int | None:
         return None
 
 
-def _counts(mailbox: Mailbox | None) -> tuple[int, int, int]:
+def counts_of(mailbox: Mailbox | None) -> tuple[int, int, int]:
     """How many are ready, with consumers, and delayed."""
     if mailbox is None:
         return 0, 0, 0
