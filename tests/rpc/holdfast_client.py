@@ -72,6 +72,18 @@ async def acked_messages_are_gone_and_others_are_told(connect: Connect) -> None:
     assert [delivery.id for delivery in await lease(queue)] == ids[2:]
 
 
+async def a_message_that_is_listed_twice_is_done_or_lost_once(connect: Connect) -> None:
+    queue = await entered(connect)
+    (id,) = await put(queue, b"a")
+    (delivery,) = await lease(queue)
+    twice = held(delivery, delivery)
+    assert not list((await queue.extend(held=twice, seconds=60)).lost)
+    assert not list((await queue.ack(held=twice)).lost)
+    assert (await queue.stats()).stats.totalAcked == 1
+    for settle in (queue.ack, queue.nack, queue.extend, queue.release):
+        assert list((await settle(held=twice)).lost) == [id]
+
+
 async def failed_messages_come_back_when_they_should(connect: Connect) -> None:
     queue = await entered(connect)
     await put(queue, b"a", b"b")

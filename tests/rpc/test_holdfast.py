@@ -18,6 +18,7 @@ SCENARIOS = [
     does.calls_can_be_made_on_a_session_that_is_still_on_its_way,
     does.a_message_keeps_all_that_was_put_with_it,
     does.acked_messages_are_gone_and_others_are_told,
+    does.a_message_that_is_listed_twice_is_done_or_lost_once,
     does.failed_messages_come_back_when_they_should,
     does.released_messages_were_never_tried,
     does.fractions_of_seconds_count,

@@ -110,6 +110,16 @@ def test_a_duplicate_is_answered_with_the_first_id(orders: Served) -> None:
     assert payloads(orders) == ["x"]
 
 
+def test_a_message_that_is_listed_twice_counts_once(orders: Served) -> None:
+    put(orders, "a")
+    for verb in ("release", "nack", "ack"):
+        (taken,) = lease(orders)
+        twice = held([taken, taken]) | ({"delay": 0} if verb == "nack" else {})
+        assert orders.post(ORDERS + "/extend", held([taken, taken]) | {"lease": 60}) == {"done": 1, "lost": []}
+        assert orders.post(f"{ORDERS}/{verb}", twice) == {"done": 1, "lost": []}
+        assert orders.post(f"{ORDERS}/{verb}", twice) == {"done": 0, "lost": [0]}
+
+
 def test_a_poll_waits_for_a_message_and_who_goes_away_takes_nothing(orders: Served) -> None:
     threading.Timer(0.3, lambda: put(orders, "late")).start()
     assert [one["payload"] for one in lease(orders, wait=30)] == ["late"]

@@ -269,7 +269,8 @@ def _fill(row: Any, kept: _Kept) -> None:
 
 
 def _pairs(context: Any) -> list[Pair]:
-    return [(held.id, held.lease) for held in context.params.held]
+    """What is to be settled, each once however often it is listed."""
+    return list(dict.fromkeys((held.id, held.lease) for held in context.params.held))
 
 
 def _parts(pairs: list[Pair]) -> dict[int, set[int]]:

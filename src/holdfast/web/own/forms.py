@@ -152,13 +152,13 @@ def record_in(one: Any, where: str) -> Message:
     return Message(payload, key, headers)
 
 
-def parts_in(call: Call) -> dict[int, list[int]]:
-    """The messages that are to be settled: ids by lease."""
-    parts: dict[int, list[int]] = {}
+def parts_in(call: Call) -> dict[int, set[int]]:
+    """The messages that are to be settled, each once however often it is listed: ids by lease."""
+    parts: dict[int, set[int]] = {}
     for one in call.field("messages", list):
         if not isinstance(one, dict) or type(one.get("id")) is not int or type(one.get("lease")) is not int:
             raise InvalidArgument("each of messages must have the id and the lease that it was handed out with")
-        parts.setdefault(one["lease"], []).append(one["id"])
+        parts.setdefault(one["lease"], set()).add(one["id"])
     return parts
 
 

@@ -155,6 +155,6 @@ def extend(call: Call) -> dict[str, Any]:
     return _settled(queue, parts, queue.extend_ids(parts, call.field("lease", (int, float), None)))
 
 
-def _settled(queue: Queue, parts: dict[int, list[int]], lost: list[int]) -> dict[str, Any]:
+def _settled(queue: Queue, parts: dict[int, set[int]], lost: list[int]) -> dict[str, Any]:
     queue.sync()
     return {"done": sum(map(len, parts.values())) - len(lost), "lost": lost}
