@@ -267,7 +267,7 @@ def test_only_who_may_read_a_file_of_the_store_may_read_it_in_a_backup_and_resto
         assert mode(backup) == 0o700
         restore_backup(backup, tmp_path / place)
         assert mode(tmp_path / place) == 0o750
-        for name in ("tokens.json", "notes.txt", "key", settings.relative_to(data)):
+        for name in ("tokens.json", "notes.txt", "key", str(settings.relative_to(data))):
             assert mode(backup / name) == mode(tmp_path / place / name) == mode(data / name), name
 
 
