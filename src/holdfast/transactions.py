@@ -45,6 +45,8 @@ class Transaction:
     """Of every change in it."""
     stagings: "dict[Core[Any], Staging]" = field(default_factory=dict)
     puts: dict[Queue, list[Message]] = field(default_factory=dict)
+    sizes: dict[Queue, int] = field(default_factory=dict)
+    """Bytes of payload that are put into each queue."""
     tables: "set[Core[Any]]" = field(default_factory=set)
     """Those that it has for itself."""
     locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -189,11 +191,12 @@ class Transactions:
             transaction = _under_way()
             if transaction is None:
                 return False
-            queue.check_messages(messages)
+            gathered, size = transaction.puts.get(queue, []), transaction.sizes.get(queue, 0)
+            more = queue.check_messages(messages, beside=(len(gathered), size))
             if any(isinstance(one, Message) and FOR in (one.headers or {}) for one in messages):
                 raise InvalidArgument(f"the header {FOR!r} is for moves between queues: use another one")
-            gathered = transaction.puts.setdefault(queue, [])
             gathered += [one if isinstance(one, Message) else Message(one) for one in messages]
+            transaction.puts[queue], transaction.sizes[queue] = gathered, size + more
             return True
 
         return take

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import DiskFull, Flush, InvalidArgument, MessageTooLarge, Roll, Store, WriterStopped
+from holdfast import DiskFull, Flush, InvalidArgument, Message, MessageTooLarge, QueueFull, Roll, Store, WriterStopped
 from holdfast.log import Log
 from holdfast.table import Addition, Record, Table
 from holdfast.testing import SimClock, SimFiles
@@ -207,6 +207,28 @@ def test_a_log_of_decisions_that_cannot_be_emptied_harms_no_transaction(
     assert "was not emptied" in caplog.text and list(decisions(store).read()) == []
     for one in (store, after_kill(files, clock)):
         assert names(one.table(Account)) == names(one.table(Entry)) == ["first", "second"]
+
+
+# The room in a queue
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 3}, {"max_bytes": 6}], ids=["messages", "bytes"])
+def test_a_queue_that_rejects_counts_all_that_the_transaction_puts(
+    store: Store, accounts: Table[Account], limit: dict[str, int]
+) -> None:
+    small = store.queue("small", overflow="reject", **limit)  # type: ignore[arg-type]
+    small.put(b"01")
+    with pytest.raises(QueueFull), store.transaction():
+        accounts.add({"name": "with it"})
+        for _ in range(3):
+            small.put(b"xx")
+    assert small.waiting() == 1 and accounts.count() == 0
+    with store.transaction():
+        accounts.add({"name": "with it"})
+        small.put_many([b"02", Message(b"03")])
+        with pytest.raises(QueueFull):
+            small.put(b"xx")
+    assert [message.payload for message in small.peek()] == [b"01", b"02", b"03"] and accounts.count() == 1
 
 
 # Whose calls are in it

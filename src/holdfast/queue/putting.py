@@ -94,10 +94,15 @@ class Putting(Moves):
 
         self._join, self._append = join, append
 
-    def check_messages(self, messages: list[bytes | Message]) -> None:
-        """Raise what `put_many` would, of these messages and of the room there is now."""
+    def check_messages(self, messages: list[bytes | Message], beside: tuple[int, int] = (0, 0)) -> int:
+        """Raise what `put_many` would, of these messages and of the room there is now; the bytes of their payloads.
+
+        `beside` are how many messages, and how many bytes, are to be put together with them.
+        """
         with self._lock:
-            self._check_room(check_batch(messages, lambda one: _columns(one, self._now()))[0])
+            payloads = check_batch(messages, lambda one: _columns(one, self._now()))[0]
+            self._check_room(payloads, beside)
+        return sum(map(len, payloads))
 
     def put_decided(self, messages: list[Message], producer: int, now: int) -> None:
         """Add messages of a transaction that is decided: whatever room there is, marked so that they can be found."""
@@ -196,8 +201,8 @@ class Putting(Moves):
             self._shorten()
         return super().tick()
 
-    def _check_room(self, payloads: list[bytes]) -> None:
-        settings, standing, count = self.settings, self.standing, len(payloads)
+    def _check_room(self, payloads: list[bytes], beside: tuple[int, int] = (0, 0)) -> None:
+        settings, standing, count = self.settings, self.standing, len(payloads) + beside[0]
         if settings.overflow != "reject":
             return
         waiting = standing.ready.count + standing.delayed.count + self.log.end - standing.scanned
@@ -208,7 +213,7 @@ class Putting(Moves):
             )
         if settings.max_bytes is not None:
             held = standing.waiting_bytes + self.log.unseen_bytes(standing.scanned)
-            if held + (more := sum(map(len, payloads))) > settings.max_bytes:
+            if held + (more := sum(map(len, payloads)) + beside[1]) > settings.max_bytes:
                 raise QueueFull(
                     f"the queue {self.name!r} holds {held} of at most {settings.max_bytes} bytes and cannot take "
                     f"{more} more; nothing was written: try again later, or open it with another overflow or max_bytes"
