@@ -464,3 +464,21 @@ def test_what_it_said_last_counts() -> None:
     assert one.asked.acquire(timeout=60)  # by its own clock
     ticker.stop()
     assert one.count == 3
+
+
+def test_what_was_made_durable_untold_is_told_also_when_the_log_rests_by_then(
+    store: Store, reopen: Callable[..., Store]
+) -> None:
+    log = store.log("quiet", flush=ASYNC)
+    log.append(b"a")
+    log.sync()
+    reader = reopen(read_only=True).log("quiet")
+    log.append(b"b")
+    log.sync_untold()
+    store.log("loud", flush=ASYNC).append_many([b"x"])
+    store.log("loud").sync()  # there is room for one
+    log.tell()
+    reader.refresh()
+    assert payloads(reader) == [b"a", b"b"]
+    log.close()
+    log.tell()  # nobody is left to be told

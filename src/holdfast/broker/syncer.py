@@ -87,7 +87,8 @@ class Syncer:
         begin = time.monotonic()
         alone = len(turn) == 1 and len(turn[0].logs) == 1 and self._small
         if alone and begin > self._cautious_until and not (self._busy or self._wanted):
-            error = _sync(turn[0].logs[0])
+            log = turn[0].logs[0]
+            error = _sync(log, log.sync_untold)
             end = time.monotonic()
             if end - begin > _QUICK_S:
                 self._cautious_until = end + self._caution
@@ -95,6 +96,7 @@ class Syncer:
             else:
                 self._caution = max(_CAUTION_MIN_S, self._caution * 0.9)
             turn[0].done(error)
+            self._soon(log.tell)  # when the answer is on its way: the client works on it meanwhile
             return
         with self._guard:
             for wait in turn:
@@ -114,7 +116,7 @@ class Syncer:
                 wanted, self._wanted = self._wanted, {}
             finished: list[Wait] = []
             for log, waits in wanted.items():
-                error = _sync(log)
+                error = _sync(log, log.sync)
                 for wait in waits:
                     wait.left -= 1
                     wait.error = wait.error or error
@@ -132,9 +134,9 @@ def _tell(finished: list[Wait]) -> None:
             logger.exception("who waited for the disk could not be told")
 
 
-def _sync(log: Log) -> HoldfastError | None:
+def _sync(log: Log, sync: Callable[[], None]) -> HoldfastError | None:
     try:
-        log.sync()
+        sync()
     except Closed:
         return None  # it was deleted, and its messages with it: nobody waits for them any more
     except HoldfastError as error:

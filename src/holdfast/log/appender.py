@@ -182,6 +182,19 @@ class Appender:
         self._check_writable()
         self._flush(sync=True)
 
+    def sync_untold(self) -> None:
+        """As `sync`, for one who has someone waiting: those who follow the log are told by `tell`, a little later."""
+        self._check_writable()
+        with self._io:
+            self._write_out(sync=True, tell=False)
+
+    def tell(self) -> None:
+        """Let those who follow the log, here and in other processes, see what `sync_untold` has made durable."""
+        with self._io:
+            if self._writer is not None and not self.closed:
+                self._writer.tell()
+        self._notify()
+
     def write_out(self) -> None:
         """Return when all that was appended before is with the operating system: a kill does not take it back."""
         self._check_writable()
@@ -386,7 +399,7 @@ class Appender:
             if only is None or not (only.written or only.error):
                 self._write_out(sync=sync)
 
-    def _write_out(self, *, sync: bool) -> None:
+    def _write_out(self, *, sync: bool, tell: bool = True) -> None:
         """Write what is gathered, and sync it if asked to. Called with `_io` held."""
         writer = self._writer
         if self._refusal is not None or writer is None:
@@ -406,7 +419,7 @@ class Appender:
             if self._unwritten is not None:
                 self._write_unwritten(writer, done, syncs=sync)
             if sync:
-                writer.sync()
+                writer.sync(tell=tell)
         except WriterStopped as stopped:
             self._give_up(done, stopped)
             raise
@@ -423,7 +436,8 @@ class Appender:
             self._let_recent_go(self._recent_limit)
         if len(writer.segments) > segments:
             self._rolled()
-        self._notify()
+        if tell:
+            self._notify()
 
     def _write_unwritten(self, writer: SegmentWriter, done: list[Draft], *, syncs: bool) -> None:
         assert self._unwritten is not None

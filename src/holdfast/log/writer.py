@@ -147,8 +147,11 @@ class SegmentWriter:
         if not self.settings.durable_only:
             self._publish(tell=tell)
 
-    def sync(self) -> None:
-        """Make all that was written durable. A failure is final: the pages may be lost and must not be retried."""
+    def sync(self, *, tell: bool = True) -> None:
+        """Make all that was written durable. A failure is final: the pages may be lost and must not be retried.
+
+        Without `tell`, other processes learn of it from the call of `tell` that follows.
+        """
         self._check_disk()
         if self._file is None:
             assert self.is_durable, "files were closed before all that was written to them was on disk"
@@ -162,6 +165,10 @@ class SegmentWriter:
         self.durable_offset = self.offset
         self.durable_end = self.end
         self._write_entries()
+        self._publish(tell=tell)
+
+    def tell(self) -> None:
+        """Tell other processes how far they may read."""
         self._publish()
 
     def rest(self) -> None:
