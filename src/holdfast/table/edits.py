@@ -11,9 +11,9 @@ from holdfast.table.model import ModelSpec
 from holdfast.table.objects import copied, same
 from holdfast.table.paths import Path, model_and_steps
 from holdfast.table.requests import DictEdit, ListEdit, SetEdit
-from holdfast.table.steps import At, Step, Variant, is_variant, parse_path, path_text, type_at
+from holdfast.table.steps import At, Step, Variant, is_variant, parse_path, path_text, type_at, variant_types
 from holdfast.table.types import FieldType, Kind
-from holdfast.table.validation import Violation, shown_of, validate_field
+from holdfast.table.validation import Violation, key_text, shown_of, validate_field
 from holdfast.table.wording import parse_path as parse_any_path
 
 __all__ = ["Edited", "edit", "steps_of", "value_at"]
@@ -58,7 +58,12 @@ def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], 
     for path, value in changes.items():
         steps = steps_of(spec, path)
         try:
+            items = _items_on(spec, record, steps)
             _change(spec, record, before, steps, value, edited)
+            if value is None:
+                items.pop(steps, None)  # it was removed, and the next one has moved up
+            found = _final_items(spec, record, items)
+            edited.violations += [shown_of(_field(spec, steps), violation) for violation in found]
             touched.add(_field(spec, steps).number)
         except _CannotBe as error:
             edited.violations.append(shown_of(_field(spec, steps), error.violation))
@@ -240,18 +245,51 @@ def _with_given(
 
 
 def _final(one: FieldSpec, old: Any, new: Any, path: str) -> list[Violation]:
-    """What is final stays as it was once set; also inside of embedded models."""
+    """What is final stays as it was once set; also inside of other values."""
     if one.final and old is not None and not same(one.type, old, new):
         return [Violation(path, "final", new, f"is final, and was set to {old!r}: add another record")]
     return _final_inside(one.type, old, new, path)
 
 
 def _final_inside(ftype: FieldType, old: Any, new: Any, path: str) -> list[Violation]:
-    if ftype.kind is not Kind.EMBEDDED or old is None or new is None or type(old) is not type(new):
+    """Of models inside: embedded, of a union while the type stays, and values of a dict under the same key.
+
+    Items of a list are only known to be the same ones where the path of a change names them: see `_final_items`.
+    """
+    if old is None or new is None or type(old) is not type(new):
         return []
-    fields = type(old).__spec__.fields
+    match ftype.kind:
+        case Kind.EMBEDDED:
+            return [
+                violation
+                for name, inner in type(old).__spec__.fields.items()
+                for violation in _final(inner, getattr(old, name), getattr(new, name), f"{path}.{name}")
+            ]
+        case Kind.UNION:
+            variant = next((one for one in ftype.variants if type(old) in variant_types(one)), None)
+            return [] if variant is None else _final_inside(variant, old, new, path)
+        case Kind.DICT if ftype.item is not None and ftype.item.embedded():
+            return [
+                violation
+                for key in old
+                if key in new
+                for violation in _final_inside(ftype.item, old[key], new[key], f"{path}[{key_text(key)}]")
+            ]
+    return []
+
+
+def _items_on(spec: ModelSpec, record: Any, steps: Sequence[Step]) -> dict[tuple[Step, ...], Any]:
+    """The items of lists that a path leads through, by their own paths, as they are before it changes them."""
+    if not any(isinstance(step, At) for step in steps):
+        return {}
+    paths = [tuple(steps[:end]) for end in range(2, len(steps) + 1) if isinstance(steps[end - 1], At)]
+    return {path: copied(value_at(record, path)) for path in paths if type_at(spec, path[:-1]).kind is Kind.LIST}
+
+
+def _final_items(spec: ModelSpec, record: Any, items: Mapping[tuple[Step, ...], Any]) -> list[Violation]:
+    """What is final in items that a path has led through."""
     return [
         violation
-        for name, inner in fields.items()
-        for violation in _final(inner, getattr(old, name), getattr(new, name), f"{path}.{name}")
+        for path, old in items.items()
+        for violation in _final_inside(type_at(spec, path), old, value_at(record, path), path_text(path))
     ]
