@@ -59,6 +59,13 @@ def test_within_a_batch_and_against_what_was_put(queue: Queue) -> None:
     assert (queue.log.end, queue.stats().duplicates) == (4, 4)
 
 
+def test_what_was_there_already_is_counted_also_within_a_batch(queue: Queue) -> None:
+    same = Message(b"a", dedup="A")
+    assert queue.put_counted([b"plain", Message(b"b")]) == (range(2), 0)
+    assert queue.put_counted([same, b"plain", same]) == ([2, 3, 2], 1)
+    assert queue.put_counted([same]) == ([2], 1)
+
+
 @pytest.mark.parametrize("what", ["acked", "nacked", "purged", "delayed", "expired"])
 def test_an_id_is_known_whatever_became_of_its_message(store: Store, clock: SimClock, flush: Flush, what: str) -> None:
     queue = store.queue("orders", flush=flush, max_attempts=1)

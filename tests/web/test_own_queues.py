@@ -110,6 +110,13 @@ def test_a_duplicate_is_answered_with_the_first_id(orders: Served) -> None:
     assert payloads(orders) == ["x"]
 
 
+def test_a_duplicate_within_one_request_is_counted(orders: Served) -> None:
+    messages = [{"payload": "x", "dedup": "17"}, {"payload": "y"}, {"payload": "x", "dedup": "17"}]
+    assert orders.post(ORDERS + "/messages", {"messages": messages}) == {"ids": [0, 1, 0], "duplicates": 1}
+    assert orders.post(ORDERS + "/messages", {"messages": messages}) == {"ids": [0, 2, 0], "duplicates": 2}
+    assert payloads(orders) == ["x", "y", "y"]
+
+
 def test_a_message_that_is_listed_twice_counts_once(orders: Served) -> None:
     put(orders, "a")
     for verb in ("release", "nack", "ack"):

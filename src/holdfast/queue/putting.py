@@ -67,24 +67,28 @@ class Putting(Moves):
 
     def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
         """Add messages in one write and return their ids. All of them or, after any error or crash, none."""
+        return self.put_counted(messages)[0]
+
+    def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
+        """As `put_many`; also how many were there already, be it from earlier in these messages."""
         messages = list(messages)
         now = self._now()
         ids: Sequence[int]
         if self._join is not None and self._join(messages):
-            return [JOINED] * len(messages)
+            return [JOINED] * len(messages), 0
         if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
             draft, first, count = self.log.gather(*check_batch(messages, lambda one: _columns(one, now)))
             if count:
                 self.log.commit(draft)
             ids = range(first, first + count)
         else:
-            ids = self._put_carefully(messages, now)
+            ids, count = self._put_carefully(messages, now)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
             self.log.announce()
             self._mind_times(messages, now)
         if self._drops_excess:
             self._shorten()
-        return ids
+        return ids, len(messages) - count
 
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
         """From here on, offer what is put to a transaction first: where `join` takes it, it is put at its end."""
@@ -134,8 +138,11 @@ class Putting(Moves):
 
     def _put_carefully(
         self, messages: list[bytes | Message], now: int, decided: Callable[[Message], list[Column]] | None = None
-    ) -> list[int]:
-        """With a look at what is there: for dedup ids and a limited length, which what is `decided` may exceed."""
+    ) -> tuple[list[int], int]:
+        """With a look at what is there: for dedup ids and a limited length, which what is `decided` may exceed.
+
+        Gives their ids, and how many were written.
+        """
         columns = decided or (lambda one: _columns(one, now))
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
         in_flight = self.log.ids_in_flight
@@ -179,7 +186,7 @@ class Putting(Moves):
                 self._land(draft)
         for place, position in enumerate(positions):
             ids[position] = first + place
-        return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids]
+        return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids], count
 
     def _mind_times(self, messages: list[bytes | Message], now: int) -> None:
         """Let the ticker come when what was just put is due, or overdue, if someone listens."""

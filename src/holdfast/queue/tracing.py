@@ -91,24 +91,24 @@ class TracedQueue(Queue):
             return super().put(payload, key, headers, delay, priority, ttl, dedup)
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
-    def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
-        """As `Queue.put_many`."""
+    def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
+        """As `Queue.put_counted`, which `put_many` is made of."""
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         messages = list(messages)
         if self.carries_later or not messages:
-            return super().put_many(messages)
+            return super().put_counted(messages)
         traced = [one for one in messages if isinstance(one, Message) and one.headers and PARENT in one.headers]
         with self._span(
             "put", "send", SpanKind.PRODUCER, len(messages), _links(one.headers or {} for one in traced)
         ) as span:
             context: dict[str, str] = {}
             TraceContextTextMapPropagator().inject(context)
-            ids = super().put_many([_carrying(one, context) for one in messages])
+            ids, known = super().put_counted([_carrying(one, context) for one in messages])
             if len(ids) == 1:
                 span.set_attribute("messaging.message.id", str(ids[0]))
-            return ids
+            return ids, known
 
     def lease(
         self,

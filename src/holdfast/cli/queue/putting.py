@@ -1,7 +1,7 @@
 """How do messages get in from a terminal? From the command line, from a file, or one a line from standard input."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,12 +19,11 @@ from holdfast.cli.lines import (
     standard_input_lines,
 )
 from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import seen_as, store_to_write
+from holdfast.cli.opening import store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, duration_option
 from holdfast.cli.output import show, write_json
 from holdfast.log import Message
 from holdfast.queue import Queue
-from holdfast.remote.queue import RemoteQueue
 
 __all__ = ["put"]
 
@@ -83,7 +82,9 @@ def put(
         try:
             batches = iter([given]) if given is not None else _lines(queue, shown=not as_json)
             for payloads in batches:
-                ids, known = _put(queue, payloads if is_plain else [replace(form, payload=each) for each in payloads])
+                ids, known = queue.put_counted(
+                    payloads if is_plain else [replace(form, payload=each) for each in payloads]
+                )
                 first = ids[0] if first is None else first
                 last = ids[-1]
                 count += len(ids)
@@ -111,16 +112,6 @@ def _given(payloads: list[str], file: Path | None) -> list[bytes] | None:
 
 def _lines(queue: Queue, *, shown: bool) -> Iterator[list[bytes]]:
     return standard_input_lines(f"putting into {queue.name}", queue.log.settings.max_message, shown=shown)
-
-
-def _put(queue: Queue, messages: Sequence[bytes | Message]) -> tuple[Sequence[int], int]:
-    """Their ids, and how many were there already."""
-    remote = seen_as(RemoteQueue, queue)
-    if remote is not None:
-        return remote.put_counted(messages)
-    ids = queue.put_many(messages)
-    # Only we have it open, so they are all ours; and only one message with an id is put by a command.
-    return ids, queue.stats().duplicates if len(ids) == 1 else 0
 
 
 def _show_result(name: str, first: int | None, last: int | None, count: int, *, duplicate: bool, as_json: bool) -> None:
