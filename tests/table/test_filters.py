@@ -51,6 +51,23 @@ def holds(expression: Expression, record: Any = ADA) -> bool:
     return compile_filter(expression, fetch)(record)
 
 
+@pytest.mark.parametrize("score", [1.5, float("nan")], ids=["a number", "not a number"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        P.score < Decimal(2),
+        P.score <= Decimal("1.5"),
+        P.score > Decimal(1),
+        P.score.between(Decimal(1), Decimal(2)),
+        P.score == Decimal("1.5"),
+    ],
+    ids=str,
+)
+def test_what_is_not_a_number_compares_with_no_decimal(expression: Expression, score: float) -> None:
+    assert holds(expression, person(score=score)) == (score == 1.5)
+    assert not holds(P.balance < float("nan"), person(balance=Decimal(1)))
+
+
 TRUE: list[Expression] = [
     P.surname == "García-López",
     P.surname != "Mous",

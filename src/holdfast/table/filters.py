@@ -3,6 +3,7 @@
 import operator
 import re
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -166,10 +167,19 @@ def _compared(kind: Kind, op: str, operand: Any) -> Test:
         def comparable(value: Any) -> bool:
             try:
                 return compare(value, operand)
-            except TypeError:  # it is of another type of the union now
+            except (TypeError, InvalidOperation):  # it is of another type of the union now; or not a number
                 return False
 
         return comparable
+    if kind is Kind.DECIMAL or isinstance(operand, Decimal):
+
+        def numbers(value: Any) -> bool:
+            try:
+                return compare(value, operand)
+            except InvalidOperation:  # a float that is not a number, with which no Decimal lets itself be compared
+                return False
+
+        return numbers
     return lambda value: compare(value, operand)
 
 
