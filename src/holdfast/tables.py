@@ -258,18 +258,18 @@ class Tables:
         except BaseException:
             log.disown()
             raise
-        kept = {
-            "format": _FORMAT,
-            "name": spec.name,
-            "id": spec.id,
-            "settings": asdict(settings),
-            "definition": describe(model),
-            **opening.past.to_dict(),
-        }
 
         def keep_definition() -> None:
             if keyring is not None:
                 check_tokens(table, keyring)
+            kept = {
+                "format": _FORMAT,
+                "name": spec.name,
+                "id": spec.id,
+                "settings": asdict(settings),
+                "definition": describe(model),
+                **table.past.to_dict(),
+            }
             if meta != kept:
                 self.keep_meta(spec.name, kept)
 

@@ -17,8 +17,9 @@ from holdfast.log.log import Log
 from holdfast.state import State, Transaction
 from holdfast.table.cache import RowCache
 from holdfast.table.keys import KeyLayout
+from holdfast.table.late_unique import LateUnique
 from holdfast.table.model import Model
-from holdfast.table.past import NO_PAST, Past
+from holdfast.table.past import NEVER, NO_PAST, Past
 from holdfast.table.place import Place, clear_table, keep_place, place_in
 from holdfast.table.requests import Operation, Outcome
 from holdfast.table.rows import EventKind, Row, decode_event, encode_event
@@ -110,6 +111,8 @@ class Core(Generic[M]):
         self._reserved = False
         self.gate: Gate | None = None
         """While the table is migrated: who may use it."""
+        self.rebuilt = False
+        """Whether the state was built anew since the table was opened."""
         self.position = 0
         """Up to where the state has followed the log."""
         self.last_version = 0
@@ -375,11 +378,13 @@ class Core(Generic[M]):
                     )
                 clear_table(self._state, self.view.prefix)
                 self.position = self.log.start
-                return self.follow()
+                self.rebuilt = True
+                return self.follow(anew=True)
 
-    def follow(self) -> int:
-        """Take in what the log has beyond the state's position; how many events."""
+    def follow(self, *, anew: bool = False) -> int:
+        """Take in what the log has beyond the state's position, which is its start if `anew`; how many events."""
         count = 0
+        late = LateUnique(self.view, self.past.unique_since, 0 if anew else self.last_version)
         current: dict[bytes, tuple[Row | None, Any]] = {}
         batch = self._state.transaction()
         end = self.log.readable()[1]
@@ -388,7 +393,11 @@ class Core(Generic[M]):
             event = decode_event(record.payload)
             key = record.key or b""
             if len(current) >= _REPLAY or (event.kind is EventKind.HARD_DELETE and key in current):
-                self._commit(batch, record.sequence, version)
+                self._commit(batch, record.sequence, late.kept(version))
+                batch, current = self._state.transaction(), {}
+            while (since := late.due(event.version - 1)) is not None:
+                self._commit(batch, record.sequence, late.kept(version))
+                late.start(since)
                 batch, current = self._state.transaction(), {}
             if key not in current:
                 row = self.view.row(key)
@@ -398,7 +407,11 @@ class Core(Generic[M]):
             current[key] = (self.view.apply(batch, key, event, old, before, after_it), after_it)
             version = max(version, event.version)
             count += 1
-        if self.position != end:
+        while (since := late.due(NEVER - 1)) is not None:
+            self._commit(batch, end, late.kept(version))
+            late.start(since)
+            batch, version = self._state.transaction(), max(version, since)
+        if self.position != end or self.last_version != version:
             self._commit(batch, end, version)
         self._versions.see(self.last_version)
         return count

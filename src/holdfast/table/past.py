@@ -4,10 +4,13 @@ A migration writes records anew, and leaves what was written before as it was.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["NO_PAST", "Past"]
+__all__ = ["NEVER", "NO_PAST", "Past"]
+
+NEVER = (1 << 64) - 1
+"""A version that will not be: that of a field which is to become unique."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +21,22 @@ class Past:
     """Whether there may be values of other types than the model has."""
     unsealed: frozenset[int] = frozenset()
     """Numbers of sensitive fields of which there may be legible values, from before they were sensitive."""
+    unique_since: Mapping[int, int] = field(default_factory=dict)
+    """Of fields that became unique when there were records, by number: the version since which they are."""
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> "Past":
         """What `to_dict` wrote, among other things or not at all."""
-        return cls(kept.get("retyped", False), frozenset(kept.get("unsealed", ())))
+        since = {int(number): version for number, version in kept.get("unique_since", {}).items()}
+        return cls(kept.get("retyped", False), frozenset(kept.get("unsealed", ())), since)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it; what is as usual is left out."""
         written: dict[str, Any] = {"retyped": True} if self.retyped else {}
-        return {**written, "unsealed": sorted(self.unsealed)} if self.unsealed else written
+        if self.unsealed:
+            written["unsealed"] = sorted(self.unsealed)
+        since = {str(number): version for number, version in self.unique_since.items() if version != NEVER}
+        return {**written, "unique_since": since} if since else written
 
 
 NO_PAST = Past()

@@ -20,7 +20,7 @@ from holdfast.table.migrating import (
     plan_of,
     write_sst,
 )
-from holdfast.table.migrating.backfill import active
+from holdfast.table.migrating.backfill import active, turn_on
 from holdfast.table.migrating.verdicts import IndexWork
 from holdfast.table.requests import Add, Change
 from holdfast.table.rows import Event, decode_event
@@ -93,7 +93,7 @@ def test_what_happens_while_it_is_built_is_not_missed(opened: Open, tmp_path: Pa
     table.delete(keys[3]) if not table.get(keys[3], include_deleted=True).deleted else table.undelete(keys[3])
     table.add(model(name="late", count=5))
     assert ingest(table, files, plan) == 5
-    active(table, None)
+    turn_on(table, work)
     ingested = hf.entries(*ENTRIES)
     table.rebuild()
     assert hf.entries(*ENTRIES) == ingested

@@ -20,6 +20,7 @@ from holdfast.state.state import Layer
 from holdfast.table.core import Core
 from holdfast.table.definition import describe, model_from
 from holdfast.table.indexes import Index
+from holdfast.table.late_unique import only_uniques, without_uniques
 from holdfast.table.migrating.lenient import lenient_images
 from holdfast.table.migrating.verdicts import IndexWork
 from holdfast.table.model import ModelSpec, text_of_key
@@ -41,6 +42,7 @@ __all__ = [
     "ranges_of",
     "restricted",
     "rows_of",
+    "turn_on",
 ]
 
 FAMILIES = ("index", "historic_index", "unique", "historic_unique")
@@ -134,8 +136,17 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
     return rows
 
 
-def entries_of_rows(view: View, key: bytes, rows: Iterable[Row]) -> list[Entry]:
-    """The entries of a record whose versions are these, the oldest first."""
+def entries_of_rows(view: View, key: bytes, rows: Sequence[Row]) -> list[Entry]:
+    """The entries of a record whose versions are these, the oldest first.
+
+    Of values that become unique, only those that it has now: in the past several records may have had the same.
+    """
+    if not view.uniques:
+        return _entries(view, key, rows)
+    return sorted([*_entries(without_uniques(view), key, rows), *_entries(only_uniques(view), key, rows[-1:])])
+
+
+def _entries(view: View, key: bytes, rows: Sequence[Row]) -> list[Entry]:
     gathered: list[Layer] = []
     batch = Transaction(_nothing, lambda reads, layers, sync: gathered.extend(layers))
     old, before = None, None
@@ -280,6 +291,13 @@ def duplicate(view: View, name: bytes, owner: bytes, key: bytes, row: Row) -> st
     value = HIDDEN if field.sensitive else repr(getattr(record, field.name))
     both = f"{text_of_key(owner)} and {text_of_key(key)}"
     return f"field {field.name!r} is to be unique, and {value} is that of the records {both}"
+
+
+def turn_on(table: Core[Any], work: IndexWork) -> None:
+    """What was to be filled is: keep it from here on. Nobody may have written to the table since."""
+    active(table, None)
+    since = dict.fromkeys(work.build_unique, table.last_version)
+    table.past = replace(table.past, unique_since={**table.past.unique_since, **since})
 
 
 def active(table: Core[Any], work: IndexWork | None) -> None:

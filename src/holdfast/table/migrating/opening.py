@@ -9,7 +9,7 @@ from holdfast.table.migrating.phases import Migration, Phase
 from holdfast.table.migrating.progress import Progress
 from holdfast.table.migrating.verdicts import IndexWork, NeedsMigration, NewIndexes, Verdict, judge
 from holdfast.table.model import Model
-from holdfast.table.past import NO_PAST, Past
+from holdfast.table.past import NEVER, NO_PAST, Past
 from holdfast.table.views import Images
 
 __all__ = ["Opening", "decide"]
@@ -84,8 +84,20 @@ def decide(
         )
     if under_way is not None and abandoned is None:
         needed = needed or under_way.needed
-    past = Past(past.retyped or needed, _unsealed(past, old, new))
+    going_on = under_way if abandoned is None else None
+    past = Past(past.retyped or needed, _unsealed(past, old, new), _unique_since(past, new, verdict, going_on))
     return Opening(name, verdict, old, new, migration, progress, past, abandoned)
+
+
+def _unique_since(past: Past, new: dict[str, Any], verdict: Verdict, under_way: Progress | None) -> dict[int, int]:
+    """By the numbers of fields that were not always unique, since when they are."""
+    unique = {field["number"] for field in new["fields"] if field.get("unique")}
+    since = {number: version for number, version in past.unique_since.items() if number in unique}
+    if under_way is not None:
+        return since | dict.fromkeys(under_way.work.build_unique, under_way.unique_since)
+    if isinstance(verdict, NewIndexes | NeedsMigration):
+        return since | dict.fromkeys(verdict.work.build_unique, NEVER)
+    return since
 
 
 def _unsealed(past: Past, old: dict[str, Any] | None, new: dict[str, Any]) -> frozenset[int]:

@@ -15,6 +15,7 @@ from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
 from holdfast.table.migrating.phases import Phase
 from holdfast.table.migrating.step import Cursor
 from holdfast.table.migrating.verdicts import IndexWork
+from holdfast.table.past import NEVER
 
 __all__ = ["FILE", "STATES", "AuditEntry", "Progress", "ProgressFile"]
 
@@ -54,6 +55,8 @@ class Progress:
     """The table's version when the phase began."""
     wrote: bool = False
     """Whether records or indexes of the old definition may have been changed: from then on there is no way back."""
+    unique_since: int = NEVER
+    """The table's version when the values of fields that become unique were all in their places."""
     ingested: bool = False
     """Whether indexes that are built elsewhere were handed over."""
     error: str = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.clock import NS, Clock, duration_ns
 from holdfast.base.errors import HoldfastError
 from holdfast.table.definition import model_from
-from holdfast.table.migrating.backfill import Filling, active, clear
+from holdfast.table.migrating.backfill import Filling, active, clear, turn_on
 from holdfast.table.migrating.errors import MigrationFailed, MigrationPending
 from holdfast.table.migrating.gate import Gate
 from holdfast.table.migrating.lenient import lenient_images
@@ -82,6 +82,9 @@ class Run:
         if opening.resumes:
             assert opening.progress is not None
             self.progress = opening.progress
+            if table.rebuilt:  # and with the state went what was filled so far
+                self.progress.ingested = False
+                self.progress.cursor = None if self.progress.indexing else self.progress.cursor
             self._resume("Resumed")
         else:
             self.progress = self._started(opening)
@@ -275,9 +278,9 @@ class Run:
                     # The user's part is called again when this goes on: it is the one that can tell them apart.
                     progress.indexing, self._filling = False, None
                     raise MigrationFailed("; ".join(duplicates))
-        active(self.table, None)
+        turn_on(self.table, work)
         with self._lock:
-            self._filling = None
+            progress.unique_since, self._filling = self.table.last_version, None
             self._note("Indexed")
             self._enter(Phase.VERIFY)
             self._keep()

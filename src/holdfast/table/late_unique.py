@@ -1,0 +1,92 @@
+"""What of a field that became unique when records were there already? It is unique from a version on, and not before.
+
+Before it several records may have had one value, so nothing is remembered of who owned it then: a scan of that time
+does not go by it, and a rebuild gives the values to those who have them at that version.
+"""
+
+from collections.abc import Collection, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+
+from holdfast.table.rows import Event, EventKind, decode_row
+from holdfast.table.specs import ModelSpec
+from holdfast.table.views import View, after
+
+__all__ = ["LateUnique", "only_uniques", "plannable_at", "without_uniques"]
+
+_BATCH = 1000
+
+
+class LateUnique:
+    """The fields of a view that are not unique yet, while it follows the log.
+
+    The view does without them until the log comes to the version since which they are unique.
+    """
+
+    def __init__(self, view: View, since: Mapping[int, int], version: int) -> None:
+        """`version` is the last one that the view's state has."""
+        self._view = view
+        self._uniques = view.uniques
+        self._since = {number: start for number, start in since.items() if start > version}
+        if self._since:
+            view.uniques = without_uniques(view, self._since).uniques
+
+    def due(self, version: int) -> int | None:
+        """The least version, up to this one, since which some of them are unique."""
+        return min((start for start in self._since.values() if start <= version), default=None)
+
+    def kept(self, version: int) -> int:
+        """Which version the state is said to have: not one by which, after a crash, those would count as started."""
+        return min([version, *(start - 1 for start in self._since.values())])
+
+    def start(self, since: int) -> None:
+        """Give the values of those that are unique since this version to the records that have them now.
+
+        It can be done again, should it have been interrupted.
+        """
+        numbers = {number for number, start in self._since.items() if start == since}
+        self._since = {number: start for number, start in self._since.items() if start != since}
+        self._view.uniques = self._uniques
+        owning = only_uniques(self._view, numbers)
+        state, prefix = owning.state, owning.prefix
+        place = prefix
+        while rows := list(islice(state.scan("table", place, after(prefix)), _BATCH)):
+            batch = state.transaction()
+            for name, raw in rows:
+                row, key = decode_row(raw), name[len(prefix) :]
+                record = owning.images.decode(key, row.image)
+                event = Event(EventKind.ADD, row.version, row.created, row.deleted, (), row.image)
+                owning._index(batch, key, event, None, None, record, owning.unique_keys(record))
+            batch.commit(sync=False)
+            place = rows[-1][0] + b"\0"
+        self._view.uniques = without_uniques(self._view, self._since).uniques
+
+
+def only_uniques(view: View, numbers: Collection[int] | None = None) -> View:
+    """The same view, but that it keeps only the unique values of these fields, or of all, and no indexes."""
+    alone = copy(view)
+    alone.set_indexes(())
+    if numbers is not None:
+        alone.uniques = [(field, prefix) for field, prefix in view.uniques if field.number in numbers]
+    return alone
+
+
+def without_uniques(view: View, numbers: Collection[int] | None = None) -> View:
+    """The same view, without the unique values of these fields, or of all."""
+    left = copy(view)
+    left.uniques = [(one, prefix) for one, prefix in view.uniques if numbers is not None and one.number not in numbers]
+    return left
+
+
+def plannable_at(spec: ModelSpec, since: Mapping[int, int], version: int | None) -> ModelSpec:
+    """The model, as far as a scan of a version (None: of now) may rely on it."""
+    late = frozenset(number for number, start in since.items() if version is not None and version < start)
+    return _not_unique(spec, late) if late else spec
+
+
+@lru_cache(64)
+def _not_unique(spec: ModelSpec, numbers: frozenset[int]) -> ModelSpec:
+    fields = {name: replace(one, unique=False) if one.number in numbers else one for name, one in spec.fields.items()}
+    return replace(spec, fields=fields)
