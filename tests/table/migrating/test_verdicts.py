@@ -287,6 +287,18 @@ def test_a_field_of_the_key_keeps_its_type() -> None:
         verdict(old, model(_with={"__key__": ("n",)}, n=(str, field(1, final=True))))
 
 
+def keyed(**members: Any) -> Any:
+    return model(_with={"__key__": ("c",)}, c=(Enum("Colour", members), field(1, final=True)))
+
+
+def test_an_enum_of_the_key_may_get_members_and_keeps_the_type_of_its_values() -> None:
+    assert verdict(keyed(RED=1), keyed(RED=1, BLUE=2)) == OnlySafeAdds(("field 'c' can be BLUE",))
+    (reason,) = reasons(keyed(RED=1, BLUE=2), keyed(RED=1))
+    assert "Colour has no BLUE (2) any more" in reason
+    with pytest.raises(IncompatibleModel):
+        verdict(keyed(RED=1), keyed(RED="1"))
+
+
 def test_an_id_belongs_to_one_name() -> None:
     with pytest.raises(IncompatibleModel, match="the id 7 is that of the table 'Thing'"):
         verdict(model(name=NAME), model("Other", name=NAME))
