@@ -34,6 +34,7 @@ ADA = person(
     seen=instant(5),
 )
 EMPTY = person()
+NAN = float("nan")
 
 
 def name_of(expression: Expression) -> str:
@@ -51,7 +52,7 @@ def holds(expression: Expression, record: Any = ADA) -> bool:
     return compile_filter(expression, fetch)(record)
 
 
-@pytest.mark.parametrize("score", [1.5, float("nan")], ids=["a number", "not a number"])
+@pytest.mark.parametrize("score", [1.5, NAN], ids=["a number", "not a number"])
 @pytest.mark.parametrize(
     "expression",
     [
@@ -65,7 +66,7 @@ def holds(expression: Expression, record: Any = ADA) -> bool:
 )
 def test_what_is_not_a_number_compares_with_no_decimal(expression: Expression, score: float) -> None:
     assert holds(expression, person(score=score)) == (score == 1.5)
-    assert not holds(P.balance < float("nan"), person(balance=Decimal(1)))
+    assert not holds(P.balance < NAN, person(balance=Decimal(1)))
 
 
 TRUE: list[Expression] = [

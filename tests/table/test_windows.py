@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Store
+from holdfast.table.requests import Delete
 from holdfast.table.scopes import NEWEST_FIRST
 from holdfast.testing import SimClock, SimFiles
 from tests.table.following import MODES, OPERATIONS, Client, Item, Items, begun, carry_out, filled, heard, table_of
@@ -176,6 +178,27 @@ def test_the_next_newest_comes_when_the_newest_goes(listed: Items) -> None:
     assert heard(watcher) == [("change", keys[4], 0, 0), ("hard-delete", keys[4]), ("addition", keys[3], 0)]
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+@pytest.mark.parametrize("order", ["value", "text"], ids=["along an index", "sorted"])
+def test_many_that_go_are_followed_by_as_many_with_few_scans(
+    store: Store, monkeypatch: pytest.MonkeyPatch, order: str, at_once: bool
+) -> None:
+    table = table_of(store, Item)
+    keys = filled(table, tuple(range(150)))
+    watcher = begun(table.watch(order=[order], limit=20, allow_table_scan=True))
+    scans: list[Any] = []
+    scan = type(table).scan
+    monkeypatch.setattr(type(table), "scan", lambda *given, **options: scans.append(given) or scan(*given, **options))
+    if at_once:
+        table.write([Delete(key) for key in keys[:100]])
+    for key in [] if at_once else keys[:100]:
+        table.delete(key)
+        assert [one[0] for one in heard(watcher)] == ["soft-delete", "addition"]
+    heard(watcher)
+    assert [record.key for record in watcher.window] == keys[100:120]
+    assert len(scans) <= 5
+
+
 # Anything
 
 
@@ -196,7 +219,7 @@ WATCHED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("watched", WATCHED, ids=str)
 @settings(max_examples=50)
-@given(before=OPERATIONS, after=OPERATIONS)
+@given(before=OPERATIONS, after=OPERATIONS, ahead=st.sampled_from([1, 2, 64]))
 @example(  # when the first change is read, the state has the record at another place already
     before=[],
     after=[
@@ -205,14 +228,19 @@ WATCHED: list[dict[str, Any]] = [
         ("put", 0, 1, "haha0", None),
         ("put", 2, 0, "haha0", None),
     ],
+    ahead=64,
 )
-def test_a_listener_always_ends_with_what_a_scan_finds(watched: dict[str, Any], before: Any, after: Any) -> None:
+def test_a_listener_always_ends_with_what_a_scan_finds(
+    watched: dict[str, Any], before: Any, after: Any, ahead: int
+) -> None:
     """However far it was behind meanwhile; and each update fits what it had been told before."""
     store = holdfast.open("data", files=SimFiles(), clock=SimClock(), background=False)
     table = table_of(store, Item, keep_all_versions=True, update_history=True)
     for operation in before:
         carry_out(table, *operation)
-    client = Client(table.watch(**watched))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("holdfast.table.watching._AHEAD", ahead)
+        client = Client(table.watch(**watched))
     client.listen()
     assert client.keys == found(table, watched)
     for operation in after:

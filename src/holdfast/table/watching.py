@@ -18,7 +18,7 @@ from holdfast.table.record import Record
 from holdfast.table.rows import Event, EventKind, decode_event
 from holdfast.table.scopes import Scope, scope_of
 from holdfast.table.updates import Addition, Alteration, InitialValues, Reason, Removal, Update, Updates
-from holdfast.table.window import Rank, Window
+from holdfast.table.window import Rank, Reserve, Window
 
 __all__ = ["ListenerBehind", "Watcher", "Watching"]
 
@@ -26,6 +26,8 @@ M = TypeVar("M", bound=Model)
 
 _BATCH = 256
 """Events that are read from the log at once."""
+_AHEAD = 64
+"""Records that are fetched from behind a window at once: where no index has the order, each fetch sorts the table."""
 _SLICE = 0.1
 """Seconds after which one who waits looks whether it was closed."""
 
@@ -119,6 +121,7 @@ class Watcher(Generic[M]):
         self.closed = False
         self.window: Window[M] = Window(limit)
         """What its listener sees, once it has read all updates."""
+        self._reserve: Reserve[M] = Reserve(_AHEAD)
         self._table = table
         self._log = table.log
         self._scope = scope
@@ -234,6 +237,7 @@ class Watcher(Generic[M]):
         if known is None or event.version > known.version:  # what was refilled may be newer than what is read here
             now: Record[M] | None = None
             rank: Rank | None = None
+            self._reserve.drop(key)
             if not event.deleted and event.kind is not EventKind.HARD_DELETE:
                 value = self._table.view.images.decode(key, event.image)
                 now = Record(key, value, event.version, event.created)
@@ -277,7 +281,11 @@ class Watcher(Generic[M]):
             return
         window.whole = False
         if rank > last:
+            self._reserve.put(rank, record)
             return
+        pushed = window.get(last[1])
+        assert pushed is not None, "the last one is in the window"
+        self._reserve.put(last, pushed)
         end = window.take(last[1])
         added = Addition(record, window.put(rank, record))
         # One that moves in takes a place that was made for it; a new one makes its place itself.
@@ -299,7 +307,8 @@ class Watcher(Generic[M]):
             following = self._behind(but=now.key)
             if following is not None and following[0] < rank:
                 self._ready.append(Removal(now.key, "not-in-range", now.version, came_from))
-                self._ready.append(Addition(following[1], window.put(*following)))
+                self._follow_up(*following)
+                self._reserve.put(rank, now)
                 return
         index = window.put(rank, now)
         changes = self._selected(differences(self._table.spec, known.value, now.value))
@@ -313,17 +322,27 @@ class Watcher(Generic[M]):
             if following is None:
                 window.whole = True
             else:
-                self._ready.append(Addition(following[1], window.put(*following)))
+                self._follow_up(*following)
+
+    def _follow_up(self, rank: Rank, record: Record[M]) -> None:
+        """Let the record that stands next behind the window come into it."""
+        self._reserve.drop(record.key)
+        self._ready.append(Addition(record, self.window.put(rank, record)))
 
     def _behind(self, but: bytes | None = None) -> tuple[Rank, Record[M]] | None:
         """The first record behind the last one of the window, as the state is now, which may be ahead of what was read.
 
-        A record of which no later event tells stands in the state where it stands here: none such is passed over.
+        A record of which no later event tells stands in the state where it stands here: none such is passed over. What
+        is in reserve is kept so by the events that were read since it was fetched.
         """
         if not self._settle():
             return None
+        if self._reserve.first is None:
+            self._reserve.fill(self._following(but))
+        return self._reserve.first
+
+    def _following(self, but: bytes | None) -> Iterator[tuple[Rank, Record[M]]]:
         for record in self._scope.records(self.window.last):
             rank = self._scope.rank(record)
             if rank is not None and record.key not in self.window and record.key != but:
-                return rank, record
-        return None
+                yield rank, record

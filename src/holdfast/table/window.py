@@ -1,13 +1,13 @@
-"""Which records does a listener see, and where do they stand? A sorted list, with room for so many."""
+"""Which records does a listener see, and which come next? A sorted list with room for so many, and a reserve."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from holdfast.table.model import Model
 from holdfast.table.record import Record
 
-__all__ = ["Rank", "Window"]
+__all__ = ["Rank", "Reserve", "Window"]
 
 M = TypeVar("M", bound=Model)
 
@@ -65,3 +65,47 @@ class Window(Generic[M]):
         index = bisect_left(self._ranks, rank)
         del self._ranks[index]
         return index
+
+
+class Reserve(Generic[M]):
+    """The records that stand next behind a window, so that not every one that goes costs a scan.
+
+    There is no gap in it up to its end; what stands further back, it does not know.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._records: Window[M] = Window(most)
+        self._end: Rank | None = None
+
+    @property
+    def first(self) -> tuple[Rank, Record[M]] | None:
+        """The one that stands next behind the window."""
+        record = next(iter(self._records), None)
+        return None if record is None else (self._records.rank(record.key), record)
+
+    def fill(self, found: Iterable[tuple[Rank, Record[M]]]) -> None:
+        """Begin anew with those that a scan finds behind the window."""
+        self._records, self._end = Window(self.most), None
+        for rank, record in found:
+            if record.key not in self._records:
+                self._records.put(rank, record)
+            if self._records.full:
+                break
+        self._end = self._records.last
+
+    def put(self, rank: Rank, record: Record[M]) -> None:
+        """Take in one that stands behind the window now, if that is not beyond the end."""
+        if self._end is None or rank > self._end:
+            return
+        if self._records.full and self._records.last is not None:
+            self._records.take(self._records.last[1])
+            self._end = self._records.last
+            self.put(rank, record)
+        else:
+            self._records.put(rank, record)
+
+    def drop(self, key: bytes) -> None:
+        """This one stands elsewhere now, or nowhere."""
+        if key in self._records:
+            self._records.take(key)
