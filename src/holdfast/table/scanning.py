@@ -5,6 +5,7 @@ import heapq
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -27,6 +28,14 @@ __all__ = ["Scan", "Scanning", "check_limit", "cursor_text"]
 M = TypeVar("M", bound=Model)
 _PASSED_MOST = 8
 """Versions of one record that are passed one by one, before the next record is sought."""
+_LONG_PAST = 1000
+"""Entries that have left an index, from which on a scan of the past asks whether to read the records would be less."""
+_ENTRIES_A_RECORD = 10
+"""Entries that are read for the price of reading a record as it was, and sorting it in."""
+
+
+class _RecordsAreFewer(Exception):
+    """What has left an index is so much more than there are records that these are better read themselves."""
 
 
 def check_limit(limit: Any) -> None:
@@ -356,17 +365,40 @@ class _Way:
             gone = self._gone(low, high, self._version)
             entries = heapq.merge(there, gone, key=lambda entry: entry[0], reverse=self._plan.reverse)
         last = b""
-        for name, value in entries:
-            if name != last:  # one that goes while we look can be found in both
-                yield _Found(name[len(prefix) :], key_in(value))
-            last = name
+        try:
+            for name, value in entries:
+                if name != last:  # one that goes while we look can be found in both
+                    yield _Found(name[len(prefix) :], key_in(value))
+                last = name
+        except _RecordsAreFewer:
+            if last:
+                low, high = (low, last) if self._plan.reverse else (last + b"\0", high)
+            yield from self._sorted_in(prefix, low, high)
+
+    def _sorted_in(self, prefix: bytes, low: bytes, high: bytes) -> Iterator[_Found]:
+        """What the index had between two of its entries, by the records themselves as they were."""
+        assert self._plan.index is not None
+        entries = compile_index(self._view.spec, self._plan.index)
+        found = []
+        for row in self._rows(b"", None):
+            assert row.raw is not None
+            record = self._view.images.decode(row.key, decode_row(row.raw).image)
+            places = (entry + row.key for entry in entries(record))
+            found += [_Found(place, row.key, row.raw) for place in places if low <= prefix + place < high]
+        found.sort(key=lambda one: one.place, reverse=self._plan.reverse)
+        yield from found
 
     def _gone(self, low: bytes, high: bytes, version: int) -> Iterator[tuple[bytes, bytes]]:
         """The entries that were there at a version and no longer are: of each name, the one that ended after it."""
         reverse = self._plan.reverse
+        looked, ask_at = 0, _LONG_PAST
         while low < high:
             name, passed = b"", 0
             for entry, value in self._state.scan("historic_index", low, high, reverse=reverse):
+                looked += 1
+                if looked == ask_at:
+                    self._ask_for_fewer(looked)
+                    ask_at *= 2
                 if entry[:-8] != name:
                     name, passed = entry[:-8], 0
                 if added_in(entry) > version >= added_in(value):
@@ -389,6 +421,14 @@ class _Way:
             if found is not None and added_in(found[1]) <= version:
                 yield name, found[1]
             low, high = (low, name) if reverse else (behind, high)
+
+    def _ask_for_fewer(self, entries: int) -> None:
+        """Raise `_RecordsAreFewer` where there are few records, for so many entries that were read."""
+        if self._plan.kind != "index":
+            return
+        prefix, most = self._view.prefix, int(entries / _ENTRIES_A_RECORD)
+        if sum(1 for _ in islice(self._state.scan("table", prefix, after(prefix)), most)) < most:
+            raise _RecordsAreFewer
 
     def _rows(self, start: bytes, stop: bytes | None) -> Iterator[_Found]:
         prefix, version = self._view.prefix, self._version
