@@ -45,8 +45,8 @@ __all__ = [
     "turn_on",
 ]
 
-FAMILIES = ("index", "historic_index", "unique", "historic_unique")
-"""Where entries are kept."""
+FAMILIES = ("index", "historic_index", "unique")
+"""Where entries of records that were there before are kept: of unique values they have no past."""
 Entry = tuple[str, bytes, bytes]
 """Family, key and value."""
 _BATCH_ROWS = 2000
