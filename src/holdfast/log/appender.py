@@ -182,19 +182,6 @@ class Appender:
         self._check_writable()
         self._flush(sync=True)
 
-    def sync_untold(self) -> None:
-        """As `sync`, for one who has someone waiting: those who follow the log are told by `tell`, a little later."""
-        self._check_writable()
-        with self._io:
-            self._write_out(sync=True, tell=False)
-
-    def tell(self) -> None:
-        """Let those who follow the log, here and in other processes, see what `sync_untold` has made durable."""
-        with self._io:
-            if self._writer is not None and not self.closed:
-                self._writer.tell()
-        self._notify()
-
     def write_out(self) -> None:
         """Return when all that was appended before is with the operating system: a kill does not take it back."""
         self._check_writable()
