@@ -6,15 +6,12 @@ does not go by it, and a rebuild gives the values to those who have them at that
 
 from collections.abc import Collection, Mapping
 from copy import copy
-from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 
 from holdfast.table.rows import Event, EventKind, decode_row
-from holdfast.table.specs import ModelSpec
 from holdfast.table.views import View, after
 
-__all__ = ["LateUnique", "only_uniques", "plannable_at", "without_uniques"]
+__all__ = ["LateUnique", "only_uniques", "without_uniques"]
 
 _BATCH = 1000
 
@@ -78,15 +75,3 @@ def without_uniques(view: View, numbers: Collection[int] | None = None) -> View:
     left = copy(view)
     left.uniques = [(one, prefix) for one, prefix in view.uniques if numbers is not None and one.number not in numbers]
     return left
-
-
-def plannable_at(spec: ModelSpec, since: Mapping[int, int], version: int | None) -> ModelSpec:
-    """The model, as far as a scan of a version (None: of now) may rely on it."""
-    late = frozenset(number for number, start in since.items() if version is not None and version < start)
-    return _not_unique(spec, late) if late else spec
-
-
-@lru_cache(64)
-def _not_unique(spec: ModelSpec, numbers: frozenset[int]) -> ModelSpec:
-    fields = {name: replace(one, unique=False) if one.number in numbers else one for name, one in spec.fields.items()}
-    return replace(spec, fields=fields)

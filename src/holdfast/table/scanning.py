@@ -15,8 +15,8 @@ from holdfast.table.aggregations import Aggregation
 from holdfast.table.expressions import Expression
 from holdfast.table.filters import compile_filter
 from holdfast.table.indexes import compile_index
-from holdfast.table.late_unique import plannable_at
 from holdfast.table.model import Model
+from holdfast.table.past import plannable_at
 from holdfast.table.planner import Order, Plan, order_key, plan
 from holdfast.table.reading import Point, Reading, selected
 from holdfast.table.record import Record
@@ -109,7 +109,7 @@ class Scanning(Reading[M]):
         if start is not None and cursor is not None:
             raise InvalidArgument("give a start or a cursor, not both")
         version = None if as_of is None else self._past(as_of)
-        way = plan(plannable_at(self.plannable, self.past.unique_since, version), where, order, allow_table_scan)
+        way = plan(plannable_at(self.plannable, self.past, version), where, order, allow_table_scan)
         wish = _Wish(
             way,
             limit,

@@ -85,7 +85,8 @@ def decide(
     if under_way is not None and abandoned is None:
         needed = needed or under_way.needed
     going_on = under_way if abandoned is None else None
-    past = Past(past.retyped or needed, _unsealed(past, old, new), _unique_since(past, new, verdict, going_on))
+    since = _unique_since(past, new, verdict, going_on)
+    past = Past(past.retyped or needed, _unsealed(past, old, new), since, past.suits_since)
     return Opening(name, verdict, old, new, migration, progress, past, abandoned)
 
 

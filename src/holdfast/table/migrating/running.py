@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import NS, Clock, duration_ns
@@ -289,6 +290,8 @@ class Run:
         progress, table = self.progress, self.table
         if self._on_version_change is not None:
             self._on_version_change(progress.old, progress.target)
+        if progress.needed:
+            table.past = replace(table.past, suits_since=table.last_version)
         self._keep_definition()
         clear(table.view.state, table.view.prefix, progress.work.drop, progress.work.drop_unique)
         with self._lock:
