@@ -153,6 +153,16 @@ def test_thousands_are_redriven_in_their_order(store: Store, flush: Flush) -> No
     assert store.queue("orders.dead").stats().ready == 0
 
 
+def test_what_dies_again_while_it_is_redriven_stays_dead(store: Store) -> None:
+    """A consumer that fails at once would keep a redrive going for ever."""
+    queue = store.queue("orders", max_attempts=1, backoff=AT_ONCE)
+    kill(queue, *(b"%d" % n for n in range(1500)))
+    failing = iter(range(20))
+    queue.listen(lambda: queue.nack(queue.lease(1000), "again") if next(failing, None) is not None else None)
+    assert queue.redrive() == 1500
+    assert queue.stats().dead + queue.stats().ready == 1500
+
+
 def test_redriven_messages_survive_a_restart(store: Store, reopen: Callable[..., Store], flush: Flush) -> None:
     queue = store.queue("orders", flush=flush, max_attempts=1)
     kill(queue, b"a", b"b")

@@ -604,6 +604,28 @@ def test_any_message_that_the_log_still_has_can_be_looked_at(store: Store, flush
         queue.message("1")  # type: ignore[arg-type]
 
 
+def test_all_that_is_ready_is_seen_by_its_id_however_much_it_is(store: Store, flush: Flush) -> None:
+    queue = store.queue("orders", flush=flush)
+    queue.put_many([Message(b"%d" % n, priority=n % 3, delay=60 if n == 7 else None) for n in range(2500)])
+    held = queue.lease(5)
+    seen = queue.each_ready(3)
+    first = next(seen)
+    queue.put(b"too late")
+    away = {7, *(one.id for one in held)}
+    assert [first.id, *(one.id for one in seen)] == [id for id in range(3, 2500) if id not in away]
+    assert (first.payload, first.priority, first.attempts) == (b"3", 0, 0)
+    assert list(queue.each_ready(2501)) == []
+
+
+def test_a_reader_sees_what_came_to_be_ready_since_it_looked(store: Store, reopen: Reopen) -> None:
+    queue = store.queue("orders")
+    with reopen(read_only=True) as reader:
+        seen = reader.queue("orders")
+        queue.put(b"new")
+        queue.sync()
+        assert [one.payload for one in seen.each_ready()] == [b"new"]
+
+
 # Finding.
 
 

@@ -110,6 +110,10 @@ class RangesMachine(RuleBasedStateMachine):
     def look_at_the_front(self, limit: int) -> None:
         assert flat(self.ranges.front(limit)) == sorted(self.model)[:limit]
 
+    @rule(start=st.integers(0, TOP), limit=st.integers(1, 30))
+    def look_at_what_follows(self, start: int, limit: int) -> None:
+        assert flat(self.ranges.following(start, limit)) == [one for one in sorted(self.model) if one >= start][:limit]
+
     @rule(sequence=st.integers(0, TOP + 12))
     def ask(self, sequence: int) -> None:
         assert (sequence in self.ranges) == (sequence in self.model)

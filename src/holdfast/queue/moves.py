@@ -1,16 +1,15 @@
 """How does a message move to another queue? Written there and made durable, then forgotten here: never twice."""
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 from holdfast.base.clock import NS
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.log.batch import Extra
 from holdfast.log.log import Log
-from holdfast.log.record import Headers, HeaderValue, headers_size
+from holdfast.log.record import HeaderValue, headers_size
 from holdfast.queue.core import LONGEST_SLEEP_S, Core
-from holdfast.queue.delivery import DeadLetter
+from holdfast.queue.delivery import DeadLetter, Waiting
 from holdfast.queue.events import LeasedSpan, Moving, Settled
 from holdfast.queue.forwarding import Letter, is_forwarded
 from holdfast.queue.lease import NEVER
@@ -34,6 +33,8 @@ _SOON_S = 0.01
 """Messages whose time to live is over at about the same time leave together."""
 _BATCH = 1000
 _BATCH_BYTES = 4 << 20
+_LOOKED_AT = 10_000
+"""Dead letters that are looked at with the lock held, where few of them are wanted."""
 
 
 class Moves(Core):
@@ -160,9 +161,8 @@ class Moves(Core):
             done, size = 0, 0
             with self._lock, self._whole:
                 while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
-                    self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
+                    size += self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
                     done += 1
-                    size = sum(map(len, payloads)) + sum(extra.size for extra in extras)
             if payloads:
                 draft, _, _ = target.log.gather(payloads, extras, 0, limited=False)
                 target.log.commit(draft)
@@ -220,11 +220,12 @@ class Moves(Core):
             draft = self._decide([Settled(self._now(), "moved", spans_of(still))]) if still else None
         self._commit(draft)
 
-    def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[Extra]) -> None:
+    def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[Extra]) -> int:
+        """Add what another queue gets of a message; how many bytes that are."""
         page = self._bodies.page(sequence)
         if page is None:
             logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
-            return
+            return 0
         index = sequence - page.first
         headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}
         headers.pop(FOR, None)
@@ -235,7 +236,7 @@ class Moves(Core):
             headers[FOR] = move.target  # on a shared log the other groups have done with it
         else:
             headers |= self._death(sequence, move, page.times[index])
-        position = len(payloads)
+        position, before = len(payloads), len(extras)
         payloads.append(page.payloads[index])
         extras.append(Extra(position, "headers", headers, headers_size(headers)))
         if page.keys and (key := page.keys[index]) is not None:
@@ -243,6 +244,7 @@ class Moves(Core):
         if move.priority:
             extras.append(Extra(position, "priority", move.priority, 0))
         extras += (Extra(position, "producer", move.time, 0), Extra(position, "number", sequence, 0))
+        return len(payloads[-1]) + sum(extra.size for extra in extras[before:])
 
     def _death(self, sequence: int, move: Move, enqueued_at: int) -> dict[str, HeaderValue]:
         facts: dict[str, object] = {
@@ -264,36 +266,47 @@ class Moves(Core):
         return dict(text)
 
     def send_back(self, ids: set[int] | None, home: str) -> int:
-        """Called on a queue of dead letters: move those of `home` back; how many."""
+        """Called on a queue of dead letters: move those of `home` back that are there now; how many.
+
+        What dies again meanwhile stays: a consumer that fails at once would keep this going for ever.
+        """
         count = 0
-        while True:
+        start, stop = self._reach(ids)
+        priority, at = len(self.standing.ready.levels) - 1, start
+        while priority >= 0:
             with self._lock, self._whole:
                 now = self._now()
                 self._look(now)
                 spans: list[LeasedSpan] = []
-                found = 0
-                for priority, sequence in self._waiting_sequences():
-                    if ids is not None and sequence not in ids:
+                looked = 0
+                while priority >= 0 and len(spans) < _BATCH and looked < _LOOKED_AT:
+                    found = self.standing.ready.level(priority).following(at, _BATCH - len(spans))
+                    letters = [one for first, end in found for one in range(first, min(end, stop))]
+                    if not letters:
+                        priority, at = priority - 1, start
                         continue
-                    if self._bodies.headers(sequence).get(DEATH + "queue", home) != home:
-                        continue
-                    spans.append(LeasedSpan(sequence, sequence + 1, priority, 0))
-                    found += 1
-                    if found == _BATCH:
-                        break
+                    looked += len(letters)
+                    at = letters[-1] + 1
+                    spans += [
+                        LeasedSpan(one, one + 1, priority, 0)
+                        for one in letters
+                        if (ids is None or one in ids) and self._is_of(one, home)
+                    ]
                 draft = self._decide([Moving(now, "redriven", "", home, 0, spans)]) if spans else None
-            if not spans:
-                return count
-            self._commit(draft)
-            self._send_off()
-            count += found
+            if spans:
+                self._commit(draft)
+                self._send_off()
+                count += len(spans)
+        return count
 
-    def _waiting_sequences(self) -> Iterator[tuple[int, int]]:
-        """Ready messages with their priority, in the order of their sequence within it."""
-        for priority in range(len(self.standing.ready.levels) - 1, -1, -1):
-            for start, stop in list(self.standing.ready.levels[priority]):
-                for sequence in range(start, stop):
-                    yield priority, sequence
+    def _reach(self, ids: set[int] | None) -> tuple[int, int]:
+        """Between which sequences these lie, of those that are there now."""
+        end = self.log.visible_end
+        return (0, end) if ids is None else (min(ids, default=end), min(end, max(ids, default=-1) + 1))
+
+    def _is_of(self, sequence: int, home: str) -> bool:
+        """Whether a dead letter died in the queue of this name; with the lock held."""
+        return self._bodies.headers(sequence).get(DEATH + "queue", home) == home
 
 
 def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
@@ -313,16 +326,17 @@ def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
     return found
 
 
-def dead_letter_of(id: int, payload: bytes, key: bytes | None, headers: Headers, died_at: int) -> DeadLetter:
-    """What the headers of a dead letter say."""
+def dead_letter_of(message: Waiting) -> DeadLetter:
+    """What the headers of a message say that lies in a queue of dead letters."""
     facts: dict[str, Any] = {
-        name.removeprefix(DEATH): value for name, value in headers.items() if name.startswith(DEATH)
+        name.removeprefix(DEATH): value for name, value in message.headers.items() if name.startswith(DEATH)
     }
+    died_at = message.enqueued_at
     return DeadLetter(
-        id=id,
-        payload=payload,
-        key=key,
-        headers={name: value for name, value in headers.items() if not name.startswith(DEATH)},
+        id=message.id,
+        payload=message.payload,
+        key=message.key,
+        headers={name: value for name, value in message.headers.items() if not name.startswith(DEATH)},
         reason=str(facts.get("reason", "")),
         cause=str(facts.get("cause", "")),
         attempts=_number(facts.get("attempts")),
@@ -332,7 +346,7 @@ def dead_letter_of(id: int, payload: bytes, key: bytes | None, headers: Headers,
         original_id=_number(facts.get("id")),
         enqueued_at=_number(facts.get("enqueued-at")) or died_at,
         died_at=died_at,
-        redriven=_number(headers.get(REDRIVEN)),
+        redriven=_number(message.headers.get(REDRIVEN)),
     )
 
 

@@ -13,7 +13,6 @@ from holdfast.log.record import Headers
 from holdfast.queue.delivery import Delayed, Waiting
 from holdfast.queue.events import Settled, encode
 from holdfast.queue.lease import NEVER
-from holdfast.queue.moves import DEATH
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.settling import Settling
 from holdfast.queue.standing import FOR
@@ -24,8 +23,8 @@ __all__ = ["Operating", "check_count", "check_position", "checked_ids"]
 KEPT_PART = 20
 """A histogram that took a while is shown for so many times as long, before the delays are read again."""
 _A_WHILE_S = 0.05
-_LETTERS = 1000
-"""Dead letters that are looked at with the lock held at a time."""
+_AT_A_TIME = 1000
+"""Messages that are looked for with the lock held."""
 Bucket = tuple[int, int, int]
 """Its first moment, the one after its last, and how many messages come up between."""
 
@@ -147,6 +146,27 @@ class Operating(Settling):
             attempts = failure.attempts if failure is not None else 0
             return Waiting(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
         return None
+
+    def each_ready(self, start: int = 0) -> Iterator[Waiting]:
+        """The messages that are ready, from this id on, in the order of their ids, however many there are.
+
+        The lock is held for a moment now and then, and never while a body is read. What comes meanwhile is left out;
+        what is taken meanwhile may be seen all the same.
+        """
+        self._check_open()
+        stop = 0
+        while True:
+            with self._lock, self._whole:
+                self._commit_later(self._look(self._now()))
+                stop = stop or self.log.visible_end  # after the look: a reader learns only then what there is
+                ready = [sequence for sequence, _ in self.standing.ready.following(start, stop, _AT_A_TIME)]
+                failures = {sequence: self.standing.failures.get(sequence) for sequence in ready}
+            if not ready:
+                return
+            for sequence, one in self._stored(ready):
+                attempts = failure.attempts if (failure := failures[sequence]) is not None else 0
+                yield Waiting(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
+            start = ready[-1] + 1
 
     def leases(self, count: int | None = None) -> list[LeaseInfo]:
         """The leases that are held now, oldest first."""
@@ -281,19 +301,18 @@ class Operating(Settling):
         return len(gone)
 
     def discard_letters(self, ids: set[int] | None, home: str) -> int:
-        """Called on a queue of dead letters: drop those of `home`; how many."""
-        with self._lock, self._whole:
-            self._commit_later(self._look(self._now()))
-            letters = [one for _, one in self._waiting_sequences() if ids is None or one in ids]
-        own: list[int] = []
-        for at in range(0, len(letters), _LETTERS):
+        """Called on a queue of dead letters: drop those of `home` that are there now; how many."""
+        count = 0
+        start, stop = self._reach(ids)
+        while True:
             with self._lock, self._whole:
-                own += [
-                    one
-                    for one in letters[at : at + _LETTERS]
-                    if self._bodies.headers(one).get(DEATH + "queue", home) == home
-                ]
-        return self.discard(own)
+                self._commit_later(self._look(self._now()))
+                letters = self.standing.ready.following(start, stop, _AT_A_TIME)
+                own = [one for one, _ in letters if (ids is None or one in ids) and self._is_of(one, home)]
+            if not letters:
+                return count
+            count += self.discard(own) if own else 0
+            start = letters[-1][0] + 1
 
     # Reading.
 

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns
 from holdfast.base.errors import InvalidArgument
@@ -214,28 +215,8 @@ class Queue(Operating):
             check_count(count, "dead_letters")
         self._check_open()
         target = self._dead_letter_queue()
-        if target is None:
-            return []
-        found: list[DeadLetter] = []
-        with target._lock, target._whole:
-            target._commit_later(target._look(target._now()))
-            for _, sequence in sorted(target._waiting_sequences(), key=lambda pair: pair[1]):
-                page = target._bodies.page(sequence)
-                if page is None:
-                    continue
-                index = sequence - page.first
-                letter = dead_letter_of(
-                    sequence,
-                    page.payloads[index],
-                    page.keys[index] if page.keys else None,
-                    page.headers[index] if page.headers else NO_HEADERS,
-                    page.times[index],
-                )
-                if letter.queue in (self.name, ""):
-                    found.append(letter)
-                    if count is not None and len(found) >= count:
-                        break
-        return found
+        letters = map(dead_letter_of, target.each_ready()) if target is not None else iter(())
+        return list(islice((one for one in letters if one.queue in (self.name, "")), count))
 
     def redrive(self, ids: Iterable[int] | None = None) -> int:
         """Move dead letters (all, or those with these ids) back into this queue, and return how many.

@@ -108,6 +108,19 @@ class Ranges:
                 at += 1
         return found
 
+    def following(self, start: int, limit: int) -> list[Span]:
+        """The lowest `limit` sequences from `start` on, as ranges; they stay in the set."""
+        found: list[Span] = []
+        for chunk in self._chunks[max(0, bisect_right(self._lows, start) - 1) :]:
+            starts, stops = self._arrays(chunk)
+            for at in range(bisect_right(stops, start, chunk.head), len(starts)):
+                first = max(start, starts[at])
+                found.append((first, min(stops[at], first + limit)))
+                limit -= found[-1][1] - first
+                if limit == 0:
+                    return found
+        return found
+
     def count_before(self, sequence: int) -> int:
         """How many of the set are below this one. What is away in the state is looked at and stays there."""
         if not self.count or sequence <= self._lows[0]:

@@ -75,6 +75,17 @@ class Ready:
         """The same, where the priority is not known."""
         return sum(level.remove(start, stop) for level in self.levels)
 
+    def following(self, start: int, stop: int, limit: int) -> list[tuple[int, int]]:
+        """The next `limit` messages from `start` up to `stop`, by their sequence, each with its priority."""
+        found = [
+            (sequence, priority)
+            for priority, level in enumerate(self.levels)
+            if level
+            for first, end in level.following(start, limit)
+            for sequence in range(first, min(end, stop))
+        ]
+        return sorted(found)[:limit]
+
     def pick(self, limit: int, starved: Callable[[int], bool] | None) -> list[Pick]:
         """The next `limit` messages in the order in which they are due; they stay ready.
 
