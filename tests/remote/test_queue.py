@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A served store with queues that a program made in its folder before."""
     folder = tmp_path_factory.mktemp("queues") / "data"
     with holdfast.open(folder) as store:
-        for name in ("failing", "failing2", "settled", "deduped", "limited"):
+        for name in ("failing", "failing2", "failing3", "settled", "deduped", "limited"):
             store.queue(name, max_attempts=1, backoff=Backoff(base=0))
         store.queue("full", max_length=2, overflow="reject")
         store.queue("brief", lease=0.2, max_attempts=None)
@@ -118,6 +118,16 @@ def test_dead_letters_are_dropped_by_id_or_all(remote: RemoteStore) -> None:
     assert queue.delete_dead_letters([queue.dead_letters()[1].id]) == 1
     assert [one.payload for one in queue.dead_letters()] == [b"1", b"3"]
     assert queue.delete_dead_letters() == 2 and queue.dead_letters() == []
+
+
+def test_all_dead_letters_are_seen_whole_however_many_and_however_large(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.own.dead._LOOKED_AT", 700)
+    queue = put(remote, "failing3", *[b"%d" % n for n in range(1500)], b"x" * 100_000)
+    queue.nack(queue.lease(1501), "no")
+    assert [one.payload for one in queue.dead_letters()] == [*(b"%d" % n for n in range(1500)), b"x" * 100_000]
+    assert len(queue.dead_letters(1200)) == 1200
 
 
 def test_a_lost_lease_is_told_with_its_ids(remote: RemoteStore) -> None:

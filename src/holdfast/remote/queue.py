@@ -44,7 +44,8 @@ _WAIT_S = 50.0
 """The longest that one request waits for a message; who waits longer asks again."""
 _WHOLE = 1 << 40
 """Bytes of a payload that are to be shown: all of them."""
-_ALL = 1_000_000
+_AT_ONCE = 1000
+"""Dead letters that are asked for at a time."""
 
 Stop = threading.Event | Callable[[], bool]
 
@@ -322,16 +323,22 @@ class RemoteQueue:
         """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
         if count is not None:
             _check_count(count, "dead_letters")
-        answer = self._wire.get(f"{self._path}/dead", count=_ALL if count is None else count, truncate=_WHOLE)
-        where = self._facts().get("dead_letter")
-        return [letter_from(self._whole(one, where)) for one in answer["letters"]]
+        letters: list[DeadLetter] = []
+        place: int | None = None
+        while count is None or len(letters) < count:
+            wanted = _AT_ONCE if count is None else min(_AT_ONCE, count - len(letters))
+            answer = self._wire.get(f"{self._path}/dead", count=wanted, truncate=_WHOLE, **{"from": place})
+            letters += [letter_from(self._whole(one, "dead")) for one in answer["letters"]]
+            place = answer["next"]
+            if place is None:
+                break
+        return letters
 
-    def _whole(self, one: "Mapping[str, Any]", where: "Mapping[str, Any] | None" = None) -> "Mapping[str, Any]":
+    def _whole(self, one: "Mapping[str, Any]", among: str = "messages") -> "Mapping[str, Any]":
         """A message with all of its payload, which a server may have cut short."""
         if not one.get("truncated"):
             return one
-        path = self._path if where is None else path_of("queues", where["vhost"], where["name"])
-        return {**one, "payload": self._wire.get(f"{path}/messages/{one['id']}")["payload"]}
+        return {**one, "payload": self._wire.get(f"{self._path}/{among}/{one['id']}")["payload"]}
 
     # Moving the queue itself.
 

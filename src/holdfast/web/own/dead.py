@@ -1,112 +1,69 @@
 """Which messages could not be delivered, and what is to become of them? Grouped by reason, put back or deleted."""
 
 import threading
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.broker.letters import led_to, letters_in, put_back
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.broker.letters import led_to, put_back
 from holdfast.broker.mailbox import Mailbox
-from holdfast.queue import DeadLetter, Queue
+from holdfast.queue import DeadLetter
 from holdfast.web.fields import body
 from holdfast.web.own.forms import BODY_MAX, as_json, moments
-from holdfast.web.own.queues import ONE, queue_of
+from holdfast.web.own.letters import Desk, Groups, Round, Which, desk_of, desk_of_own
+from holdfast.web.own.queues import ONE
 from holdfast.web.own.rows import all_queues
 from holdfast.web.routes import Call, Needs, Routes
 
 __all__ = ["dead_routes"]
 
 dead_routes = Routes("dead letters")
-_LOOKED_AT = 20_000
-"""Dead letters of one queue that are grouped at most."""
+_LOOKED_AT = 50_000
+"""Messages of one queue that a look goes through: about half a second, and a page that is open asks every two."""
+_SHOWN_BYTES_MAX = 64 << 20
+"""Of bodies in one answer."""
 _AT_ONCE = 500
 """Dead letters that the broker's thread puts back in one go: clients wait meanwhile."""
 _moving = threading.Lock()
 """Held from the look at dead letters until they are gone: two who put back the same ones would double them."""
+_CHOICE = {
+    "origin": "Only those that died in this queue.",
+    "reason": "Only those that died for this reason; an empty one is one, too.",
+    "cause": "Only those that died of this: attempts, rejected, ttl, overflow; over AMQP the same as the reason.",
+}
 _WHICH = body(
     ids={"type": ["array", "null"], "items": {"type": "integer"}},
-    reason={"type": ["string", "null"], "description": "Only those that died for this reason."},
-    origin={"type": ["string", "null"], "description": "Only those that died in this queue."},
+    **{name: {"type": ["string", "null"], "description": says} for name, says in _CHOICE.items()},
 )
-
-
-class _Desk(NamedTuple):
-    """Where the letters of a queue are dealt with: by the queue itself, or in the queue that AMQP led them to."""
-
-    queue: Queue
-    holder: Mailbox | None
-    origin: str | None
-    """Of the letters that lie there, only those of this queue."""
-
-    def letters(self) -> list[DeadLetter]:
-        if self.holder is None:
-            return self.queue.dead_letters(_LOOKED_AT)
-        return [one for one in letters_in(self.holder, _LOOKED_AT) if self.origin in (None, one.queue)]
-
-
-def _desk(call: Call, kind: Any = "read") -> _Desk:
-    queue, mailbox = queue_of(call, kind)
-    if mailbox is None:
-        return _Desk(queue, None, None)
-    host = call.site.host(call.path["vhost"])
-    exchange = mailbox.definition.settings.dead_letter_exchange
-    holders = call.site.on_broker(lambda: led_to(host))
-    if mailbox.name in holders or exchange is None:
-        return _Desk(queue, mailbox, None)
-    found = [
-        host.mailboxes[name]
-        for name in sorted(holders)
-        if name in host.mailboxes and any(one.queue == mailbox.name for one in letters_in(host.mailboxes[name], 1000))
-    ]
-    if len(found) > 1:
-        names = ", ".join(repr(one.name) for one in found)
-        raise InvalidArgument(f"the dead letters of {mailbox.name!r} lie in {names}: look at one of these")
-    return _Desk(queue, found[0] if found else mailbox, mailbox.name)
-
-
-def _groups(letters: Iterable[DeadLetter]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for letter in letters:
-        group = groups.setdefault(
-            (letter.reason, letter.cause, letter.queue),
-            {
-                "reason": letter.reason,
-                "cause": letter.cause,
-                "origin": letter.queue,
-                "count": 0,
-                "first_died_at": letter.died_at,
-                "last_died_at": letter.died_at,
-            },
-        )
-        group["count"] += 1
-        group["first_died_at"] = min(group["first_died_at"], letter.died_at)
-        group["last_died_at"] = max(group["last_died_at"], letter.died_at)
-    return sorted(groups.values(), key=lambda group: (-group["count"], group["reason"]))
 
 
 @dead_routes.get(
     "/api/holdfast/dead",
     needs=Needs.LOGIN,
-    says="All queues with dead letters, grouped by reason.",
+    says="All queues with dead letters, grouped by origin, reason and cause.",
     query={"vhost": "Only those of this virtual host."},
 )
 def all_dead(call: Call) -> dict[str, Any]:
-    """Where dead letters lie, and why."""
+    """Where dead letters lie, and why; `more` where there are more than were counted."""
     found = []
     site = call.site
     holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
     for vhost, name, queue, mailbox in all_queues(site, call.who, call.query.get("vhost") or None):
         if not site.broker.users.allowed(call.who.name, vhost, "read", name):
             continue
+        if mailbox is not None and name not in holders[vhost]:
+            continue
+        groups = Groups()
         try:
-            if mailbox is not None:
-                letters = list(letters_in(mailbox, _LOOKED_AT)) if name in holders[vhost] else []
-            else:
-                letters = queue.dead_letters(_LOOKED_AT) if queue.settings.dead_letter is not None else []
+            desk = desk_of_own(site, queue) if mailbox is None else Desk(queue, mailbox, queue)
+            through = Round(desk, most=_LOOKED_AT)
+            for letter in through:
+                groups.add(letter)
         except HoldfastError:
             continue
-        if letters:
-            found.append({"vhost": vhost, "name": name, "count": len(letters), "groups": _groups(letters)})
+        if groups.count or through.left is not None:
+            counted = {"count": groups.count, "more": through.left is not None, "groups": groups.listed()}
+            found.append({"vhost": vhost, "name": name, **counted})
     return {"queues": found}
 
 
@@ -116,41 +73,90 @@ def all_dead(call: Call) -> dict[str, Any]:
     says="The dead letters of a queue, or those that lie in it.",
     query={
         "count": "How many to show.",
-        "reason": "Only those that died for this reason.",
-        "origin": "Only those that died in this queue.",
+        **_CHOICE,
         "truncate": "Bytes of each body at most; 0 for all.",
+        "from": "Go on here: the `next` of the answer before. Then nothing is counted.",
     },
 )
 def dead(call: Call) -> dict[str, Any]:
-    """The letters, and how many there are for which reason."""
-    letters = _desk(call).letters()
-    most = call.number("truncate", 4096) or BODY_MAX
-    shown = _chosen(letters, None, call.query.get("reason"), call.query.get("origin"))
+    """The letters, and how many there are of each group; `more` where there are more than were counted."""
+    desk = desk_of(call, most=_LOOKED_AT)
+    which = Which(None, *(call.query.get(name) for name in _CHOICE))
+    count, most = call.number("count", 1000), call.number("truncate", 4096) or BODY_MAX
+    goes_on = bool(call.query.get("from"))
+    groups = Groups()
+    shown: list[dict[str, Any]] = []
+    size, next_ = 0, None
+    through = Round(desk, call.number("from", 0), _LOOKED_AT)
+    for letter in through:
+        groups.add(letter)
+        if next_ is not None or not which.fits(letter):
+            continue
+        if len(shown) < count and size < _SHOWN_BYTES_MAX:
+            shown.append(_letter_json(letter, most))
+            size += min(len(letter.payload), most)
+            continue
+        next_ = letter.id
+        if goes_on:
+            break
     return {
-        "total": len(letters),
-        "groups": _groups(letters),
-        "letters": [_letter_json(one, most) for one in shown[: call.number("count", 1000)]],
+        "total": None if goes_on else groups.count,
+        "more": through.left is not None or desk.unsure,
+        "groups": None if goes_on else groups.listed(),
+        "letters": shown,
+        "next": through.left if next_ is None else next_,
     }
+
+
+@dead_routes.get(ONE + "/dead/{id}", needs=Needs.USER, says="One dead letter, whole.")
+def one_letter(call: Call) -> dict[str, Any]:
+    """A dead letter by its id."""
+    found = desk_of(call).letter(call.numbered("id"))
+    if found is None:
+        raise NotFound(f"{call.path['name']!r} has no dead letter {call.path['id']} any more")
+    return _letter_json(found, len(found.payload))
 
 
 @dead_routes.post(ONE + "/redrive", needs=Needs.USER, says="Put dead letters back where they died.", takes=_WHICH)
 def redrive(call: Call) -> dict[str, int]:
     """How many went back."""
-    ids, reason, origin = _wanted(call)
-    desk = _desk(call, "write")
-    with _moving:
-        letters = _chosen(desk.letters(), ids, reason, origin)
-        if desk.holder is None:
-            count = desk.queue.redrive([one.id for one in letters]) if letters else 0
-            desk.queue.sync()
-            return {"redriven": count}
-        call.may("read", call.path["vhost"], desk.holder.name)  # as they are taken from there
-        for one in {letter.queue for letter in letters}:
-            call.may("write", call.path["vhost"], one)
-        count = 0
-        for at in range(0, len(letters), _AT_ONCE):
-            count += _put_back(call, desk.holder, letters[at : at + _AT_ONCE])
+    which = _wanted(call)
+    desk = desk_of(call, "write")
+    holder = desk.holder
+    if holder is None:
+        count = _settled(desk, which, lambda letters: desk.queue.redrive([one.id for one in letters]))
+        desk.queue.sync()
         return {"redriven": count}
+    call.may("read", call.path["vhost"], holder.name)  # as they are taken from there
+    origin = which.origin or desk.origin
+    origins = {origin} if origin else {one.queue for one in Round(desk) if which.fits(one)}
+    for one in origins:
+        call.may("write", call.path["vhost"], one)
+    problems: list[HoldfastError] = []
+
+    def back(letters: list[DeadLetter]) -> int:
+        try:
+            return _put_back(call, holder, [one for one in letters if one.queue in origins])
+        except HoldfastError as error:
+            problems.append(error)
+            return 0
+
+    count = _settled(desk, which, back)
+    if problems and not count:  # those that went must be told
+        raise problems[0]
+    return {"redriven": count}
+
+
+def _settled(desk: Desk, which: Which, settle: Callable[[list[DeadLetter]], int]) -> int:
+    """Do this with all that are meant, a few at a time, so that nobody waits long for any of it; with how many."""
+    count = 0
+    batches = desk.batches(which, _AT_ONCE)
+    while True:
+        with _moving:
+            letters = next(batches, None)
+            if letters is None:
+                return count
+            count += settle(letters)
 
 
 def _put_back(call: Call, holder: Mailbox, letters: list[DeadLetter]) -> int:
@@ -166,37 +172,26 @@ def _put_back(call: Call, holder: Mailbox, letters: list[DeadLetter]) -> int:
 @dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters for good.", takes=_WHICH)
 def delete(call: Call) -> dict[str, int]:
     """How many are gone."""
-    desk = _desk(call)  # as purging does: who may only put messages may take none away
-    ids, reason, origin = _wanted(call)
-    if desk.holder is not None:
-        call.may("read", call.path["vhost"], desk.holder.name)
-    letters = [one.id for one in _chosen(desk.letters(), ids, reason, origin)]
-    if not letters:
-        return {"deleted": 0}
-    if desk.holder is None:
-        return {"deleted": desk.queue.delete_dead_letters(letters)}
-    count = desk.holder.queue.discard(letters)
-    desk.holder.queue.sync()
+    desk = desk_of(call)  # as purging does: who may only put messages may take none away
+    which = _wanted(call)
+    holder = desk.holder
+    if holder is None:
+        return {
+            "deleted": _settled(
+                desk, which, lambda letters: desk.queue.delete_dead_letters([one.id for one in letters])
+            )
+        }
+    call.may("read", call.path["vhost"], holder.name)
+    count = _settled(desk, which, lambda letters: holder.queue.discard([one.id for one in letters]))
+    holder.queue.sync()
     return {"deleted": count}
 
 
-def _wanted(call: Call) -> tuple[set[int] | None, str | None, str | None]:
+def _wanted(call: Call) -> Which:
     ids = call.field("ids", list, None)
     if ids is not None and not all(type(one) is int for one in ids):
         raise InvalidArgument("ids must be the numbers that the letters have")
-    return None if ids is None else set(ids), call.field("reason", str, None), call.field("origin", str, None)
-
-
-def _chosen(
-    letters: list[DeadLetter], ids: set[int] | None, reason: str | None, origin: str | None
-) -> list[DeadLetter]:
-    return [
-        one
-        for one in letters
-        if (ids is None or one.id in ids)
-        and (reason is None or one.reason == reason)
-        and (origin is None or one.queue == origin)
-    ]
+    return Which(None if ids is None else frozenset(ids), *(call.field(name, str, None) for name in _CHOICE))
 
 
 def _letter_json(letter: DeadLetter, most: int) -> dict[str, Any]:

@@ -1,0 +1,163 @@
+"""Where do the dead letters of a queue lie, and which of them are meant? Gone through one by one, however many."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.broker.letters import _letter as amqp_letter_of  # it has no public name yet
+from holdfast.broker.letters import led_to
+from holdfast.broker.mailbox import Mailbox
+from holdfast.queue import DeadLetter, Queue, Waiting
+from holdfast.queue.forwarding import is_forwarded
+from holdfast.queue.moves import dead_letter_of
+from holdfast.web.own.queues import queue_of
+from holdfast.web.routes import Call
+from holdfast.web.site import Site
+
+__all__ = ["Desk", "Groups", "Round", "Which", "desk_of", "desk_of_own"]
+
+_BATCH_BYTES = 16 << 20
+"""Of bodies that are in memory to be put back together."""
+
+
+class Which(NamedTuple):
+    """Which dead letters are meant: all, unless it is said which."""
+
+    ids: frozenset[int] | None = None
+    origin: str | None = None
+    """The queue they died in."""
+    reason: str | None = None
+    cause: str | None = None
+
+    def fits(self, letter: DeadLetter) -> bool:
+        """Whether this one is meant; an empty reason is a reason, too."""
+        return (
+            (self.ids is None or letter.id in self.ids)
+            and self.origin in (None, letter.queue)
+            and self.reason in (None, letter.reason)
+            and self.cause in (None, letter.cause)
+        )
+
+
+class Desk(NamedTuple):
+    """Where the letters of a queue are dealt with: by the queue itself, or in the queue that AMQP led them to."""
+
+    queue: Queue
+    holder: Mailbox | None
+    pile: Queue | None
+    """What they lie in."""
+    origin: str | None = None
+    """Of the letters that lie there, only those of this queue."""
+    unsure: bool = False
+    """Whether there may be letters where nobody has looked."""
+
+    def letter_of(self, message: Waiting) -> DeadLetter | None:
+        """The dead letter that a message of the pile is; None where it is none, or one of another queue."""
+        if self.holder is None:
+            letter = dead_letter_of(message)
+            return letter if letter.queue in (self.queue.name, "") else None
+        found = amqp_letter_of(self.holder, message)
+        return found if found is not None and self.origin in (None, found.queue) else None
+
+    def letter(self, id: int) -> DeadLetter | None:
+        """A letter by its id."""
+        message = None if self.pile is None else self.pile.message(id)
+        return None if message is None else self.letter_of(message)
+
+    def batches(self, which: Which, count: int) -> Iterator[list[DeadLetter]]:
+        """Those that are meant and there now, some at a time; each time it is looked anew which are still there."""
+        start = min(which.ids, default=0) if which.ids is not None else 0
+        stop = 0 if self.pile is None else self.pile.log.end  # what dies again meanwhile is not meant
+        while True:
+            batch: list[DeadLetter] = []
+            size = 0
+            for letter in Round(self, start):
+                if letter.id >= stop or len(batch) >= count or size >= _BATCH_BYTES:
+                    break
+                if which.fits(letter):
+                    batch.append(letter)
+                    size += len(letter.payload)
+            if not batch:
+                return
+            yield batch
+            start = batch[-1].id + 1
+
+
+class Round:
+    """One walk through the letters of a desk, which may be told to end after so many messages."""
+
+    def __init__(self, desk: Desk, start: int = 0, most: int | None = None) -> None:
+        self._desk = desk
+        self._start = start
+        self._most = most
+        self.left: int | None = None
+        """Where it ended before all was seen."""
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        pile = self._desk.pile
+        for number, message in enumerate(pile.each_ready(self._start) if pile is not None else ()):
+            if number == self._most:
+                self.left = message.id
+                return
+            if (letter := self._desk.letter_of(message)) is not None:
+                yield letter
+
+
+def desk_of_own(site: Site, queue: Queue) -> Desk:
+    """The desk of a queue that only programs with the store use."""
+    name = queue.settings.dead_letter
+    return Desk(queue, None, None if name is None or is_forwarded(name) else site.store.find_queue(name))
+
+
+def desk_of(call: Call, kind: Any = "read", most: int | None = None) -> Desk:
+    """The desk of the queue that a path names, which is looked for among so many messages of each queue."""
+    queue, mailbox = queue_of(call, kind)
+    if mailbox is None:
+        return desk_of_own(call.site, queue)
+    host = call.site.host(call.path["vhost"])
+    holders = call.site.on_broker(lambda: led_to(host))
+    if mailbox.name in holders or mailbox.definition.settings.dead_letter_exchange is None:
+        return Desk(queue, mailbox, queue)
+    found: list[Desk] = []
+    unsure = False
+    for name in sorted(holders & host.mailboxes.keys()):
+        holder = host.mailboxes[name]
+        desk = Desk(queue, holder, holder.queue, mailbox.name)
+        through = Round(desk, most=most)
+        if any(True for _ in through):
+            found.append(desk)
+        unsure = unsure or through.left is not None
+    if len(found) > 1:
+        names = ", ".join(repr(one.holder.name) for one in found if one.holder is not None)
+        raise InvalidArgument(f"the dead letters of {mailbox.name!r} lie in {names}: look at one of these")
+    return found[0]._replace(unsure=unsure) if found else Desk(queue, mailbox, queue, mailbox.name, unsure)
+
+
+class Groups:
+    """How many letters there are of each kind: what died in one queue, for one reason, of one cause."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._found: dict[tuple[str, str, str], dict[str, Any]] = {}
+
+    def add(self, letter: DeadLetter) -> None:
+        """Count this one, too."""
+        self.count += 1
+        group = self._found.setdefault(
+            (letter.queue, letter.reason, letter.cause),
+            {
+                "reason": letter.reason,
+                "cause": letter.cause,
+                "origin": letter.queue,
+                "count": 0,
+                "first_died_at": letter.died_at,
+                "last_died_at": letter.died_at,
+            },
+        )
+        group["count"] += 1
+        group["first_died_at"] = min(group["first_died_at"], letter.died_at)
+        group["last_died_at"] = max(group["last_died_at"], letter.died_at)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The largest first."""
+        return sorted(self._found.values(), key=lambda group: (-group["count"], group["reason"], group["origin"]))
