@@ -162,6 +162,87 @@ def test_dead_letters_are_chosen_redriven_and_deleted(home: House, visitor: Visi
     assert home.served.get(f"{Q}payments/dead")["total"] == 0
 
 
+def test_a_group_acts_on_the_letters_that_it_names_and_on_no_others(home: House, visitor: Visitor) -> None:
+    queue = home.served.store.queue("refunds", max_attempts=1)
+    queue.put_many([b"unsaid", b"unsaid", b"tried", b"refused"])
+    *unsaid, tried, refused = queue.lease(4)
+    queue.nack(unsaid)
+    tried.nack("no money")
+    queue.reject_ids({refused.lease: [refused.id]}, "no money")
+    page = visitor.open("queues/%2F/refunds?tab=dead")
+    rows = page.get_by_role("region", name="Dead letters of refunds").locator("tbody tr")
+    page.get_by_role("button", name="attempts · 2", exact=True).click()  # those without a reason
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("unsaid")
+    page.get_by_role("button", name="no money, rejected · 1").click()
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("refused")
+    visitor.button("Redrive all…").click()
+    dialog = page.locator("dialog[open]")
+    expect(dialog).to_contain_text('the 1 dead letter of refunds with the reason "no money" (rejected)')
+    visitor.button("Redrive").click()
+    visitor.told("1 message went back")
+    assert [one["payload"] for one in home.served.get(f"{Q}refunds/messages")["messages"]] == ["refused"]
+    page.get_by_role("button", name="attempts · 2", exact=True).click()
+    visitor.button("Delete all…").click()
+    expect(dialog).to_contain_text("all 2 dead letters of refunds with no reason (attempts)")
+    visitor.fill("Type refunds to confirm", "refunds")
+    visitor.button("Delete").click()
+    visitor.told("2 dead letters deleted")
+    assert [one["payload"] for one in home.served.get(f"{Q}refunds/dead")["letters"]] == ["tried"]
+    expect(page.get_by_role("button", name="All 1")).to_have_attribute("aria-pressed", "true")
+
+
+def test_letters_of_several_queues_are_told_apart(home: House, visitor: Visitor) -> None:
+    for name in ("north", "south"):
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "lost", "x-message-ttl": 1}
+        for one, with_ in ((name, arguments), ("lost", {})):
+            home.served.post("/api/holdfast/queues", {"name": one, "arguments": with_}, token=home.token)
+        home.served.post(f"{Q}{name}/messages", {"messages": [{"payload": f"to the {name}"}]}, token=home.token)
+    page = visitor.open("queues/%2F/lost?tab=dead")
+    rows = page.get_by_role("region", name="Dead letters of lost").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="expired, from south · 1").click()
+    expect(rows).to_have_count(1)
+    visitor.button("Delete all…").click()
+    expect(page.locator("dialog[open]")).to_contain_text("the 1 dead letter of south with")
+    visitor.fill("Type lost to confirm", "lost")
+    visitor.button("Delete").click()
+    visitor.told("1 dead letter deleted")
+    assert [one["payload"] for one in home.served.get(f"{Q}lost/dead")["letters"]] == ["to the north"]
+
+
+def test_a_long_dead_letter_can_be_read_whole(home: House, visitor: Visitor) -> None:
+    queue = home.served.store.queue("novels", max_attempts=1)
+    queue.put(b"word " * 2000)
+    queue.nack(queue.lease(1), "too long")
+    page = visitor.open("queues/%2F/novels?tab=dead")
+    visitor.row("too long").locator("td[data-label=Payload]").click()
+    text = page.locator("dialog[open] pre")
+    expect(page.locator("dialog[open]")).to_contain_text("cut short")
+    visitor.button("Show all of it").click()
+    expect(text).to_have_text("word " * 2000)
+    expect(visitor.button("Show all of it")).to_be_hidden()
+
+
+def test_a_look_at_dead_letters_that_saw_not_all_says_so(
+    home: House, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = home.served.store.queue("floods", max_attempts=1)
+    queue.put_many([b"drop"] * 40)
+    queue.nack(queue.lease(40), "too much")
+    monkeypatch.setattr("holdfast.web.own.dead._LOOKED_AT", 30)
+    page = visitor.open("dead")
+    expect(visitor.row("floods").locator("td[data-label='Dead letters']")).to_have_text("30+")
+    expect(page.locator("main")).to_contain_text(re.compile(r"At least \d+ dead letters in"))
+    visitor.open("queues/%2F/floods?tab=dead")
+    expect(page.locator("main")).to_contain_text("The first 30 of at least 30 are shown.")
+    visitor.button("Redrive all…").click()
+    expect(page.locator("dialog[open]")).to_contain_text("all dead letters of floods, at least 30,")
+    visitor.button("Redrive").click()
+    visitor.told("40 messages went back")
+
+
 def test_dead_letters_of_amqp_say_where_they_died(visitor: Visitor) -> None:
     page = visitor.open("queues/%2F/failed?tab=dead")
     expect(page.locator("tbody tr").first).to_contain_text("expired")

@@ -2,10 +2,12 @@
 
 import { get } from "./api.js";
 import { h, refill } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, exact, plural } from "./format.js";
 import { badge, cells, filterBox, head } from "./parts.js";
-import { deadLetters } from "./queue_dead.js";
+import { deadLetters, groupName } from "./queue_dead.js";
 import { table } from "./table.js";
+
+const BADGES = 6;
 
 export function page(view) {
   view.title("Dead letters");
@@ -32,14 +34,24 @@ export function page(view) {
           ],
         }),
       },
-      { id: "count", label: "Dead letters", num: true, cell: (row) => cells.count(row.count) },
+      {
+        id: "count",
+        label: "Dead letters",
+        num: true,
+        cell: (row) => ({ text: `${count(row.count)}${row.more ? "+" : ""}`, title: exact(row.count) }),
+      },
       {
         id: "reasons",
         label: "Reasons",
         wide: true,
         cell: (row) => ({
-          mark: JSON.stringify(row.groups.map((one) => [one.reason, one.count])),
-          node: row.groups.slice(0, 6).map((one) => badge(`${one.reason || one.cause} · ${count(one.count)}`, "plain")),
+          mark: JSON.stringify(row.groups.map((one) => [one.origin, one.reason, one.cause, one.count])),
+          node: [
+            row.groups
+              .slice(0, BADGES)
+              .map((one) => badge(`${groupName(one, row.groups)} · ${count(one.count)}`, "plain")),
+            row.groups.length > BADGES ? h("span.quiet", ` and ${count(row.groups.length - BADGES)} more`) : "",
+          ],
         }),
       },
       {
@@ -66,12 +78,9 @@ export function page(view) {
     const fits = (row) =>
       `${row.name} ${row.groups.map((one) => `${one.reason} ${one.cause}`).join(" ")}`.toLowerCase().includes(wanted);
     list.update(rows.filter(fits));
-    sum.textContent = rows.length
-      ? `${plural(
-          rows.reduce((all, row) => all + row.count, 0),
-          "dead letter",
-        )} in ${plural(rows.length, "queue")}.`
-      : "";
+    const all = rows.reduce((sum, row) => sum + row.count, 0);
+    const least = rows.some((row) => row.more) ? "At least " : "";
+    sum.textContent = rows.length ? `${least}${plural(all, "dead letter")} in ${plural(rows.length, "queue")}.` : "";
   }
 
   function choose(vhost, name) {

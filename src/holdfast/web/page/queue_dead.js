@@ -1,20 +1,37 @@
-// Which messages of this queue died, and why? Grouped by reason; they can be sent back or deleted.
+// Which messages of this queue died, and why? Grouped by origin, reason and cause; they can be sent back or deleted.
 
-import { get, post, queuePath } from "./api.js";
-import { confirm } from "./dialog.js";
+import { enc, get, post, queuePath } from "./api.js";
+import { confirm, doing } from "./dialog.js";
 import { h, renew } from "./dom.js";
-import { ago, count, iso, plain, plural, time } from "./format.js";
+import { ago, count, exact, iso, plain, plural, time } from "./format.js";
 import { preview } from "./payload.js";
 import { showMessage } from "./queue_messages.js";
 import { table } from "./table.js";
 
 const MOST = 1000;
+const same = (one, other) => ["origin", "reason", "cause"].every((name) => one[name] === other[name]);
+
+/** What a group is called: its reason; where others share it also its cause, and where it died. */
+export function groupName(one, all) {
+  const likes = all.filter((other) => other.reason === one.reason);
+  const words = [one.reason || one.cause || "no reason"];
+  if (one.reason && likes.some((other) => other.cause !== one.cause)) words.push(one.cause);
+  if (all.some((other) => other.origin !== one.origin)) words.push(`from ${one.origin || "nowhere known"}`);
+  return words.join(", ");
+}
+
+/** Of which queues these are, in words. */
+function ofQueues(origins) {
+  const names = [...new Set(origins)].filter(Boolean);
+  if (!names.length) return "";
+  return names.length > 3 ? ` of ${names.length} queues` : ` of ${names.join(" and ")}`;
+}
 
 /** Dead letters of one queue, with all that can be done: {element, refresh(signal)}. */
 export function deadLetters({ vhost, name, onDone = () => {} }) {
   const at = (rest) => queuePath(vhost, name, rest);
-  let reason = null;
-  let total = 0;
+  let chosen = null;
+  let seen = { total: 0, more: false, groups: [] };
   const groups = h("div.row", { role: "group", "aria-label": "Reasons" });
   const many = h("span.quiet.grow", { role: "status" });
   const again = h("button", { type: "button", onclick: () => act("redrive") }, "Redrive…");
@@ -33,6 +50,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
           ["From queue", plain(row.queue)],
           ["Redriven before", row.redriven || null],
         ],
+        whole: () => doing(null, () => get(at(`/dead/${enc(row.id)}`))),
         actions: (close) => [
           h("button.danger", { type: "button", onclick: () => (close(), act("delete", [row])) }, "Delete…"),
           h("button.primary", { type: "button", onclick: () => (close(), act("redrive", [row])) }, "Redrive…"),
@@ -60,21 +78,33 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     ],
   });
 
+  /** How many letters belong to the choice, as far as was looked. */
+  function meant() {
+    return chosen ? (seen.groups.find((one) => same(one, chosen))?.count ?? 0) : seen.total;
+  }
+
   function showChoice(rows) {
     const word = rows.length ? ` ${count(rows.length)}` : " all";
     again.textContent = `Redrive${word}…`;
     drop.textContent = `Delete${word}…`;
-    again.disabled = drop.disabled = total === 0;
+    again.disabled = drop.disabled = meant() === 0 && !seen.more;
+  }
+
+  /** The letters that something is to be done with, so that nobody takes them for others. */
+  function named(rows) {
+    if (rows.length) return `${plural(rows.length, "dead letter")}${ofQueues(rows.map((row) => row.queue))}`;
+    const number = meant();
+    const all = seen.more ? "all dead letters" : `${number === 1 ? "the" : "all"} ${plural(number, "dead letter")}`;
+    const least = seen.more ? `, at least ${count(number)},` : "";
+    if (!chosen) return `${all}${ofQueues(seen.groups.map((one) => one.origin))}${least}`;
+    const why = chosen.reason ? `the reason "${chosen.reason}"` : "no reason";
+    return `${all}${ofQueues([chosen.origin])} with ${why} (${chosen.cause || "no cause"})${least}`;
   }
 
   async function act(what, rows = list.chosen()) {
     const ids = rows.length ? rows.map((row) => row.id) : null;
-    const which = ids
-      ? plural(ids.length, "dead letter")
-      : reason
-        ? `all dead letters with the reason "${reason}"`
-        : `all ${count(total)} dead letters`;
-    const chosen = { ids, reason: ids ? null : reason };
+    const which = named(rows);
+    const wanted = ids ? { ids } : { ...chosen };
     const redrive = what === "redrive";
     const done = await confirm({
       title: redrive ? "Redrive dead letters" : "Delete dead letters",
@@ -84,7 +114,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
       yes: redrive ? "Redrive" : "Delete",
       typed: !redrive && !ids ? name : undefined,
       danger: !redrive,
-      work: () => post(at(redrive ? "/redrive" : "/dead/delete"), chosen),
+      work: () => post(at(redrive ? "/redrive" : "/dead/delete"), wanted),
       said: (answer) =>
         redrive
           ? `${plural(answer.redriven, "message")} went back.`
@@ -96,45 +126,48 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
   }
 
   function choose(next) {
-    reason = next;
+    chosen = next && { origin: next.origin, reason: next.reason, cause: next.cause };
     list.clear();
     onDone();
+  }
+
+  // An empty reason is sent, too: without it all reasons would be meant.
+  const ask = (signal) => get(`${at("/dead")}?${new URLSearchParams({ count: MOST, ...chosen })}`, null, signal);
+
+  const chip = (on, label, title, onclick) =>
+    h("button.small", { type: "button", title, "aria-pressed": String(on), class: on ? "on" : null, onclick }, label);
+
+  function showGroups() {
+    const plus = seen.more ? "+" : "";
+    renew(groups, [seen.groups, seen.more, chosen], () => [
+      chip(chosen === null, `All ${count(seen.total)}${plus}`, null, () => choose(null)),
+      ...seen.groups.map((one) =>
+        chip(
+          chosen !== null && same(one, chosen),
+          `${groupName(one, seen.groups)} · ${count(one.count)}${plus}`,
+          `${one.reason || "no reason"} (${one.cause || "no cause"}), died in ${one.origin || "a queue that is not known"}, first ${time(one.first_died_at)}, last ${time(one.last_died_at)}`,
+          () => choose(one),
+        ),
+      ),
+    ]);
+    groups.hidden = !seen.groups.length;
   }
 
   return {
     element: h("div.stack", groups, h("div.row", many, again, drop), h("div.panel.flush", list.element)),
     async refresh(signal) {
-      const answer = await get(at("/dead"), { count: MOST, reason }, signal);
-      total = answer.total;
-      const all = answer.groups.reduce((sum, one) => sum + one.count, 0);
-      renew(groups, [answer.groups, reason], () => [
-        h(
-          "button.small",
-          {
-            type: "button",
-            "aria-pressed": String(reason === null),
-            class: reason === null ? "on" : null,
-            onclick: () => choose(null),
-          },
-          `All ${count(Math.max(all, total))}`,
-        ),
-        ...answer.groups.map((one) =>
-          h(
-            "button.small",
-            {
-              type: "button",
-              title: `first ${time(one.first_died_at)}, last ${time(one.last_died_at)}`,
-              "aria-pressed": String(reason === one.reason),
-              class: reason === one.reason ? "on" : null,
-              onclick: () => choose(one.reason),
-            },
-            `${one.reason || one.cause} · ${count(one.count)}`,
-          ),
-        ),
-      ]);
-      groups.hidden = !answer.groups.length;
-      many.textContent =
-        total > answer.letters.length ? `The first ${count(answer.letters.length)} of ${count(total)} are shown.` : "";
+      let answer = await ask(signal);
+      if (chosen && !answer.more && !answer.groups.some((one) => same(one, chosen))) {
+        chosen = null; // the last of the group is gone
+        answer = await ask(signal);
+      }
+      seen = answer;
+      showGroups();
+      const shown = answer.letters.length;
+      if (answer.more && !shown) many.textContent = "None among those that were looked at, but there are more.";
+      else if (answer.more || meant() > shown)
+        many.textContent = `The first ${exact(shown)} of ${answer.more ? "at least " : ""}${exact(meant())} are shown.`;
+      else many.textContent = "";
       list.update(answer.letters);
       showChoice(list.chosen());
       return answer;
