@@ -8,6 +8,7 @@ pytest.importorskip("playwright.sync_api", reason="the page is looked at with pl
 
 from playwright.sync_api import expect
 
+from holdfast import Message
 from tests.browser.conftest import House
 from tests.browser.visitor import Visitor
 
@@ -241,6 +242,19 @@ def test_a_look_at_dead_letters_that_saw_not_all_says_so(
     expect(page.locator("dialog[open]")).to_contain_text("all dead letters of floods, at least 30,")
     visitor.button("Redrive").click()
     visitor.told("40 messages went back")
+
+
+def test_queues_that_are_not_drawn_are_counted(home: House, visitor: Visitor) -> None:
+    for number in range(30):
+        queue = home.served.store.queue(f"later-{number:02}", dead_letter=None)
+        queue.put_many([Message(b"x", delay=3600)] * (number + 1))
+    page = visitor.open("delayed")
+    all_ = home.served.get("/api/holdfast/delayed")
+    expect(page.locator("tbody tr")).to_have_count(24)
+    expect(page.locator("main")).to_contain_text(f"{all_['total']} messages; 24 of {all_['total_queues']} queues")
+    listed = home.served.get("/api/holdfast/queues?page_size=500")["items"]
+    waiting = [row["delayed"] for row in listed if row["delayed"]]
+    assert (all_["total"], all_["total_queues"]) == (sum(waiting), len(waiting))
 
 
 def test_dead_letters_of_amqp_say_where_they_died(visitor: Visitor) -> None:

@@ -220,6 +220,18 @@ def test_delayed_messages_stand_on_a_time_axis(orders: Served) -> None:
     assert found["messages"][0]["due_at"] == found["first_due"]
 
 
+def test_all_delayed_messages_are_counted_also_of_queues_that_are_not_shown(orders: Served) -> None:
+    put(orders, "a", "b", "c", delay=100)
+    for number in range(3):
+        orders.store.queue(f"later-{number}").put_many([holdfast.Message(b"x", delay=60)] * (number + 1))
+    found = orders.get("/api/holdfast/delayed?count=2&buckets=10")
+    assert (found["total"], found["total_queues"]) == (9, 4)
+    assert [(one["name"], one["total"]) for one in found["queues"]] == [("later-2", 3), ("orders", 3)]
+    assert found["queues"][1]["buckets"] == orders.get(ORDERS + "/delayed?buckets=10")["buckets"]
+    orders.site.on_broker(lambda: orders.site.broker.users.add("stranger", "stranger", tags=("management",)))
+    assert orders.get("/api/holdfast/delayed", user="stranger")["total"] == 0
+
+
 def test_a_replay_is_shown_before_it_is_done(orders: Served) -> None:
     put(orders, "a", "b", "c")
     orders.post(ORDERS + "/ack", held(lease(orders, 2)))

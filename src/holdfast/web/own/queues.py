@@ -1,9 +1,10 @@
 """What is there to know of queues, and what can be done with a whole one? Looking, pausing, purging, replaying."""
 
+import contextlib
 from dataclasses import asdict
 from typing import Any
 
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.mailbox import Mailbox
 from holdfast.queue import Queue
@@ -11,7 +12,7 @@ from holdfast.web.answers import ResourceLocked
 from holdfast.web.fields import FLAG, TEXT, body, said
 from holdfast.web.own.forms import BODY_MAX, instant, message_json, moments, plain
 from holdfast.web.own.paging import PAGING
-from holdfast.web.own.rows import Found, page_of, row, settings_json
+from holdfast.web.own.rows import Found, all_queues, page_of, row, settings_json
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["ONE", "queue_of", "queue_routes"]
@@ -21,6 +22,7 @@ _ALL = "/api/holdfast/queues"
 ONE = _ALL + "/{vhost}/{name}"
 _IDS_SHOWN = 100
 _LEASES_MAX = 100_000
+_QUEUES_MAX = 1000
 _SAMPLE = 10
 
 
@@ -201,6 +203,42 @@ def void_lease(call: Call) -> dict[str, int]:
 
 
 @queue_routes.get(
+    "/api/holdfast/delayed",
+    needs=Needs.LOGIN,
+    says="All queues with delayed messages, those with the most first.",
+    query={
+        "count": "How many queues, 24 unless said otherwise.",
+        "buckets": "How many parts the time axis has, 60 unless said otherwise.",
+    },
+)
+def all_delayed(call: Call) -> dict[str, Any]:
+    """What comes up when in the first of them, and how much there is in all."""
+    buckets = call.number("buckets", 60, most=1000, least=1)
+    waiting: list[tuple[int, Found]] = []
+    for found in all_queues(call.site, call.who):
+        if call.site.broker.users.allowed(call.who.name, found.vhost, "read", found.name):
+            with contextlib.suppress(HoldfastError):  # one that is closed just now
+                waiting.append((found.queue.counts().delayed, found))
+    waiting = sorted((one for one in waiting if one[0]), key=lambda one: (-one[0], one[1].vhost, one[1].name))
+    shown = []
+    for count, found in waiting[: call.number("count", 24, most=_QUEUES_MAX, least=1)]:
+        with contextlib.suppress(HoldfastError):
+            axis = _axis(found.queue, buckets)
+            shown.append({"vhost": found.vhost, "name": found.name, "total": count, **axis})
+    return {"total": sum(count for count, _ in waiting), "total_queues": len(waiting), "queues": shown}
+
+
+def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
+    """When delayed messages come up: the first, the last, and how many between."""
+    found = queue.delayed_histogram(buckets)
+    return {
+        "first_due": found[0][0] if found else None,
+        "last_due": found[-1][1] if found else None,
+        "buckets": [{"start_at": start, "end_at": end, "count": count} for start, end, count in found],
+    }
+
+
+@queue_routes.get(
     ONE + "/delayed",
     needs=Needs.USER,
     says="What must wait, and when it comes up.",
@@ -214,12 +252,9 @@ def delayed(call: Call) -> dict[str, Any]:
     """The next of them, and all on a time axis."""
     queue, _ = queue_of(call)
     most = call.number("truncate", 4096) or BODY_MAX
-    buckets = queue.delayed_histogram(call.number("buckets", 60, most=1000, least=1))
     return {
         "total": queue.counts().delayed,
-        "first_due": buckets[0][0] if buckets else None,
-        "last_due": buckets[-1][1] if buckets else None,
-        "buckets": [{"start_at": start, "end_at": end, "count": count} for start, end, count in buckets],
+        **_axis(queue, call.number("buckets", 60, most=1000, least=1)),
         "messages": [
             {**message_json(one, most), **moments(due=one.due_at)}  # type: ignore[arg-type]
             for one in queue.delayed(call.number("count", 200, most=10_000, least=1))

@@ -1,6 +1,6 @@
 // What comes up when, in all queues? One lane for each queue on one axis of time.
 
-import { get, queuePath } from "./api.js";
+import { get } from "./api.js";
 import { h } from "./dom.js";
 import { plural } from "./format.js";
 import { cells, head, panel } from "./parts.js";
@@ -35,29 +35,19 @@ export function page(view) {
   view.root.append(head("Delayed messages"), drawing, h("div.panel.flush", list.element));
   view.poll(
     async (signal) => {
-      const { items } = await get("/queues", { sort: "delayed", sort_reverse: true, page_size: LANES }, signal);
-      const waiting = items.filter((row) => row.delayed > 0);
-      const found = await Promise.all(
-        waiting.map(async (row) => ({
-          vhost: row.vhost,
-          name: row.name,
-          ...(await get(queuePath(row.vhost, row.name, "/delayed"), { count: 1, buckets: 60 }, signal)),
-        })),
-      );
-      const rows = found.filter((row) => row.total > 0);
-      drawing.hidden = rows.length === 0;
-      total.textContent = plural(
-        rows.reduce((sum, row) => sum + row.total, 0),
-        "message",
-      );
+      const { total: messages, total_queues: all, queues } = await get("/delayed", { count: LANES, buckets: 60 }, signal);
+      drawing.hidden = queues.length === 0;
+      total.textContent =
+        plural(messages, "message") +
+        (all > queues.length ? `; ${queues.length} of ${all} queues are shown, those with the most` : "");
       axis.update(
-        rows.map((row) => ({
+        queues.map((row) => ({
           label: row.name,
           href: link("queues", row.vhost, row.name, { tab: "delayed" }),
           buckets: row.buckets,
         })),
       );
-      list.update(rows);
+      list.update(queues);
     },
     { every: 4000 },
   );
