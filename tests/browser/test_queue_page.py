@@ -35,6 +35,22 @@ def test_queues_are_filtered_sorted_and_paged_by_the_server(visitor: Visitor) ->
     expect(page.locator("tbody tr").first).not_to_contain_text("invoices")
 
 
+def test_esc_leaves_the_filter_as_it_is(visitor: Visitor) -> None:
+    page = visitor.open("queues")
+    page.keyboard.press("/")
+    page.keyboard.type("shop.")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)
+    page.keyboard.press("Escape")
+    box = page.get_by_label("Filter by name")
+    expect(box).not_to_be_focused()
+    expect(box).to_have_value("shop.")
+    expect(rows).to_have_count(2)
+    page.keyboard.press("/")  # which selects it, so that it can be typed over
+    page.keyboard.press("Delete")
+    expect(rows).not_to_have_count(2)
+
+
 def test_a_long_list_has_pages(home: House, visitor: Visitor) -> None:
     for number in range(30):
         home.served.store.queue(f"many-{number:02}", dead_letter=None)

@@ -70,7 +70,10 @@ export function listen() {
   let jump = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.key === "Escape" && typing(event.target) && !event.target.closest("dialog")) event.target.blur();
+    if (event.key === "Escape" && typing(event.target) && !event.target.closest("dialog")) {
+      event.target.blur();
+      event.preventDefault(); // the browser would empty the field and tell nobody: the list would stay filtered
+    }
     if (typing(event.target) || document.querySelector("dialog[open]")) return;
     if (jump && Date.now() - jump < 1500) {
       jump = 0;
