@@ -93,6 +93,31 @@ def test_the_charts_show_what_was_before_a_restart(chromium: Browser, tmp_path: 
         visitor.leave()
 
 
+ALARMS = {
+    "disk": ({"disk_free_limit": 1 << 60}, r"Alarm\. Disk: .+ free, less than the 1048576 TiB that must stay free"),
+    "memory": ({"memory_limit": 1}, r"Alarm\. Memory: the process has .+, more than the 1 B it may have"),
+}
+
+
+@pytest.mark.parametrize("low", ALARMS)
+def test_an_alarm_says_what_is_low_and_that_publishers_wait(chromium: Browser, tmp_path: Path, low: str) -> None:
+    settings, words = ALARMS[low]
+    with Served(tmp_path / "data", **settings) as served:
+        served.site.on_broker(served.site.broker.memory.look)
+        assert served.get("/api/holdfast/overview")["memory"]["alarm"] == low
+        token = served.post("/api/holdfast/login", {"username": "guest", "password": "guest"})["token"]
+        visitor = Visitor(chromium, served, token)
+        page = visitor.open("overview")
+        alarm = page.locator("main").get_by_role("alert")
+        expect(alarm).to_have_text(re.compile(f"{words}.*; publishers wait\\.$"))
+        bars = page.get_by_role("region", name="Memory and disk").locator(".gauge")
+        assert bars.evaluate_all("(all) => all.map((one) => one.classList.contains('bad'))") == [
+            low == "memory", False, low == "disk",
+        ]  # fmt: skip
+        assert not visitor.complaints()
+        visitor.leave()
+
+
 def test_figures_follow_by_themselves_and_the_focus_stays(home: House, visitor: Visitor) -> None:
     page = visitor.open("queues?name=quiet")
     row = visitor.row("quiet")

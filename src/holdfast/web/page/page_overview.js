@@ -54,8 +54,11 @@ function gauge(used, limit, kind) {
 
 function alarms({ memory, disk, read_only: readOnly }) {
   const found = [];
-  if (memory.alarm) found.push(`Memory: ${memory.alarm === true ? "above its limit; publishers wait." : memory.alarm}`);
-  if (disk.limit && disk.free < disk.limit)
+  if (memory.alarm === "memory")
+    found.push(
+      `Memory: the process has ${bytes(memory.resident)}, more than the ${bytes(memory.limit)} it may have; publishers wait.`,
+    );
+  if (memory.alarm === "disk" || (disk.limit && disk.free < disk.limit))
     found.push(
       `Disk: ${bytes(disk.free)} free, less than the ${bytes(disk.limit)} that must stay free; publishers wait.`,
     );
@@ -67,7 +70,7 @@ export function page(view) {
   view.title("Overview");
   const totals = figures();
   const parts = figures();
-  const state = h("div");
+  const state = h("div.stack");
   const server = facts();
   const doors = h("div");
   const room = h("div.stack");
@@ -199,7 +202,7 @@ export function page(view) {
           h("b", { title: exact(held.resident) }, bytes(held.resident)),
           held.limit ? h("span.quiet", `of ${bytes(held.limit)}`) : null,
         ),
-        gauge(held.resident, held.limit, held.alarm ? "bad" : ""),
+        gauge(held.resident, held.limit, held.alarm === "memory" ? "bad" : ""),
       ),
       h(
         "div",
