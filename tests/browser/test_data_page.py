@@ -8,6 +8,7 @@ pytest.importorskip("playwright.sync_api", reason="the page is looked at with pl
 
 from playwright.sync_api import expect
 
+from holdfast import Roll
 from tests.browser.conftest import House
 from tests.browser.visitor import Visitor
 
@@ -92,6 +93,28 @@ def test_a_log_is_compacted_after_a_look_at_what_would_go(home: House, visitor: 
     visitor.told("2 segments removed")
     expect(visitor.figure("Segments")).to_have_text("6")
     assert home.served.get(LOGS)["stats"]["start"] == 80
+
+
+def test_a_compaction_that_would_remove_nothing_says_why_and_offers_nothing(home: House, visitor: Visitor) -> None:
+    held = home.served.store.log("held", roll=Roll.count(10))
+    for _ in range(8):
+        held.append_many([b"x"] * 10)
+    with held.tailer("slow") as tailer:
+        tailer.seek(5)
+        tailer.commit()
+    page = visitor.open("logs/held")
+    dialog = page.locator("dialog[open]")
+    visitor.button("Compact…").click()
+    visitor.fill("Keep at most, segments", "3")
+    visitor.button("Look first").click()
+    expect(dialog).to_contain_text("Nothing would be removed.")
+    expect(dialog).to_contain_text("5 segments could go, but queues or tailers still need what is in there.")
+    expect(dialog).to_contain_text("Stays8 segments, ")
+    expect(dialog).not_to_contain_text("{")
+    expect(dialog.locator("button.danger")).to_have_count(0)
+    visitor.button("Close").click()
+    expect(dialog).to_have_count(0)
+    assert home.served.get("/api/holdfast/logs/held")["stats"]["segments"] == 8
 
 
 def test_records_of_a_table_are_found_by_a_condition_and_in_an_order(visitor: Visitor) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="the page is looked at with playwright: pip install playwright")
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import House, Visits
 from tests.browser.house import SCRIPT
@@ -58,6 +58,9 @@ def overflow(page: Page) -> list[str]:
 
 
 LONG = "a-very-long-name-" * 13
+OLDER = "{ const now = Date.now.bind(Date); Date.now = () => now() + %d * 1000; }"
+CUT = """() => [...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)
+    .map((one) => `${one.getAttribute('aria-label')}: ${one.scrollWidth} of ${one.clientWidth}`)"""
 
 
 def test_no_table_is_cut_off_at_a_desk_and_long_names_are_shortened(home: House, visitor: Visitor) -> None:
@@ -67,11 +70,7 @@ def test_no_table_is_cut_off_at_a_desk_and_long_names_are_shortened(home: House,
     for where in ("queues", "tables", "tables/Customer", "connections", "exchanges", "logs", "logs/events"):
         visitor.open(where)
         expect(page.locator("tbody tr").first).to_be_visible()
-        cut = page.evaluate(
-            """() => [...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)
-            .map((one) => `${one.getAttribute('aria-label')}: ${one.scrollWidth} of ${one.clientWidth}`)"""
-        )
-        assert cut == [], where
+        assert page.evaluate(CUT) == [], where
     for where in ("queues", f"queues/%2F/{LONG}"):
         visitor.open(where)
         name = page.locator(f"main [title='{LONG}']").first
@@ -80,6 +79,53 @@ def test_no_table_is_cut_off_at_a_desk_and_long_names_are_shortened(home: House,
         assert height < 110
     visitor.open("queues/%2F/orders?tab=settings")
     expect(page.get_by_role("region", name="Since the beginning")).not_to_contain_text("next due")
+
+
+@pytest.mark.parametrize("age_s", [103, 1674, 12 * 86_400 + 5000])
+def test_no_table_is_cut_off_however_old_what_it_shows_is(visits: Visits, age_s: int) -> None:
+    visitor = visits()
+    visitor.context.add_init_script(OLDER % age_s)
+    for where in ("connections", "logs/events", "tables/Customer", "dead", "queues/%2F/payments?tab=dead"):
+        page = visitor.open(where)
+        expect(page.locator("tbody tr").first).to_be_visible()
+        assert page.evaluate(CUT) == [], where
+    page = visitor.open("connections")
+    expect(visitor.row("worker").get_by_role("button", name="Close…")).to_be_in_viewport(ratio=1)
+
+
+def test_no_figure_of_a_queue_is_cut_off(visitor: Visitor) -> None:
+    page = visitor.page
+    large = {"oldest_age": 1674.2, "lag": 12_345_678, "put_rate": 12_345, "lease_rate": 99_940, "ack_rate": 9_999.4}
+
+    def grow(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), **large})
+
+    page.route("**/api/holdfast/queues/%2F/orders", grow)
+    visitor.open("queues/%2F/orders")
+    expect(visitor.figure("Oldest")).to_have_text("28 min")
+    expect(visitor.figure("Put")).to_have_text("12.3 k/s")
+    for width in (1280, 1100):
+        page.set_viewport_size({"width": width, "height": 800})
+        cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+        assert page.locator(".figures dd").evaluate_all(cut) == [], width
+    page.unroute_all(behavior="wait")
+
+
+def test_words_are_not_broken_beside_free_room(visitor: Visitor) -> None:
+    """A cell with a short word has the height of one line, also beside a long text."""
+    page = visitor.open("tables")
+    one_line = "(one) => one.getClientRects().length === 1"
+    assert page.get_by_role("link", name="Customer").evaluate(one_line)
+    visitor.open("tables/Customer")
+    email = visitor.row("c10@example.org").locator("td[data-label=email]")
+    lines = """(one) => {
+        const text = document.createRange();
+        text.selectNodeContents(one);
+        return new Set([...text.getClientRects()].map((line) => line.top)).size;
+    }"""
+    assert email.evaluate(lines) == 1
+    assert visitor.row("<script>").locator("td[data-label=name]").evaluate(lines) > 1
 
 
 def test_nothing_sticks_out_of_any_page_on_a_phone(visits: Visits) -> None:
@@ -96,6 +142,31 @@ def test_on_a_phone_a_table_is_cards_with_the_names_of_the_columns(visits: Visit
     expect(cell).to_be_visible()
     assert cell.evaluate("(one) => getComputedStyle(one, '::before').content") == '"Ready"'
     assert page.locator("table").first.evaluate("(one) => getComputedStyle(one).display") == "block"
+
+
+def test_on_a_phone_the_chosen_tab_is_in_sight(visits: Visits) -> None:
+    phone = visits(**PHONE)
+    page = phone.open("queues/%2F/payments?tab=settings")
+    expect(page.get_by_role("tab", name="Settings")).to_be_in_viewport(ratio=0.9)
+    phone.open("queues/%2F/payments?tab=dead")
+    expect(page.get_by_role("tab", name="Dead letters 12")).to_be_in_viewport(ratio=0.9)
+    page.get_by_role("tab", name="Dead letters 12").press("ArrowRight")
+    expect(page.get_by_role("tab", name="Replay")).to_be_in_viewport(ratio=0.9)
+
+
+def test_on_a_phone_a_table_is_sorted_and_all_of_it_selected(visits: Visits) -> None:
+    phone = visits(**PHONE)
+    page = phone.open("queues")
+    page.get_by_role("button", name="Ready").tap()
+    expect(page.locator("tbody tr").first).to_contain_text("invoices")
+    page.get_by_role("button", name="Acked").tap()  # which is out of sight, and scrolls into it
+    expect(page).to_have_url(re.compile("sort=ack_rate"))
+    phone.open("queues/%2F/payments?tab=dead")
+    page.get_by_text("Select all").tap()
+    expect(phone.button("Redrive 12…")).to_be_visible()
+    phone.open("exchanges")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def luminance(colour: str) -> float:

@@ -83,7 +83,9 @@ export function rough(seconds) {
       ["h", 3600],
       ["min", 60],
     ].find(([, each]) => total >= each) ?? [];
-  return unit ? `${digits(total / size).replace(/\.0$/, "")} ${unit}` : duration(total < 1 ? total : Math.floor(total));
+  if (!unit) return duration(total < 1 ? total : Math.floor(total));
+  const many = total / size;
+  return `${many < 9.95 ? many.toFixed(1).replace(/\.0$/, "") : Math.round(many)} ${unit}`;
 }
 
 /** Milliseconds of a time in nanoseconds, which may be too large for a plain number. */

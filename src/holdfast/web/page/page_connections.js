@@ -3,9 +3,9 @@
 import { del, enc, rabbit } from "./api.js";
 import { ask } from "./dialog.js";
 import { h } from "./dom.js";
-import { bytes, count, plain, rate, ago } from "./format.js";
+import { bytes, plain, plural, rate } from "./format.js";
 import { fields } from "./form.js";
-import { cells, filterBox, head } from "./parts.js";
+import { badge, cells, filterBox, head } from "./parts.js";
 import { table } from "./table.js";
 
 const client = (row) =>
@@ -53,13 +53,12 @@ export function page(view) {
         id: "name",
         label: "Connection",
         main: true,
-        cell: (row) => ({ mark: row.name, node: ends(row.name) }),
+        cell: (row) => ({ mark: row.name, node: [ends(row.name), row.ssl ? [" ", badge("TLS", "plain")] : ""] }),
       },
       { id: "client", label: "Client", wide: true, cell: (row) => plain(client(row)) },
       { id: "user", label: "User", cell: (row) => row.user },
       { id: "vhost", label: "Host", cell: (row) => row.vhost },
       { id: "state", label: "State", cell: (row) => cells.state(row.state) },
-      { id: "tls", label: "TLS", cell: (row) => (row.ssl ? "yes" : "no") },
       { id: "channels", label: "Channels", num: true, cell: (row) => cells.count(row.channels) },
       {
         id: "in",
@@ -77,10 +76,7 @@ export function page(view) {
         id: "since",
         label: "Since",
         num: true,
-        cell: (row) =>
-          row.connected_at
-            ? { text: ago(row.connected_at * 1e6), title: new Date(row.connected_at).toISOString() }
-            : "–",
+        cell: (row) => cells.age(row.connected_at ? row.connected_at * 1e6 : null),
       },
       {
         id: "do",
@@ -131,7 +127,7 @@ export function page(view) {
       );
     list.update(rows.filter((row) => fits(row.name, row.user, row.vhost, client(row))));
     channels.update(open.filter((row) => fits(row.name, row.user, row.vhost)));
-    many.textContent = `${count(rows.length)} connections, ${count(open.length)} channels`;
+    many.textContent = `${plural(rows.length, "connection")}, ${plural(open.length, "channel")}`;
   };
   const filter = filterBox(
     "Filter by name, user or host",

@@ -1,7 +1,7 @@
 // What is in this log? Its segments and readers as a bar, its records one by one; what is old can go.
 
 import { del, enc, get, path, post } from "./api.js";
-import { ask, confirm, doing } from "./dialog.js";
+import { ask, confirm, dialog, doing } from "./dialog.js";
 import { h, renew } from "./dom.js";
 import { bytes, count, duration, exact, fromStore, json, plain, plural, rough, short, since, time } from "./format.js";
 import { fields } from "./form.js";
@@ -67,23 +67,35 @@ async function compact(at, name, done) {
     work: (values) => post(`${at}/compact`, { ...Object.assign(chosen, values), dry_run: true }),
   });
   if (!looked) return;
-  const number = Array.isArray(looked.removed) ? looked.removed.length : Number(looked.removed);
-  const details = Object.entries(looked).filter(([label]) => label !== "removed");
+  const { removed, records, bytes: size, held_back: held, left } = looked;
+  const details = facts();
+  details.update([
+    ...(removed ? [["Records", exact(records)], ["Size", bytes(size)]] : []),
+    ["Stays", `${plural(left.segments - removed, "segment")}, ${bytes(left.bytes - size)}`],
+  ]);
+  const number = plural(held, removed ? "more segment" : "segment");
+  const kept = held ? h("p", `${number} could go, but queues or tailers still need what is in there.`) : null;
+  if (!removed) {
+    const shown = dialog({
+      title: `Compact ${name}`,
+      body: h(
+        "div.stack",
+        h("p", "Nothing would be removed."),
+        kept,
+        details.element,
+        h("div.actions", h("button", { type: "button", onclick: () => shown.close() }, "Close")),
+      ),
+    });
+    return;
+  }
   await confirm({
     title: `Compact ${name}`,
-    text: number ? `${plural(number, "segment")} would be removed.` : "Nothing would be removed.",
-    details: h(
-      "dl.facts",
-      details.map(([label, value]) => [
-        h("dt", label.replaceAll("_", " ")),
-        h("dd", /bytes/.test(label) ? bytes(value) : plain(value)),
-      ]),
-    ),
-    yes: number ? "Remove them" : "Do it all the same",
+    text: `${plural(removed, "segment")} would be removed.`,
+    details: h("div.stack", kept, details.element),
+    yes: "Remove them",
     danger: true,
     work: () => post(`${at}/compact`, { ...chosen, dry_run: false }),
-    said: (answer) =>
-      `${plural(Array.isArray(answer.removed) ? answer.removed.length : answer.removed, "segment")} removed from ${name}.`,
+    said: (answer) => `${plural(answer.removed, "segment")} removed from ${name}.`,
   });
   done();
 }
@@ -115,7 +127,7 @@ export function page(view) {
       },
       { id: "position", label: "Position", num: true, cell: (row) => ({ text: exact(row.position) }) },
       { id: "lag", label: "Behind", num: true, cell: (row) => cells.count(row.lag) },
-      { id: "at", label: "Kept", num: true, cell: (row) => cells.ago(row.committed_at) },
+      { id: "at", label: "Kept", num: true, cell: (row) => cells.age(row.committed_at) },
       {
         id: "do",
         label: "",

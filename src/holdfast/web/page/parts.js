@@ -1,7 +1,7 @@
 // Which small parts do many pages share? Heads, figures, facts, badges, tabs, choices.
 
 import { h, refill, renew } from "./dom.js";
-import { ago, bytes, count, exact, iso, short } from "./format.js";
+import { ago, bytes, count, exact, iso, rough, short, since } from "./format.js";
 import { link } from "./router.js";
 
 /** The head of a page: title and actions. */
@@ -83,6 +83,8 @@ export const cells = {
   count: (value) => ({ text: count(value), title: exact(value) }),
   bytes: (value) => ({ text: bytes(value), title: `${exact(value)} B` }),
   ago: (value) => ({ text: ago(value), title: iso(value) }),
+  /** The same where there is little room: how old something is stays short, however old it grows. */
+  age: (value) => ({ text: value === null || value === undefined ? "–" : `${rough(since(value))} ago`, title: iso(value) }),
   state: (state) => ({ mark: String(state), node: stateBadge(state) }),
   link: (text, ...parts) => ({
     mark: `${text}|${parts.join("/")}`,
@@ -165,6 +167,12 @@ export function tabs({ label, list, chosen, onChoose, signal }) {
     show(list[next].id);
     event.preventDefault();
   }
+  /** On a phone the line of tabs scrolls sideways: the chosen one must be in sight. */
+  function reveal() {
+    const tab = buttons.find((one) => one.getAttribute("aria-selected") === "true");
+    if (tab && line.scrollWidth > line.clientWidth)
+      line.scrollLeft = tab.offsetLeft - line.clientWidth / 2 + tab.offsetWidth / 2;
+  }
   function show(id) {
     leaving?.abort();
     leaving = new AbortController();
@@ -174,18 +182,23 @@ export function tabs({ label, list, chosen, onChoose, signal }) {
       buttons[at].setAttribute("aria-selected", String(each === one));
       buttons[at].tabIndex = each === one ? 0 : -1;
     });
+    reveal();
     body.setAttribute("aria-labelledby", `tab-${one.id}`);
     refill(body);
     onChoose(one.id);
     one.make(body, leaving.signal);
   }
+  const line = h("div.tabs", { role: "tablist", "aria-label": label, "data-arrows": "" }, buttons);
   return {
-    element: h("div.stack", h("div.tabs", { role: "tablist", "aria-label": label, "data-arrows": "" }, buttons), body),
+    element: h("div.stack", line, body),
     show,
     start: () => show(chosen ?? list[0].id),
     number(id, value) {
       const one = list.find((each) => each.id === id);
-      if (one) one.count.textContent = value ? ` ${count(value)}` : "";
+      const text = value ? ` ${count(value)}` : "";
+      if (!one || one.count.textContent === text) return;
+      one.count.textContent = text;
+      reveal();
     },
   };
 }

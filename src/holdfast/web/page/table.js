@@ -3,6 +3,10 @@
 import { append, h, refill } from "./dom.js";
 import { count, exact } from "./format.js";
 
+const WORD_MAX = 24;
+/** Whether a text has a word that may not ask for all the room it needs; a browser also breaks behind a hyphen. */
+const isLong = (text) => text.split(/\s|(?<=-)/).some((word) => word.length > WORD_MAX);
+
 /** A cell: a text, or {text, title, node, mark}. */
 function fillCell(cell, column, row) {
   const shown = column.cell(row);
@@ -20,6 +24,7 @@ function fillCell(cell, column, row) {
   else cell.removeAttribute("title");
   const node = given.node ?? given.text ?? "–";
   refill(cell, Array.isArray(node) ? h("span", node) : node); // on a phone a cell is a row of label and one thing
+  cell.classList.toggle("long", isLong(cell.textContent));
 }
 
 /**
@@ -45,7 +50,8 @@ export function table({
   const all =
     select && h("input", { type: "checkbox", "aria-label": "Select all", onchange: () => chooseAll(all.checked) });
   const heads = new Map();
-  const head = h("tr", select && h("th.pick", { scope: "col" }, all), columns.map(headOf));
+  const pick = select && h("label", all, h("span.cards-only", "Select all"));
+  const head = h("tr", select && h("th.pick", { scope: "col" }, pick), columns.map(headOf));
   const body = h("tbody");
   const nothing = h("p.empty", { hidden: true }, empty);
   const inner = h("table", { class: "cards" }, h("caption.unseen", label), h("thead", head), body);
