@@ -241,6 +241,13 @@ def test_who_holds_the_topology_does_not_keep_the_totals_back(served: Served) ->
         assert total(served, "holdfast_ready_messages") == 1
 
 
+def test_who_asks_first_for_rates_learns_what_went_before(served: Served) -> None:
+    figures = Figures(served.site, fresh_s=0)
+    figures.look()  # as the history does every few seconds
+    served.store.queue("orders").put_many([b"x"] * 100)
+    assert figures.rates().put > 0
+
+
 def test_rates_are_of_the_last_moments(served: Served) -> None:
     figures = Figures(served.site, fresh_s=0)
     assert figures.rates() == (0, 0, 0)

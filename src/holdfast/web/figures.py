@@ -145,14 +145,17 @@ class Figures:
             if self._totals is None or anew or now - self._at >= self._fresh_s:
                 self._totals = self._look()
                 self._at = now
+                if self._rates is None:
+                    self._rates = (self._rate("put"), self._rate("delivered"), self._rate("acked"))
+                for rate in self._rates:  # whoever asks first is not to be told that nothing goes on
+                    rate.per_second()
             return self._totals
 
     def rates(self) -> Rates:
         """How many messages come and go."""
         self.look()
         with self._guard:
-            if self._rates is None:
-                self._rates = (self._rate("put"), self._rate("delivered"), self._rate("acked"))
+            assert self._rates is not None
             return Rates(*(rate.per_second() for rate in self._rates))
 
     def _rate(self, name: str) -> Rate:
