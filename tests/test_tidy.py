@@ -134,3 +134,10 @@ def test_the_core_needs_neither_spark_nor_a_server() -> None:
             for name in names:
                 root = name.split(".")[0]
                 assert root in allowed or root in sys.stdlib_module_names, f"{path.name} imports {name}"
+
+
+@pytest.mark.xdist_group("tidy")
+def test_groups_of_tests_stay_together_where_tests_are_distributed(request: pytest.FixtureRequest) -> None:
+    """Some need a machine, a JVM or a disk to themselves: a pytest that xdist does not suit scatters them unseen."""
+    if hasattr(request.config, "workerinput") and request.config.getoption("loadgroup"):
+        assert request.node.nodeid.endswith("@tidy")

@@ -25,14 +25,14 @@ _APART = ("test_exactly_once.py", "test_pipeline.py")
 Script = Callable[..., str]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests that start Spark go to two workers, half of the time each: more JVMs would cost more than they bring."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            if item.path.name in _APART:
-                item.add_marker(pytest.mark.xdist_group("spark apart"))
-            elif "tests/spark/" in item.path.as_posix():
-                item.add_marker(pytest.mark.xdist_group("spark"))
+    for item in items:
+        if item.path.name in _APART:
+            item.add_marker(pytest.mark.xdist_group("spark apart"))
+        elif "tests/spark/" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
