@@ -27,7 +27,7 @@ Script = Callable[..., str]
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests that start Spark go to two workers, half of the time each: more JVMs would cost more than they bring."""
+    """All tests that start Spark go to two workers: a JVM for each of the others would cost more than it brings."""
     for item in items:
         if item.path.name in _APART:
             item.add_marker(pytest.mark.xdist_group("spark apart"))
