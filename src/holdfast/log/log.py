@@ -455,9 +455,12 @@ class Log(Cutter):
 
     def tell(self) -> None:
         """Let those who follow the log, here and in other processes, see what `sync_untold` has made durable."""
-        with self._io:
-            if self._writer is not None and not self.closed:
-                self._writer.tell()
+        if self._io.acquire(blocking=False):  # else someone is writing, and tells when that is done
+            try:
+                if self._writer is not None and not self.closed:
+                    self._writer.tell()
+            finally:
+                self._io.release()
         self._notify()
 
     def _begin_giving(self) -> None:
