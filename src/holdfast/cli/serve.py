@@ -24,7 +24,7 @@ from holdfast.cli.options import DataOption, JsonOption
 
 __all__ = ["serve"]
 
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 _SPOKEN = {
     "amqp": "AMQP on {host}:{port}",
     "amqps": "AMQP over TLS on {host}:{port}",
