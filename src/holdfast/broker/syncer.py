@@ -88,7 +88,7 @@ class Syncer:
         alone = len(turn) == 1 and len(turn[0].logs) == 1 and self._small
         if alone and begin > self._cautious_until and not (self._busy or self._wanted):
             log = turn[0].logs[0]
-            error = _sync(log, log.sync_untold)
+            error = _sync(log)
             end = time.monotonic()
             if end - begin > _QUICK_S:
                 self._cautious_until = end + self._caution
@@ -116,13 +116,18 @@ class Syncer:
                 wanted, self._wanted = self._wanted, {}
             finished: list[Wait] = []
             for log, waits in wanted.items():
-                error = _sync(log, log.sync)
+                error = _sync(log)
                 for wait in waits:
                     wait.left -= 1
                     wait.error = wait.error or error
                     if not wait.left:
                         finished.append(wait)
             self._post(partial(_tell, finished))
+            for log in wanted:
+                try:
+                    log.tell()
+                except Exception:  # as below: the thread must live on
+                    logger.exception("who follows %s is not told of more", log.name, extra={"log": log.name})
 
 
 def _tell(finished: list[Wait]) -> None:
@@ -134,9 +139,10 @@ def _tell(finished: list[Wait]) -> None:
             logger.exception("who waited for the disk could not be told")
 
 
-def _sync(log: Log, sync: Callable[[], None]) -> HoldfastError | None:
+def _sync(log: Log) -> HoldfastError | None:
+    """Who follows the log is told when those who wait are."""
     try:
-        sync()
+        log.sync_untold()
     except Closed:
         return None  # it was deleted, and its messages with it: nobody waits for them any more
     except HoldfastError as error:
