@@ -16,7 +16,7 @@ from holdfast.queue import DeadLetter, Waiting
 if TYPE_CHECKING:
     from holdfast.broker.host import Host
 
-__all__ = ["REDRIVEN", "led_to", "letters_in", "put_back"]
+__all__ = ["REDRIVEN", "led_to", "letter_of", "letters_in", "put_back"]
 
 REDRIVEN = "x-redriven"
 """The header that counts how often a dead letter was put back into its queue."""
@@ -51,12 +51,13 @@ def led_to(host: "Host") -> frozenset[str]:
 def letters_in(mailbox: Mailbox, count: int) -> Iterator[DeadLetter]:
     """Of the next messages of a queue, those that died elsewhere before."""
     for message in mailbox.queue.peek(count) if mailbox.ready() else ():
-        found = _letter(mailbox, message)
+        found = letter_of(mailbox, message)
         if found is not None:
             yield found
 
 
-def _letter(mailbox: Mailbox, message: Waiting) -> DeadLetter | None:
+def letter_of(mailbox: Mailbox, message: Waiting) -> DeadLetter | None:
+    """What a message that waits in a queue was before it died; None where it never did."""
     content = content_of(message.key, message.headers, mailbox.name)
     try:
         headers = decode_properties(content.raw).headers or {}

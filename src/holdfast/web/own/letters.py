@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.letters import _letter as amqp_letter_of  # it has no public name yet
+from holdfast.broker.letters import letter_of as amqp_letter_of
 from holdfast.broker.letters import led_to
 from holdfast.broker.mailbox import Mailbox
 from holdfast.queue import DeadLetter, Queue, Waiting
