@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.letters import letter_of as amqp_letter_of
 from holdfast.broker.letters import led_to
+from holdfast.broker.letters import letter_of as amqp_letter_of
 from holdfast.broker.mailbox import Mailbox
 from holdfast.queue import DeadLetter, Queue, Waiting
 from holdfast.queue.forwarding import is_forwarded
