@@ -4,10 +4,11 @@ import _thread
 import errno
 import operator
 import os
+import signal
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -411,6 +412,15 @@ class Interrupted(SystemFiles):
         return OnIt(os.open(path, flags[mode] | os.O_CLOEXEC, 0o644))
 
 
+@pytest.fixture
+def plain_interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, whatever those who ran in this process before, as Spark, have made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+@pytest.mark.usefixtures("plain_interrupts")
 def test_a_failure_of_the_disk_is_known_though_a_signal_comes_before_it_can_be_said(tmp_path: Path) -> None:
     disk = Interrupted()
     store = holdfast.open(tmp_path, files=disk, background=False)
@@ -426,6 +436,7 @@ def test_a_failure_of_the_disk_is_known_though_a_signal_comes_before_it_can_be_s
     store.disown()
 
 
+@pytest.mark.usefixtures("plain_interrupts")
 def test_an_interrupted_flush_does_not_keep_what_is_written_at_hand_for_good(tmp_path: Path) -> None:
     disk = Interrupted()
     with holdfast.open(tmp_path, files=disk, background=False) as store:
