@@ -32,6 +32,7 @@ class LogWork:
         self.committing = 0
         self.log: Log
         self.store: Store
+        self.files: SimFiles
 
     # steps ------------------------------------------------------------------
 
@@ -50,6 +51,21 @@ class LogWork:
     def sync(self) -> None:
         end = self.log.end
         self.log.sync()
+        self.confirmed.update(range(end))
+
+    def sync_beside(self, *others: bytes) -> None:
+        """Sync, and while the disk works others append and write: that is not confirmed by it."""
+        end, waiting = self.log.end, list(others)
+
+        def write_more(path: str) -> None:
+            if path.endswith(".data") and waiting and not self.log._io.locked():
+                self.append(waiting.pop())
+                self.log.write_out()
+
+        self.files.meanwhile = write_more
+        self.log.sync_untold()
+        self.files.meanwhile = None
+        assert not waiting
         self.confirmed.update(range(end))
 
     def pass_time(self, seconds: float) -> None:
@@ -75,6 +91,7 @@ class LogWork:
     # Scenario ---------------------------------------------------------------
 
     def run(self, files: SimFiles) -> None:
+        self.files = files
         self.store = open_store(files, self.clock)
         self.log = self.store.log("events", **self.settings)  # type: ignore[arg-type]
         self.steps(self)
@@ -147,6 +164,16 @@ def unsynced_appends(work: LogWork) -> None:
     work.append(b"tail")
 
 
+def appends_beside_syncs(work: LogWork) -> None:
+    for number in range(8):
+        work.append(payload(number, 300))
+        work.sync_beside(payload(number, 900))
+        if number % 2:
+            work.log.tell()
+        if number == 5:
+            work.sync()
+
+
 def rolls(work: LogWork) -> None:
     for number in range(9):
         work.append(payload(number, 250))
@@ -187,6 +214,7 @@ SCENARIOS: dict[str, Callable[[], LogWork]] = {
     "sync": lambda: LogWork(synced_appends, flush=Flush.sync(), index_interval=3),
     "batch": lambda: LogWork(batches, flush=Flush.batch(bytes=700, interval=0.1), index_interval=4),
     "async": lambda: LogWork(unsynced_appends, flush=Flush.async_(), index_interval=1),
+    "beside": lambda: LogWork(appends_beside_syncs, flush=Flush.async_(), index_interval=2),
     "compressed": lambda: LogWork(batches, flush=Flush.batch(bytes=4000), compression="zstd"),
     "roll": lambda: LogWork(rolls, flush=Flush.sync(), roll=Roll.any(Roll.size(1000), Roll.count(4))),
     "roll async": lambda: LogWork(unsynced_appends, flush=Flush.async_(), roll=Roll.size(7000)),

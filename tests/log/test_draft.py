@@ -1,8 +1,10 @@
 """A block is laid out as the format says, whether it has one record, as most that are synced have, or several."""
 
+import random
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,3 +80,16 @@ def test_a_block_has_the_columns_that_the_format_says(draft: Draft, after: int) 
     assert (sealed.payload, sealed.payload_crc) == (b"".join(draft.payloads), crc32c(b"".join(draft.payloads)))
     assert (sealed.sequence, sealed.records) == (draft.first, count)
     assert (sealed.timestamp, sealed.last_timestamp) == (times[0], times[-1])
+
+
+@pytest.mark.parametrize("sizes", [[16 << 10], [100_000], [16 << 10, 0, 15 << 10, 1, 65_536], [(16 << 10) - 1, 70_000]])
+def test_large_payloads_are_checked_as_small_ones_are(sizes: list[int]) -> None:
+    draft = Draft(7, 0, 0)
+    draft.payloads = [random.Random(size).randbytes(size) for size in sizes]
+    draft.times = [5] * len(sizes)
+    sealed = seal(draft, 0, None)
+    whole = b"".join(draft.payloads)
+    assert b"".join((sealed.payload, *sealed.more)) == whole
+    assert sealed.payload_crc == crc32c(whole)
+    checks = struct.pack(f"<{len(sizes)}I", *map(crc32c, draft.payloads))
+    assert sealed.columns == padded(offsets(draft.payloads)) + padded(checks)

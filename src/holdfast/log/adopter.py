@@ -5,11 +5,11 @@ from collections import deque
 
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import read_file
-from holdfast.log.appender import Appender
 from holdfast.log.block import open_block
 from holdfast.log.draft import Sealed
 from holdfast.log.incoming import Incoming, Manifest, Part, Plan, read_blocks
 from holdfast.log.layout import HEADER_SIZE
+from holdfast.log.untold import Untold
 from holdfast.log.writer import SegmentWriter
 
 __all__ = ["Adopter"]
@@ -17,7 +17,7 @@ __all__ = ["Adopter"]
 logger = logging.getLogger("holdfast.log")
 
 
-class Adopter(Appender):
+class Adopter(Untold):
     """An appender that also takes batches over.
 
     Invariant: once the plan is written, sequences `base` up to `base + records` are the batch's, and what of them is

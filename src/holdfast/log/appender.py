@@ -395,7 +395,7 @@ class Appender:
         done: list[Draft] = []
         try:
             if self._unwritten is not None:
-                self._write_unwritten(writer, done, syncs=sync)
+                self._write_unwritten(writer, done, syncs=sync or not tell)
             with self._lock:
                 if self._draft.payloads:
                     fresh = self._new_draft(self._draft.end, self._draft)
@@ -404,7 +404,7 @@ class Appender:
                         self._recent_bytes += self._draft.weight
                     self._unwritten, self._draft = self._draft, fresh
             if self._unwritten is not None:
-                self._write_unwritten(writer, done, syncs=sync)
+                self._write_unwritten(writer, done, syncs=sync or not tell)
             if sync:
                 writer.sync(tell=tell)
         except WriterStopped as stopped:

@@ -447,22 +447,6 @@ class Log(Cutter):
             logger.info("dropped %d segments of %s", count, self.name, extra={"log": self.name, "segments": count})
         return count
 
-    def sync_untold(self) -> None:
-        """As `sync`, for one who has someone waiting: those who follow the log are told by `tell`, a little later."""
-        self._check_writable()
-        with self._io:
-            self._write_out(sync=True, tell=False)
-
-    def tell(self) -> None:
-        """Let those who follow the log, here and in other processes, see what `sync_untold` has made durable."""
-        if self._io.acquire(blocking=False):  # else someone is writing, and tells when that is done
-            try:
-                if self._writer is not None and not self.closed:
-                    self._writer.tell()
-            finally:
-                self._io.release()
-        self._notify()
-
     def _begin_giving(self) -> None:
         if not self._gives:
             # What a queue knows beyond the end that survived must not be taken for what is given these numbers now.

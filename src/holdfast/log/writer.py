@@ -12,6 +12,7 @@ from holdfast.base.files import File, Files, replace_file, write_all, write_all_
 from holdfast.base.resting import Rest
 from holdfast.log.catalog import SegmentName, next_name
 from holdfast.log.compression import Codec
+from holdfast.log.disk import Begun, Disk, RoomAhead
 from holdfast.log.draft import Draft, Sealed, frame, seal
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
 from holdfast.log.layout import (
@@ -31,12 +32,6 @@ __all__ = ["SegmentWriter", "WriterSettings"]
 
 logger = logging.getLogger("holdfast.log")
 
-_LITTLE = 4 << 10
-_LITTLE_SYNCS = 8
-_AHEAD = bytes(64 << 10)
-"""Where so many syncs in a row were of so little each, so many zeros are written ahead of the end: an fdatasync within
-a file that is long enough took 120 us, one that made it longer 175, because the file system wrote its journal too."""
-
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
@@ -52,7 +47,8 @@ class WriterSettings:
 class SegmentWriter:
     """The writing end of a log.
 
-    Files: the last segment and its index, and the log's `watermark`. Threads: one at a time, under the log's I/O lock.
+    Files: the last segment and its index, and the log's `watermark`. Threads: one at a time, under the log's I/O lock,
+    but for `await_disk`.
     Invariant: `durable_offset <= offset <= file size`, and an index entry in the file is never beyond `durable_offset`.
     Behind `offset` the active segment may have zeros; a sealed one ends there.
     The files of the active segment are open or, while it rests, not: the next write opens them. Invariant: what rests
@@ -79,8 +75,10 @@ class SegmentWriter:
         self.segments: tuple[Segment, ...] = tuple(segments)
         """Replaced whole when a segment comes or goes, so that readers may keep the tuple they have."""
         self.stopped: WriterStopped | None = None
-        self._failure: OSError | None = None
-        """Why an fdatasync has failed."""
+        self._disk = Disk()
+        self._room = RoomAhead()
+        self._reached: Begun | None = None
+        """The last sync that was done without the log's I/O lock."""
         self.used = False
         """Set with each block, for those who look which log was not used lately."""
         self._rest = rest
@@ -96,10 +94,7 @@ class SegmentWriter:
         self.end = found.end.sequence if found else 0
         self.offset = segments[-1].limit if segments else 0
         self.last_timestamp = found.end.timestamp if found else 0
-        self.durable_offset = self.offset
-        self.durable_end = self.end
-        self._little_syncs = 0
-        self._zeros_until = 0
+        self.durable_offset, self.durable_end = self.offset, self.end
         self._watermark = WatermarkFile(files, log, found.mark if found else None)
         if found is not None and segments and self._resume(segments[-1], found):
             self._publish()
@@ -124,9 +119,8 @@ class SegmentWriter:
     def put(self, sealed: Sealed, *, tell: bool = True) -> None:
         """Put a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
-        if self.stopped is not None:  # its files may be closed by now: opened again, they would know of no failure
-            raise self.stopped
-        self._check_disk()
+        self.check()  # its files may be closed by now: opened again, they would know of no failure
+        self._note_reached()
         if self._is_full(sealed):
             self.seal_segment()
         if not self._writing:
@@ -152,23 +146,63 @@ class SegmentWriter:
 
         Without `tell`, other processes learn of it from the call of `tell` that follows.
         """
+        if (file := self._to_sync()) is not None:
+            self._sync_file(file)
+            self._note_durable(self.offset, self.end)
+            self._publish(tell=tell)
+
+    def begin_sync(self) -> Begun | None:
+        """What `await_disk` is to make durable while others write on; None where all is."""
+        file = self._to_sync()
+        return None if file is None else Begun(file, self.segments[-1], self.offset, self.end)
+
+    def await_disk(self, begun: Begun) -> bool:
+        """Make that durable; False if it cannot be. Called without the log's I/O lock, because it takes the most time.
+
+        `tell`, or whoever syncs next, takes note of it.
+        """
+        with self._disk.lock:
+            reached = self._reached
+            # Else it was closed, after a sync of all or because the writer had stopped; or a later sync was quicker.
+            if begun.file is self._file and (
+                reached is None or reached.segment is not begun.segment or reached.offset < begun.offset
+            ):
+                self._disk.sync(begun.file)
+                if self._disk.failure is None:
+                    self._reached = begun
+            return self._disk.failure is None and self.stopped is None
+
+    def check(self) -> None:
+        """Raise if this writes no more."""
         self._check_disk()
+        if self.stopped is not None:
+            raise self.stopped
+
+    def _to_sync(self) -> File | None:
+        self._check_disk()
+        self._note_reached()
         if self._file is None:
             assert self.is_durable, "files were closed before all that was written to them was on disk"
-            return
+            return None
         if self.is_durable:
             if self.segments[-1].extent != (self.offset, self.end):  # an interrupt came before it was told
                 self._publish()
-            return
-        self._write_ahead(self._file)
-        self._sync_file(self._file)
-        self.durable_offset = self.offset
-        self.durable_end = self.end
+            return None
+        self._room.make(self._file, self.durable_offset, self.offset, self.settings.roll.bytes)
+        return self._file
+
+    def _note_reached(self) -> None:
+        reached = self._reached
+        if reached is not None and reached.segment is self.active and reached.offset > self.durable_offset:
+            self._note_durable(reached.offset, reached.end)
+
+    def _note_durable(self, offset: int, end: int) -> None:
+        self.durable_offset, self.durable_end = offset, end
         self._write_entries()
-        self._publish(tell=tell)
 
     def tell(self) -> None:
         """Tell other processes how far they may read."""
+        self._note_reached()
         self._publish()
 
     def rest(self) -> None:
@@ -324,7 +358,7 @@ class SegmentWriter:
         segment.extent = (HEADER_SIZE, base)
         segments = (*self.segments, segment)
         self._index_offset = self.offset = self.durable_offset = HEADER_SIZE
-        self._zeros_until = 0
+        self._room.forget()
         self._entry_sequence = base
         self._file, self._index_file, self.segments = file, index_file, segments
         self._writing = self._changed = True
@@ -390,46 +424,26 @@ class SegmentWriter:
             raise
         return file
 
-    def _write_ahead(self, file: File) -> None:
-        """Where little is synced at a time, make room for the next ones; this sync makes it durable along the way."""
-        if self.offset - self.durable_offset > _LITTLE:
-            self._little_syncs = 0
-            return
-        self._little_syncs += 1
-        if self._little_syncs < _LITTLE_SYNCS or self._zeros_until - self.offset >= _LITTLE:
-            return
-        start = max(self._zeros_until, self.offset)
-        most = self.settings.roll.bytes
-        zeros = _AHEAD if most is None else _AHEAD[: max(0, most - start)]  # no file becomes larger than was asked for
-        try:
-            write_all(file, zeros, start)
-        except OSError:  # the disk is full: what fits in is written all the same, and who does not fit is told
-            self._little_syncs = 0
-            return
-        self._zeros_until = start + len(zeros)
-
     def _sync_file(self, file: File) -> None:
-        try:
-            file.sync()
-        except OSError as error:
-            # The system tells of it once. So it is noted before anything is called, where a signal's handler may raise.
-            self._failure = error
-            self._check_disk()
+        with self._disk.lock:
+            self._disk.sync(file)
+        self._check_disk()
 
     def _check_disk(self) -> None:
-        if (error := self._failure) is not None:
+        if (error := self._disk.failure) is not None:
             raise self.stopped or self.stop(f"fdatasync failed: {error.strerror or error}") from error
 
     def _undo_write(self) -> None:
         assert self._file is not None
-        self._zeros_until = 0
+        self._room.forget()
         try:
             self._file.truncate(self.offset)
         except OSError as error:
             raise self.stop(f"a failed write could not be undone: {error.strerror or error}") from error
 
     def stop(self, reason: str) -> WriterStopped:
-        """Write no more: what is on disk can no longer be known."""
+        """Write no more: what is on disk can no longer be known, but for what was."""
+        self._note_reached()
         path = self.segments[-1].path if self.segments else self.log
         self.stopped = WriterStopped(
             f"{reason}, so {str(path)!r} takes no more writes. Check the disk, then close the store and open it again: "
@@ -476,9 +490,10 @@ class SegmentWriter:
             self._watermark.rest()
 
     def _close_files(self) -> None:
-        files, self._file, self._index_file = (self._file, self._index_file), None, None
-        for file in files:
-            if file is not None:
-                file.close()
+        with self._disk.lock:
+            files, self._file, self._index_file = (self._file, self._index_file), None, None
+            for file in files:
+                if file is not None:
+                    file.close()
         self._watermark.rest()
         self.files.awake.leave(id(self))

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -69,6 +69,8 @@ class SimFiles:
         self.trace: list[str] = []
         self.capacity: int | None = None
         """Bytes that fit on the disk; None for no limit."""
+        self.meanwhile: Callable[[str], None] | None = None
+        """Called with the path before a sync of it returns: others write, and the sync is not for that."""
         self._random = Random(seed)
         self._short_writes = short_writes
         self._lose_syncs = lose_syncs
@@ -316,6 +318,8 @@ class SimFiles:
             self._pending = others
             for change in mine:
                 _apply(inode.durable, change)
+        if self.meanwhile is not None:
+            self.meanwhile(path)
 
     def _sync_dir(self, path: str) -> None:
         self._check("sync_dir", path)
