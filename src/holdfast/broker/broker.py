@@ -134,3 +134,4 @@ class Broker:
             for mailbox in host.mailboxes.values():
                 mailbox.unlisten()
         self.syncer.stop()
+        self.memory.close()
