@@ -23,7 +23,7 @@ from holdfast.amqp.connection import Connection
 from holdfast.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEADER, decode_content_header
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings
-from holdfast.base.files import File, Mode, SystemFile, SystemFiles
+from holdfast.base.files import UnsyncedFiles
 from holdfast.broker.properties import Properties, decode_properties, encode_properties
 from tests.amqp.mutations import CHEAP, DEAR, HANDSHAKE, LASTING, SCRIPTS, chunks, cut, invented, mutated
 from tests.amqp.recorded import CLIENT, FRAME_MAX, published, sent
@@ -37,25 +37,6 @@ OVER_A_SOCKET = 3000
 REOPEN_EVERY = 5000
 CHANNEL_CLOSE = b"\x00\x14\x00\x28"
 SETTINGS = Settings(login_delay=0.0, memory_bodies=64 << 20)
-
-
-class _UnsyncedFile(SystemFile):
-    def sync(self) -> None:
-        """Not waited for: these tests cut no power."""
-
-
-class _UnsyncedFiles(SystemFiles):
-    """The operating system's files without waiting for the disk, which a queue that is made does ten times."""
-
-    def open(self, path: Path, mode: Mode) -> File:
-        found = super().open(path, mode)
-        assert isinstance(found, SystemFile)
-        other = _UnsyncedFile(os.dup(found._fd))
-        found.close()
-        return other
-
-    def sync_dir(self, path: Path) -> None:
-        """Not waited for."""
 
 
 class Line(asyncio.Transport):
@@ -270,7 +251,7 @@ async def go_on(bench: Bench, connection: Connection, line: Line, frames: list[b
 async def run_cases(folder: Path, first: int, count: int) -> None:
     """Cases with the seeds from `first` on; the store is closed and opened again in between."""
     for start in range(first, first + count, REOPEN_EVERY):
-        with holdfast.open(folder, files=_UnsyncedFiles()) as store:
+        with holdfast.open(folder, files=UnsyncedFiles()) as store:
             bench = Bench(store)
             for seed in range(start, min(start + REOPEN_EVERY, first + count)):
                 try:
@@ -312,7 +293,7 @@ def test_recorded_sessions_get_what_they_expect(tmp_path: Path) -> None:
     """The seeds of the fuzzing come deep: unchanged, none of them is refused except where it asks for that."""
 
     async def work() -> None:
-        with holdfast.open(tmp_path / "data", files=_UnsyncedFiles()) as store:
+        with holdfast.open(tmp_path / "data", files=UnsyncedFiles()) as store:
             bench = Bench(store)
             for name, frames in SCRIPTS.items():
                 connection, line = bench.open()
@@ -382,7 +363,7 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_stays_mended(name: str, tmp_path: Path) -> None:
     async def work() -> None:
-        with holdfast.open(tmp_path / "data", files=_UnsyncedFiles()) as store:
+        with holdfast.open(tmp_path / "data", files=UnsyncedFiles()) as store:
             bench = Bench(store)
             for pieces in ([FOUND[name]], cut(FOUND[name])):
                 connection, line = bench.open()
@@ -402,7 +383,7 @@ def test_what_was_found_stays_mended(name: str, tmp_path: Path) -> None:
 
 def test_the_shortcut_into_a_connection_is_what_a_login_leads_to(tmp_path: Path) -> None:
     async def work() -> None:
-        with holdfast.open(tmp_path / "data", files=_UnsyncedFiles()) as store:
+        with holdfast.open(tmp_path / "data", files=UnsyncedFiles()) as store:
             bench = Bench(store)
             short, _ = bench.open()
             real, line = bench.connect()
@@ -428,7 +409,7 @@ def test_no_mutated_handshake_does_harm(tmp_path: Path) -> None:
     """From the first octet on, with the password checked as it is for everyone."""
 
     async def work() -> None:
-        with holdfast.open(tmp_path / "data", files=_UnsyncedFiles()) as store:
+        with holdfast.open(tmp_path / "data", files=UnsyncedFiles()) as store:
             bench = Bench(store)
             for seed in range(FIRST_SEED, FIRST_SEED + min(CASES, HANDSHAKES)):
                 rng = random.Random(f"handshake {seed}")

@@ -1,8 +1,6 @@
 """Does a long queue stay within its memory? The run by hand on a smaller scale, and what else takes memory."""
 
 import contextlib
-import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -11,13 +9,11 @@ import pytest
 from holdfast.amqp import methods as m
 from tests.amqp.memory_run import Peak, bound, drain, fill, measure
 from tests.amqp.serving import Client, Served, eventually
+from tests.disks import Ballast, fills_the_disk
 
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
-GIB = 1 << 30
-fills_the_disk = pytest.mark.xdist_group("disk")
-"""One at a time: what one of these tests gives back would lift the alarm of another."""
 
 
 def test_a_long_queue_stays_within_its_memory(tmp_path: Path) -> None:
@@ -65,26 +61,6 @@ def until_blocked(client: Client) -> None:
     else:
         pytest.fail("publishers were never blocked")
     client.socket.settimeout(patience)
-
-
-class Ballast:
-    """Four gigabytes of the disk, and a limit for what must be free that is passed when they are taken."""
-
-    def __init__(self, folder: Path) -> None:
-        free = shutil.disk_usage(folder).free
-        if free < 8 * GIB:
-            pytest.skip("needs 8 GiB of free disk: others who use it meanwhile must not decide this test")
-        self.limit = free - 2 * GIB
-        self._file = folder / "ballast"
-
-    def take(self) -> None:
-        """Now there is too little."""
-        with self._file.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, 4 * GIB)
-
-    def give_back(self) -> None:
-        """Now there is enough again."""
-        self._file.unlink()
 
 
 def test_publishers_are_blocked_above_the_limit_of_the_process_and_are_told(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from pika import spec
+from pika import frame, spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 from tests.conformance.brokers import Broker
@@ -19,7 +19,7 @@ from tests.conformance.client import (
     publish,
     round_trip,
 )
-from tests.conformance.wire import Wire
+from tests.conformance.wire import Wire, content_header, raw_frame
 
 Namer = Callable[..., str]
 Connector = Callable[..., BlockingConnection]
@@ -298,3 +298,70 @@ def test_a_message_that_goes_to_two_queues_is_settled_in_each(channel: BlockingC
     channel.basic_ack(held(channel, queues[0], 1)[0].tag)
     assert bodies(channel, queues[0]) == []
     assert bodies(channel, queues[1]) == ["a"]
+
+
+def deliveries(wire: Wire, queue: str, number: int) -> list[int]:
+    """The tags of so many messages that a consumer of the wire was sent."""
+    wire.call(1, spec.Basic.Consume(queue=queue, consumer_tag="c"))
+    tags: list[int] = []
+    while len(tags) < number:
+        found = wire.receive()
+        method = getattr(found, "method", None)
+        if isinstance(method, spec.Basic.Deliver):
+            tags.append(int(method.delivery_tag))
+    for _ in range(2):  # the header and body of the last one
+        wire.receive()
+    return tags
+
+
+def test_acks_that_come_together_settle_each_its_own(channel: BlockingChannel, queue: str, wire: Wire) -> None:
+    publish(channel, queue, *"abcdefgh")
+    wire.open()
+    tags = deliveries(wire, queue, 8)
+    acks = [spec.Basic.Ack(tag) for tag in (tags[1], tags[0], tags[6])] + [spec.Basic.Ack(tags[4], multiple=True)]
+    wire.call(1, *acks)
+    assert wire.is_well()
+    wire.socket.close()
+    eventually(lambda: count(channel, queue) == 2)
+    assert bodies(channel, queue) == ["f", "h"]
+
+
+def test_acks_and_publishes_that_come_together_are_done_in_their_order(
+    channel: BlockingChannel, queue: str, wire: Wire
+) -> None:
+    publish(channel, queue, "a", "b")
+    wire.open()
+    wire.call(1, spec.Confirm.Select())
+    wire.expect(spec.Confirm.SelectOk)
+    tags = deliveries(wire, queue, 2)
+    content = content_header(1, 1) + raw_frame(3, 1, b"x")
+    method = frame.Method(1, spec.Basic.Publish(exchange="", routing_key="nowhere", mandatory=True)).marshal()
+    acks = [frame.Method(1, spec.Basic.Ack(tag)).marshal() for tag in tags]
+    wire.send(acks[0], method, content, acks[1], method, content)
+    returned = confirmed = 0
+    while confirmed < 2:
+        found = getattr(wire.receive(), "method", None)
+        returned += isinstance(found, spec.Basic.Return)
+        if isinstance(found, spec.Basic.Ack):
+            confirmed = found.delivery_tag
+    assert returned == 2
+    wire.socket.close()
+    eventually(lambda: channel.queue_declare(queue, passive=True).method.consumer_count == 0)
+    assert count(channel, queue) == 0
+
+
+@pytest.mark.parametrize("wrong", [99, 1], ids=["unknown", "twice"])
+def test_a_wrong_ack_among_others_closes_the_channel_after_those_before_it(
+    channel: BlockingChannel, queue: str, wire: Wire, wrong: int
+) -> None:
+    publish(channel, queue, *"abcd")
+    wire.open()
+    tags = deliveries(wire, queue, 4)
+    wire.call(1, *[spec.Basic.Ack(tag) for tag in (tags[0], tags[1], wrong, tags[2], tags[3])])
+    closed = wire.expect(spec.Channel.Close)
+    assert (closed.reply_code, closed.class_id, closed.method_id) == (406, 60, 80)
+    assert closed.reply_text == f"PRECONDITION_FAILED - unknown delivery tag {wrong}"
+    wire.call(1, spec.Channel.CloseOk())
+    assert wire.is_well()
+    eventually(lambda: count(channel, queue) == 2)
+    assert bodies(channel, queue) == ["c", "d"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
-from holdfast.amqp.frames import content_frames
+from holdfast.amqp.frames import ACK_FRAME, END_OCTET, content_frames
 from holdfast.amqp.publishing import Publishing
 from holdfast.amqp.replies import REPLY_TO
 from holdfast.amqp.subscription import Subscription
@@ -32,7 +32,10 @@ from holdfast.log.log import Log
 if TYPE_CHECKING:
     from holdfast.amqp.connection import Connection
 
-__all__ = ["Channel"]
+__all__ = ["ACK", "Channel"]
+
+ACK = b"\x00\x3c\x00\x50"
+"""What the payload of an ack begins with."""
 
 
 class Channel:
@@ -344,12 +347,24 @@ class Channel:
 
     # Settling.
 
-    def _ack(self, method: m.BasicAck) -> None:
-        taken = self.unacked.take(method.delivery_tag, multiple=method.multiple)
-        if self.transaction is not None:
-            self.transaction.settle("ack", taken)
-            return
-        self.ack(taken)
+    def take_acks(self, data: bytes | memoryview, offset: int, following: int) -> int:
+        """Take an ack and those that follow it at once; where this ends.
+
+        Clients that ack one by one send many at a time, and each method by itself cost three times as much.
+        """
+        prefix = bytes(data[offset : offset + 11])
+        while True:
+            if following - offset != ACK_FRAME.size:
+                m.decode_method(bytes(data[offset + 7 : following - 1]))  # raises: it is too short or too long
+            *_, tag, bits, _ = ACK_FRAME.unpack_from(data, offset)
+            taken = self.unacked.take(tag, multiple=bits & 1 == 1)
+            if self.transaction is not None:
+                self.transaction.settle("ack", taken)
+            else:
+                self.ack(taken)
+            offset, following = following, following + ACK_FRAME.size
+            if data[offset : offset + 11] != prefix or following > len(data) or data[following - 1] != END_OCTET:
+                return offset
 
     def ack(self, taken: list[Taken]) -> None:
         """These are done: gathered until all that was read is worked through, for one journal record."""
@@ -459,7 +474,6 @@ _PERFORM: dict[type, Callable[[Channel, Any], None]] = {
     m.BasicConsume: Channel._consume,
     m.BasicCancel: Channel._cancel,
     m.BasicGet: Channel._get,
-    m.BasicAck: Channel._ack,
     m.BasicNack: Channel._nack,
     m.BasicReject: Channel._reject,
     m.BasicRecover: Channel._recover,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.amqp import methods as m
-from holdfast.amqp.channel import Channel
+from holdfast.amqp.channel import ACK, Channel
 from holdfast.amqp.frames import (
     BODY,
     HEADER,
@@ -265,11 +265,15 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 elif kind == METHOD and data[start : start + 4] == PUBLISH and not channel.publishing.expects_content:
                     self.performing = _PUBLISHING
-                    end = channel.publishing.take_run(data, offset, start, stop, following, frame_max)
-                    if end:
+                    if end := channel.publishing.take_run(data, offset, start, stop, following, frame_max):
                         offset = end
                         continue
                     channel.publishing.begin(bytes(data[start:stop]))
+                elif kind == METHOD and data[start : start + 4] == ACK and not channel.publishing.expects_content:
+                    self.performing = _ACKING
+                    self._flush_held()
+                    offset = channel.take_acks(data, offset, following)
+                    continue
                 else:
                     self._on_channel(kind, channel, bytes(data[start:stop]))
             except BrokerError as error:
@@ -284,12 +288,15 @@ class Connection(asyncio.BufferedProtocol):
             offset = following
         return offset
 
+    def _flush_held(self) -> None:
+        for other in self.holding:
+            other.flush()
+        self.holding.clear()
+
     def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
         publishing = channel.publishing
         if kind == METHOD:
-            for other in self.holding:
-                other.flush()
-            self.holding.clear()
+            self._flush_held()
         if kind == HEADER:
             self.performing = _PUBLISHING
             publishing.header(payload)
@@ -300,7 +307,8 @@ class Connection(asyncio.BufferedProtocol):
             raise FrameError(505, "a heartbeat on a channel")
         elif payload[:4] == _CHANNEL_CLOSE:
             m.decode_method(payload)
-            self._end_channel(channel)
+            del self.channels[channel.number]
+            channel.end()
             self.write(m.method_frame(channel.number, m.ChannelCloseOk()))
         elif publishing.expects_content:
             raise FrameError(
@@ -351,7 +359,11 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(method, m.ConnectionCloseOk):
             self._hang_up()
         elif isinstance(method, m.ConnectionClose):
-            self._say_goodbye()
+            self._end_channels()
+            if self.host is not None:
+                self.host.drop_owned_by(self)
+            self._send(m.ConnectionCloseOk())
+            self._hang_up()
         elif self._state == "closing":
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
@@ -440,14 +452,6 @@ class Connection(asyncio.BufferedProtocol):
     def _ids(self) -> tuple[int, int]:
         return m.ids_of(self.performing) if self.performing is not None else (0, 0)
 
-    def _say_goodbye(self) -> None:
-        """The client says goodbye."""
-        self._end_channels()
-        if self.host is not None:
-            self.host.drop_owned_by(self)
-        self._send(m.ConnectionCloseOk())
-        self._hang_up()
-
     def _end_channels(self) -> None:
         for channel in list(self.channels.values()):
             if not channel.closing:
@@ -456,10 +460,6 @@ class Connection(asyncio.BufferedProtocol):
                 except Exception:  # the other channels hold messages too
                     logger.exception("a channel of %s ended badly", self.peer)
         self.channels.clear()
-
-    def _end_channel(self, channel: Channel) -> None:
-        del self.channels[channel.number]
-        channel.end()
 
     def _hang_up(self) -> None:
         self._state = "closed"
@@ -496,4 +496,4 @@ class Connection(asyncio.BufferedProtocol):
             self.release("alarm")
 
 
-_PUBLISHING = m.BasicPublish()
+_PUBLISHING, _ACKING = m.BasicPublish(), m.BasicAck()

@@ -9,10 +9,14 @@ import struct
 from holdfast.base.errors import HoldfastError
 
 __all__ = [
+    "ACK_FRAME",
     "BODY",
     "END",
+    "END_OCTET",
     "FRAME_MIN",
+    "FRAME_START",
     "HEADER",
+    "HEADER_START",
     "HEARTBEAT",
     "HEARTBEAT_FRAME",
     "METHOD",
@@ -31,7 +35,7 @@ HEADER = 2
 BODY = 3
 HEARTBEAT = 8
 END = b"\xce"
-_END = 0xCE
+END_OCTET = END[0]
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 """What a client sends first, and what a server answers to one that speaks something else."""
@@ -40,9 +44,13 @@ OVERHEAD = 8
 FRAME_MIN = 4096
 """The smallest frame-max that either side may ask for."""
 
-_START = struct.Struct(">BHI")
+FRAME_START = struct.Struct(">BHI")
+"""Type, channel and the size of the payload."""
+HEADER_START = struct.Struct(">BHIHHQ")
+"""That of a header frame, with the class, weight and body size that its payload begins with."""
+ACK_FRAME = struct.Struct(">BHIHHQBB")
+"""The whole frame of an ack, or of a nack to a publisher: up to its method, then tag, bits and end."""
 _CONTENT = struct.Struct(">HHQ")
-_CONTENT_FRAME = struct.Struct(">BHIHHQ")  # the start of a header frame together with that of its payload
 _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 
 
@@ -57,7 +65,7 @@ class FrameError(HoldfastError):
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
     """A whole frame around a payload."""
-    return b"%b%b\xce" % (_START.pack(kind, channel, len(payload)), payload)
+    return b"%b%b\xce" % (FRAME_START.pack(kind, channel, len(payload)), payload)
 
 
 HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
@@ -75,7 +83,7 @@ def read_frame(
     start = offset + 7
     if len(buffer) < start:
         return None
-    kind, channel, size = _START.unpack_from(buffer, offset)
+    kind, channel, size = FRAME_START.unpack_from(buffer, offset)
     if kind not in _KINDS:
         raise FrameError(501, f"a frame of type {kind}: AMQP 0-9-1 has types 1, 2, 3 and 8")
     if size + OVERHEAD > frame_max and frame_max:
@@ -83,8 +91,8 @@ def read_frame(
     stop = start + size
     if len(buffer) <= stop:
         return None
-    if buffer[stop] != _END:
-        raise FrameError(501, f"a frame of type {kind} ends with octet {buffer[stop]} and not with {_END}")
+    if buffer[stop] != END_OCTET:
+        raise FrameError(501, f"a frame of type {kind} ends with octet {buffer[stop]} and not with {END_OCTET}")
     return kind, channel, start, stop, stop + 1
 
 
@@ -100,18 +108,18 @@ def content_frames(
 ) -> list[bytes]:
     """The header frame of a message, then its body in as many frames as `frame_max` asks for: none if it is empty."""
     size = len(body)
-    header = _CONTENT_FRAME.pack(HEADER, channel, 12 + len(properties_raw), class_id, 0, size)
+    header = HEADER_START.pack(HEADER, channel, 12 + len(properties_raw), class_id, 0, size)
     frames = [b"%b%b\xce" % (header, properties_raw)]
     if not size:
         return frames
     room = frame_max - OVERHEAD if frame_max else size
     if size <= room:
-        frames.append(b"".join((_START.pack(BODY, channel, size), body, END)))
+        frames.append(b"".join((FRAME_START.pack(BODY, channel, size), body, END)))
         return frames
     view = memoryview(body)  # so that each part is copied once
     for start in range(0, size, room):
         part = view[start : start + room]
-        frames.append(b"".join((_START.pack(BODY, channel, len(part)), part, END)))
+        frames.append(b"".join((FRAME_START.pack(BODY, channel, len(part)), part, END)))
     return frames
 
 

@@ -24,7 +24,7 @@ from holdfast.broker.errors import BrokerError
 from holdfast.broker.fields import MalformedField
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, instructions_in
-from holdfast.broker.properties import Properties, decode_properties, encode_properties
+from holdfast.broker.properties import decode_properties, encode_properties
 from holdfast.store import Store
 
 __all__ = ["Copied", "Found", "RabbitImport", "RabbitSource", "broker_over", "define", "is_fresh", "queues_in"]
@@ -297,7 +297,7 @@ class _Intake:
         self._bodies, self._tags, self._held = [], [], 0
         if not bodies or self._content is None:
             return
-        wishes = self._wishes or Instructions(Properties(), True, raw=self._content.raw)
+        wishes = self._wishes or Instructions(None, True, raw=self._content.raw)
         taken = self._mailbox.put(self._content._replace(raw=wishes.raw), bodies, wishes)
         self._put_count += taken
         if taken:

@@ -2,9 +2,21 @@
 
 import struct
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.amqp.frames import BODY, HEADER, FrameError, content_frames, decode_content_header, read_frame
+from holdfast.amqp.frames import (
+    ACK_FRAME,
+    BODY,
+    END_OCTET,
+    FRAME_START,
+    HEADER,
+    HEADER_START,
+    OVERHEAD,
+    FrameError,
+    content_frames,
+    decode_content_header,
+)
 from holdfast.amqp.methods import BasicPublish, BasicReturn, decode_method, method_frame
 from holdfast.amqp.replies import REPLY_TO
 from holdfast.base.errors import HoldfastError
@@ -23,7 +35,6 @@ __all__ = ["PUBLISH", "Publishing"]
 PUBLISH = b"\x00\x3c\x00\x28"
 """What the payload of a publish begins with."""
 _REPLY = REPLY_TO + "."
-_CONFIRM = struct.Struct(">BHIHHQBB")
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
 _RUN_MAX = 4000
@@ -48,7 +59,7 @@ class _Batch:
 class _Way:
     """Where publishes with the same method go: looked up once for as long as nothing changes."""
 
-    __slots__ = ("method", "simple", "targets", "version")
+    __slots__ = ("logs", "method", "simple", "targets", "version")
 
     def __init__(self, method: BasicPublish) -> None:
         self.method = method
@@ -57,6 +68,8 @@ class _Way:
         """None where the headers of each message decide."""
         self.simple = False
         """Whether no queue there may refuse a message."""
+        self.logs: dict[Log, None] = {}
+        """What must be on disk before a persistent message there is safe."""
 
 
 class Publishing:
@@ -150,27 +163,40 @@ class Publishing:
 
         Where this ends; 0 where the content is not there yet, or is in parts: then frame by frame.
         """
-        found = read_frame(data, following, frame_max)
-        if found is None or found[0] != HEADER or found[1] != self._channel.number:
+        number, there = self._channel.number, len(data)
+        try:  # whatever is not as it should be is left to those who say why
+            kind, on, length, class_id, weight, size = HEADER_START.unpack_from(data, following)
+            close = following + 7 + length
+            if (
+                (kind, on, class_id, weight, data[close]) != (HEADER, number, 60, 0, END_OCTET)
+                or length < 14
+                or not size
+            ):
+                return 0
+            kind, on, body = FRAME_START.unpack_from(data, close + 1)
+            begin = close + 8
+            if (kind, on, body, data[begin + size]) != (BODY, number, size, END_OCTET):
+                return 0
+        except (struct.error, IndexError):
             return 0
-        class_id, size, raw = decode_content_header(data[found[2] : found[3]])
-        body = read_frame(data, found[4], frame_max)
-        if body is None or class_id != 60 or body[0] != BODY or body[1] != found[1] or body[3] - body[2] != size:
+        if frame_max and max(length, size) + OVERHEAD > frame_max:
             return 0
         self._channel.check_size(size)
-        _, _, begin, end, at = body
-        bodies = [bytes(data[begin:end])]
+        raw, at = bytes(data[following + HEADER_START.size : close]), begin + size + 1
         self._channel.connection.bulky = size >= _LARGE
-        if isinstance(data, bytes):  # else it is what a connection reads whose messages are large
-            prefix = data[offset:begin]
-            skip, step, most = len(prefix), at - offset, len(data)
-            while at + step <= most and data.startswith(prefix, at) and data[at + step - 1] == 0xCE:
-                bodies.append(data[at + skip : at + step - 1])
+        prefix, step = bytes(data[offset:begin]), at - offset
+        last = min(there - step, offset + step * (_RUN_MAX - 1))
+        if isinstance(data, bytes):
+            while at <= last and data.startswith(prefix, at) and data[at + step - 1] == END_OCTET:
                 at += step
-                if len(bodies) >= _RUN_MAX:
-                    break
+            bodies = [data[place : place + size] for place in range(begin, at, step)]
+        else:  # of a connection whose messages are large
+            skip = len(prefix)
+            while at <= last and data[at : at + skip] == prefix and data[at + step - 1] == END_OCTET:
+                at += step
+            bodies = [bytes(data[place : place + size]) for place in range(begin, at, step)]
         self._publish(self._find_way(bytes(data[start:stop])), raw, bodies)
-        return at
+        return int(at)
 
     def _find_way(self, payload: bytes) -> _Way:
         way = self._ways.get(payload)
@@ -188,6 +214,7 @@ class Publishing:
             self._channel.check_publish(method.exchange)
             way.targets = host.way(method.exchange, method.routing_key)
             way.simple = all(mailbox.never_refuses for mailbox in way.targets or ())
+            way.logs = {mailbox.queue.log: None for mailbox in way.targets or () if mailbox.definition.durable}
             way.version = host.version
         return way
 
@@ -196,10 +223,11 @@ class Publishing:
     def _publish(self, way: _Way, raw: bytes, bodies: list[bytes]) -> None:
         channel = self._channel
         wishes = self._known.get(raw)
-        if wishes is None:
-            wishes = self._read(raw)
-        if wishes.properties.reply_to == REPLY_TO:
-            wishes = self._read(channel.connection.replies.question(channel, wishes.properties))
+        looks = way.targets is None  # an exchange does, at the headers
+        if wishes is None or (looks and wishes.properties is None):
+            wishes = self._read(raw, whole=looks)
+        if wishes.properties is not None and wishes.properties.reply_to == REPLY_TO:
+            wishes = self._read(channel.connection.replies.question(channel, wishes.properties), whole=looks)
         if channel.transaction is not None:
             channel.transaction.publish(way.method, wishes, bodies, self._targets(way, wishes))
             return
@@ -232,20 +260,19 @@ class Publishing:
         traffic = self._channel.host.traffic[method.exchange]
         traffic.came += len(held)
         traffic.went += len(held) * len(targets)
-        contents = [Content(method.exchange, method.routing_key, wishes.raw) for wishes, _ in held]
+        content = Content(method.exchange, method.routing_key, b"")
+        bodies, wishes = [body for _, body in held], [wish for wish, _ in held]
         for mailbox in targets:
-            mailbox.put_each(contents, [body for _, body in held], [wishes for wishes, _ in held])
+            mailbox.put_each(content, bodies, wishes)
         if self.confirms:
-            persistent = any(wishes.persistent for wishes, _ in held)
-            logs = [mailbox.queue.log for mailbox in targets if persistent and mailbox.definition.durable]
-            self._note(len(held), dict.fromkeys(logs), set())
+            self._note(len(held), way.logs if any(wish.persistent for wish in wishes) else {}, set())
 
-    def _read(self, raw: bytes) -> Instructions:
+    def _read(self, raw: bytes, *, whole: bool) -> Instructions:
         try:
-            wishes = instructions_in(raw)
+            wishes = instructions_in(raw, whole=whole)
         except MalformedField as error:
             raise FrameError(501, str(error)) from None
-        user = wishes.properties.user_id
+        user = wishes.properties.user_id if wishes.properties is not None else None
         if user is not None and user != self._channel.user:
             raise PreconditionFailed(
                 f"user_id property set to '{user}' but authenticated user was '{self._channel.user}'"
@@ -310,7 +337,8 @@ class Publishing:
             batch = self._open = _Batch(self._count + 1)
             self._waiting.append(batch)
             self._channel.ends_turn(self.end_turn)
-        batch.refused += [self._count + 1 + place for place in sorted(refused)]
+        if refused:
+            batch.refused += [self._count + 1 + place for place in sorted(refused)]
         self._count += count
         batch.last = self._count
         batch.logs.update(logs)
@@ -322,7 +350,7 @@ class Publishing:
             return
         if batch.logs:
             small = batch.last - batch.first < _FEW
-            self._channel.sync(batch.logs, lambda error: self._settle(batch, error), small=small)
+            self._channel.sync(batch.logs, partial(self._settle, batch), small=small)
         else:
             self._settle(batch, None)
 
@@ -344,7 +372,7 @@ class Publishing:
     def _send(self, first: int, last: int) -> None:
         """An ack of these, where there are any."""
         if last:
-            self._channel.write(_CONFIRM.pack(1, self._channel.number, 13, 60, 80, last, last != first, 0xCE))
+            self._channel.write(ACK_FRAME.pack(1, self._channel.number, 13, 60, 80, last, last != first, END_OCTET))
 
     def _send_apart(self, batch: _Batch) -> None:
         """Some of these were refused: each is told by itself, in order."""
@@ -353,7 +381,7 @@ class Publishing:
         out = []
         for tag in range(batch.first, batch.last + 1):
             if tag in refused:
-                out.append(_CONFIRM.pack(1, number, 13, 60, 120, tag, 0, 0xCE))
+                out.append(ACK_FRAME.pack(1, number, 13, 60, 120, tag, 0, END_OCTET))
             else:
-                out.append(_CONFIRM.pack(1, number, 13, 60, 80, tag, 0, 0xCE))
+                out.append(ACK_FRAME.pack(1, number, 13, 60, 80, tag, 0, END_OCTET))
         self._channel.write(b"".join(out))

@@ -2,9 +2,9 @@
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.amqp.frames import content_frames
+from holdfast.amqp.frames import FRAME_START, HEADER_START, content_frames
 from holdfast.amqp.methods import BasicDeliver, method_frame
 from holdfast.broker.fields import encode_short
 from holdfast.broker.mailbox import Mailbox
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Subscription"]
 
+T = TypeVar("T")
+
 _ROOM_MAX = 1 << 16
 _TAG = struct.Struct(">Q")
-_START = struct.Struct(">BHI")
-_HEADER = struct.Struct(">BHIHHQ")
 _LARGE = 16 << 10
 _SHAPES_MAX = 200
 _SHAPE_BYTES_MAX = 512
@@ -44,6 +44,11 @@ class Subscription:
         """As the client gave them."""
         self._method = b"\x00\x3c\x00\x3c" + encode_short(tag)
         self._shapes: dict[tuple[object, ...], tuple[bytes, bytes | None]] = {}
+        """All that lies around tag and body, of messages that were alike twice in a row."""
+        self._ends: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        """The two ends of the method's frame, before and behind the tag, of messages that went the same way."""
+        self._missed: tuple[object, ...] = ()
+        """What was looked for in `_shapes` last and not found."""
 
     def room(self) -> int:
         """How many messages it takes now."""
@@ -98,9 +103,10 @@ class Subscription:
         for _, payload, key, headers, attempt, _, _, _, _ in deliveries:
             # All that lies around the tag and the body is the same for messages that are alike but for these two.
             exchange, raw = (headers.get(EXCHANGE), headers.get(PROPERTIES)) if headers else (None, None)
-            shape = shapes.get((len(payload), key, exchange, raw, attempt if counts else attempt > 1, not headers))
+            like = (len(payload), key, exchange, raw, attempt if counts else attempt > 1, not headers)
+            shape = shapes.get(like)
             if shape is None:
-                shape = self._shape(mailbox, payload, key, headers, attempt)
+                shape = self._shape(mailbox, like, key, headers, attempt)
             start, middle = shape
             if middle is not None:
                 out += (start, pack(tag), middle, payload, b"\xce")
@@ -110,28 +116,35 @@ class Subscription:
         return out
 
     def _shape(
-        self, mailbox: Mailbox, payload: bytes, key: bytes | None, headers: Headers, attempt: int
+        self, mailbox: Mailbox, like: tuple[Any, ...], key: bytes | None, headers: Headers, attempt: int
     ) -> tuple[bytes, bytes | None]:
         """What comes before the tag, and what between tag and body; no middle where the body is empty or in parts."""
-        size, number = len(payload), self.channel.number
+        size, _, exchange, raw, _, _ = like
+        number = self.channel.number
         if not 0 < size <= self.channel.body_max:
             return b"", None
-        content = self._content(mailbox, key, headers, attempt)
-        tail = b"%b%b%b" % (
-            b"\x01" if attempt > 1 else b"\x00",
-            encode_short(content.exchange),
-            encode_short(content.routing_key),
-        )
-        start = _START.pack(1, number, len(self._method) + 8 + len(tail)) + self._method
-        header = _HEADER.pack(2, number, 12 + len(content.raw), 60, 0, size)
-        middle = b"%b\xce%b%b\xce%b" % (tail, header, content.raw, _START.pack(3, number, size))
+        as_published = isinstance(raw, bytes) and not (mailbox.counts_deliveries and attempt > 1)
+        way = (key, exchange, attempt > 1)
+        ends = self._ends.get(way) if as_published else None
+        if ends is None:
+            content = self._content(mailbox, key, headers, attempt)
+            tail = b"%b%b%b\xce" % (
+                b"\x01" if attempt > 1 else b"\x00",
+                encode_short(content.exchange),
+                encode_short(content.routing_key),
+            )
+            ends = (FRAME_START.pack(1, number, len(self._method) + 7 + len(tail)) + self._method, tail)
+            raw = content.raw
+            if as_published:
+                _keep(self._ends, way, ends)
+        start, tail = ends
+        header = HEADER_START.pack(2, number, 12 + len(raw), 60, 0, size)
+        middle = b"%b%b%b\xce%b" % (tail, header, raw, FRAME_START.pack(3, number, size))
+        # What came once may never come again: where each message has an id, there is nothing to remember.
         alike = not headers or PROPERTIES in headers or headers.keys() == {EXCHANGE}
-        if alike and len(middle) <= _SHAPE_BYTES_MAX:
-            if len(self._shapes) >= _SHAPES_MAX:
-                self._shapes.clear()
-            turn = attempt if mailbox.counts_deliveries else attempt > 1
-            known = (headers.get(EXCHANGE), headers.get(PROPERTIES))
-            self._shapes[size, key, *known, turn, not headers] = (start, middle)
+        if alike and like == self._missed and len(middle) <= _SHAPE_BYTES_MAX:
+            _keep(self._shapes, like, (start, middle))
+        self._missed = like
         return start, middle
 
     def _content(self, mailbox: Mailbox, key: bytes | None, headers: Headers, attempt: int) -> Content:
@@ -156,3 +169,9 @@ class Subscription:
             )
         )
         out += content_frames(channel.number, 60, content.raw, payload, channel.frame_max)
+
+
+def _keep(known: dict[tuple[object, ...], T], key: tuple[object, ...], value: T) -> None:
+    if len(known) >= _SHAPES_MAX:
+        known.clear()
+    known[key] = value

@@ -77,16 +77,15 @@ class Unacked:
             raise _unknown(tag)
         run = self._runs[place]
         at = tag - run.first
-        if at >= len(run.ids) or run.ids[at] is None:
+        if at >= len(run.ids) or (id := run.ids[at]) is None:
             raise _unknown(tag)
         if not multiple:
-            taken = run.taken(at, at + 1)
             run.ids[at] = None
             run.left -= 1
             self.count -= 1
             if not run.left:
                 del self._runs[place], self._firsts[place]
-            return [taken]
+            return [Taken(run.mailbox, run.subscription, run.lease, [id], [tag])]
         found = [other.taken(0, len(other.ids)) for other in self._runs[:place]]
         found.append(run.taken(0, at + 1))
         self.count -= sum(len(one.ids) for one in found)

@@ -7,7 +7,7 @@ equal values but maybe other type letters. Where that matters, keep the bytes as
 
 import datetime
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ __all__ = [
     "encode_long",
     "encode_short",
     "encode_table",
+    "is_flat_table",
     "time_at",
 ]
 
@@ -73,6 +74,8 @@ _FIXED = {
         ("t", "?"),
     ]
 }
+_STRINGS = frozenset(b"Sx")
+_SIZES = {tag: form.size for tag, form in _FIXED.items()} | {ord("T"): 8, ord("D"): 5, ord("V"): 0}
 _TIMESTAMP = struct.Struct(">Q")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SECOND = datetime.timedelta(seconds=1)
@@ -324,6 +327,25 @@ def _read_value(data: bytes | memoryview, offset: int, end: int, depth: int) -> 
         places, digits = _DECIMAL.unpack_from(data, offset)
         return Decimal((int(digits < 0), tuple(map(int, str(abs(digits)))), -places)), offset + 5
     raise MalformedField(f"{chr(tag)!r} at byte {offset - 1} is no type of a field")
+
+
+def is_flat_table(data: bytes, offset: int, end: int, without: Container[bytes]) -> bool:
+    """Whether a well-formed table with single values lies here, and none of these names in it. Nothing is decoded.
+
+    False may also mean that it is not well-formed: `decode_table` finds out. May raise IndexError, for the same reason.
+    """
+    while offset < end:
+        stop = offset + 1 + data[offset]
+        if data[offset + 1 : stop] in without:
+            return False
+        tag = data[stop]
+        if tag in _STRINGS:
+            offset = stop + 5 + int.from_bytes(data[stop + 1 : stop + 5], "big")
+        elif (size := _SIZES.get(tag)) is not None:
+            offset = stop + 1 + size
+        else:
+            return False
+    return offset == end
 
 
 def _check(stop: int, end: int) -> None:

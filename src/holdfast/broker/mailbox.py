@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 from typing import Protocol
 
 from holdfast.base.errors import Closed, QueueFull
 from holdfast.broker.arguments import QueueArguments
-from holdfast.broker.message import Content, Instructions, as_message, is_plain
+from holdfast.broker.message import Content, Instructions, as_message, columns_of, is_plain
 from holdfast.broker.topology import QueueDefinition
 from holdfast.log.record import Message
 from holdfast.queue import Delivery, Queue
@@ -24,6 +25,7 @@ _ONE_BY_ONE = 100
 _TOGETHER_S = 1.0
 _UNIT = 8
 """More than a few messages are dealt so many at a time."""
+_ORDINARY = attrgetter("ordinary")
 
 
 class Consumer(Protocol):
@@ -126,18 +128,18 @@ class Mailbox:
                 return count
         return len(bodies)
 
-    def put_each(self, contents: list[Content], bodies: list[bytes], wishes: list[Instructions]) -> None:
-        """Add messages that differ in more than their bodies; only where the queue never refuses any."""
-        name, arguments = self.name, self.arguments
-        if len(bodies) == 1 and wishes[0].ordinary and is_plain(contents[0], name):
-            self.queue.put(bodies[0])  # a lone one has a shorter way
-            return
-        self.queue.put_many(
-            [
-                body if wish.ordinary and is_plain(content, name) else as_message(content, body, wish, arguments, name)
-                for content, body, wish in zip(contents, bodies, wishes, strict=True)
-            ]
-        )
+    def put_each(self, content: Content, bodies: list[bytes], wishes: list[Instructions]) -> None:
+        """Add messages that differ in their properties too; only where the queue never refuses any."""
+        queue, name = self.queue, self.name
+        if not all(map(_ORDINARY, wishes)) or not queue.takes_columns:
+            contents = [content._replace(raw=wish.raw) for wish in wishes]
+            queue.put_many(
+                [as_message(*one, self.arguments, name) for one in zip(contents, bodies, wishes, strict=True)]
+            )
+        elif len(bodies) == 1 and is_plain(content._replace(raw=wishes[0].raw), name):
+            queue.put(bodies[0])  # a lone one has a shorter way
+        else:
+            queue.put_columns(bodies, *columns_of(content, bodies, [wish.raw for wish in wishes], name))
 
     # Consuming.
 

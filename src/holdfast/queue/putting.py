@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
-from holdfast.log.batch import ALL, check_batch
+from holdfast.log.batch import ALL, Extra, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.delayed import Entry
@@ -135,6 +135,18 @@ class Putting(Moves):
             self.log.announce()
             self._mind_times([like], now)
         return range(first, first + count)
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether `put_columns` may be called: nothing must be looked at before a message is put."""
+        return self._join is None and self._unbounded
+
+    def put_columns(self, payloads: list[bytes], extras: list[Extra], largest: int) -> None:
+        """Add messages as `check_batch` gives them, with keys and headers only, by who knows that they are in order."""
+        draft, _, _ = self.log.gather(payloads, extras, largest)
+        self.log.commit(draft)
+        if self._waiters.line or self._waiters.listeners or self.log.is_shared:
+            self.log.announce()
 
     def _put_carefully(
         self, messages: list[bytes | Message], now: int, decided: Callable[[Message], list[Column]] | None = None
