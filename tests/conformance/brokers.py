@@ -1,5 +1,6 @@
 """Which broker is tested, and how is Holdfast's own started?"""
 
+import os
 import subprocess
 import sys
 import threading
@@ -69,8 +70,8 @@ def broker_at(url: str, other_vhost: str | None = None, limited: str | None = No
 
 
 @contextmanager
-def served_holdfast(data: Path) -> Iterator[Broker]:
-    """`holdfast serve` in a process of its own, until the end of the block."""
+def served_holdfast(data: Path, **settings: object) -> Iterator[Broker]:
+    """`holdfast serve` with these settings in a process of its own, until the end of the block."""
     _prepare(data)
     command = [
         sys.executable,
@@ -84,7 +85,10 @@ def served_holdfast(data: Path) -> Iterator[Broker]:
         "--host",
         "127.0.0.1",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         said: list[str] = []
@@ -124,6 +128,8 @@ def _prepare(data: Path) -> None:
         definitions = open_definitions(store)
         if definitions.is_new:
             definitions.begin()
+        if "conformance" in definitions.vhosts():
+            return
         definitions.add_vhost("conformance")
         users = definitions.users()
         users.permit("guest", "conformance", ".*", ".*", ".*")

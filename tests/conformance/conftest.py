@@ -11,6 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import AMQPError
 
 from tests.conformance.brokers import Broker, ServeMissing, broker_at, served_holdfast
+from tests.conformance.control import CommandControl, Control, OwnHoldfast
 from tests.conformance.wire import Wire
 
 URL = "HOLDFAST_TEST_AMQP_URL"
@@ -19,6 +20,8 @@ OTHER_VHOST = "HOLDFAST_TEST_AMQP_OTHER_VHOST"
 """There, a second virtual host that the user may use."""
 LIMITED = "HOLDFAST_TEST_AMQP_LIMITED"
 """There, name:password of a user with the permissions that `brokers.LIMITED` says."""
+CONTROL = "HOLDFAST_TEST_AMQP_CONTROL"
+"""There, a command that with the words `block`, `unblock`, `stop` and `start` does that to the broker."""
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +36,25 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         except ServeMissing as missing:
             pytest.skip(f"no broker to test: {missing}; set {URL} to test another")
         yield found
+
+
+@pytest.fixture(scope="module")
+def controlled(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
+    """The broker where we have power over it, or else a Holdfast of these tests alone."""
+    if not broker.is_holdfast:
+        if not (command := os.environ.get(CONTROL)):
+            pytest.skip(f"set {CONTROL} to a command that blocks, unblocks, stops and starts the broker")
+        yield CommandControl(broker, command)
+        return
+    with OwnHoldfast(tmp_path_factory.mktemp("controlled")) as own:
+        yield own
+
+
+@pytest.fixture
+def control(controlled: Control) -> Iterator[Control]:
+    """The same for one test: afterwards it runs, and is low on nothing."""
+    yield controlled
+    controlled.unblock()
 
 
 @pytest.fixture
