@@ -264,13 +264,15 @@ def test_queues_that_are_not_drawn_are_counted(home: House, visitor: Visitor) ->
     for number in range(30):
         queue = home.served.store.queue(f"later-{number:02}", dead_letter=None)
         queue.put_many([Message(b"x", delay=3600)] * (number + 1))
+    store = home.served.store
+    found = [one.counts().delayed for name in store.queues() if (one := store.find_queue(name)) is not None]
+    waiting = [count for count in found if count]
     page = visitor.open("delayed")
-    all_ = home.served.get("/api/holdfast/delayed")
     expect(page.locator("tbody tr")).to_have_count(24)
-    expect(page.locator("main")).to_contain_text(f"{all_['total']} messages; 24 of {all_['total_queues']} queues")
+    # The server looks for queues that only programs use every other second, and the page asks again by itself.
+    expect(page.locator("main")).to_contain_text(f"{sum(waiting)} messages; 24 of {len(waiting)} queues")
     listed = home.served.get("/api/holdfast/queues?page_size=500")["items"]
-    waiting = [row["delayed"] for row in listed if row["delayed"]]
-    assert (all_["total"], all_["total_queues"]) == (sum(waiting), len(waiting))
+    assert sorted(row["delayed"] for row in listed if row["delayed"]) == sorted(waiting)
 
 
 def test_dead_letters_of_amqp_say_where_they_died(visitor: Visitor) -> None:
