@@ -75,6 +75,7 @@ class Wire:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = bytearray()
         """What came and was not taken yet."""
+        self._inbox = memoryview(bytearray(1 << 20))
         self.socket.sendall(b"AMQP\0\0\x09\x01")
         self.server_properties = self.expect(10, 10)[6:]
         """The table with which the broker introduced itself, as on the wire."""
@@ -105,10 +106,10 @@ class Wire:
                 return payload
             self.buffer += self.receive()
 
-    def receive(self) -> bytes:
-        """Whatever comes next."""
-        if data := self.socket.recv(1 << 20):
-            return data
+    def receive(self) -> memoryview:
+        """Whatever comes next; what this gives is written over by the next call."""
+        if size := self.socket.recv_into(self._inbox):
+            return self._inbox[:size]
         raise ConnectionError("the broker closed the connection")
 
     def declare(self) -> None:
@@ -406,8 +407,8 @@ def _parse(shared: _Shared, wire: Wire) -> None:
             _add(shared, len(acks))
 
 
-def _arrivals(shared: _Shared, wire: Wire) -> Iterator[bytes]:
-    """What comes, chunk by chunk, until the load is done."""
+def _arrivals(shared: _Shared, wire: Wire) -> Iterator[bytes | memoryview]:
+    """What comes, chunk by chunk, until the load is done; a chunk lasts until the next is asked for."""
     if wire.buffer:
         yield bytes(wire.buffer)
         wire.buffer.clear()
