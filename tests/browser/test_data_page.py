@@ -182,6 +182,7 @@ def test_a_record_is_added_changed_deleted_and_brought_back(home: House, visitor
     visitor.told("is there")
     key = key_of(home, "ada@example.org")
     visitor.open(f"tables/Customer/{key}")
+    expect(page.locator("tbody tr")).to_have_count(1)  # the record is there: before, there is nothing to change
     visitor.button("Change…").click()
     shown = page.get_by_label("The record as JSON").input_value()
     visitor.fill("The record as JSON", shown.replace('"orders": 0', '"orders": 5'))

@@ -1,12 +1,13 @@
 """Can everything be done with a queue that the page promises? In a real browser, on a real store."""
 
+import contextlib
 import re
 
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="the page is looked at with playwright: pip install playwright")
 
-from playwright.sync_api import expect
+from playwright.sync_api import TimeoutError, expect
 
 from holdfast import Message
 from tests.browser.conftest import House
@@ -200,6 +201,7 @@ def test_a_group_acts_on_the_letters_that_it_names_and_on_no_others(home: House,
     visitor.button("Redrive").click()
     visitor.told("1 message went back")
     assert [one["payload"] for one in home.served.get(f"{Q}refunds/messages")["messages"]] == ["refused"]
+    expect(page.get_by_role("button", name="All 3")).to_have_attribute("aria-pressed", "true")  # all drawn anew
     page.get_by_role("button", name="attempts · 2", exact=True).click()
     visitor.button("Delete all…").click()
     expect(dialog).to_contain_text("all 2 dead letters of refunds with no reason (attempts)")
@@ -335,9 +337,14 @@ def test_a_journey_by_keyboard_alone(visitor: Visitor, home: House) -> None:
     expect(page.locator("dialog[open]")).to_contain_text("Keyboard shortcuts")
     page.keyboard.press("Escape")
     expect(page.locator("dialog[open]")).to_have_count(0)
-    page.keyboard.press("g")
-    page.keyboard.press("q")
-    expect(page.get_by_role("heading", level=1, name="Queues")).to_be_visible()
+    queues = page.get_by_role("heading", level=1, name="Queues")
+    for _ in range(5):  # the second key counts only soon after the first, and a busy machine may be slow
+        page.keyboard.press("g")
+        page.keyboard.press("q")
+        with contextlib.suppress(TimeoutError):
+            queues.wait_for(timeout=5000)
+            break
+    expect(queues).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("emails")
     expect(page.locator("tbody tr")).to_have_count(1)

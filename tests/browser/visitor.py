@@ -105,18 +105,18 @@ class Visitor:
         """The row of a table with this text."""
         return self.page.locator("tbody tr").filter(has_text=text).first
 
+    @property
+    def _in_front(self) -> Locator:
+        """The open dialog, or the page while there is none: found anew each time that something is looked for in it."""
+        return self.page.locator("dialog[open], body:not(:has(dialog[open]))")
+
     def button(self, name: str, *, exact: bool = True) -> Locator:
         """A button by what it says: in the open dialog, if there is one."""
-        dialog = self.page.locator("dialog[open]")
-        where: Any = dialog if dialog.count() else self.page
-        found: Locator = where.get_by_role("button", name=name, exact=exact)
-        return found.first
+        return self._in_front.get_by_role("button", name=name, exact=exact).first
 
     def fill(self, label: str, text: str) -> None:
         """Type into a field by its label."""
-        dialog = self.page.locator("dialog[open]")
-        where: Any = dialog if dialog.count() else self.page
-        where.get_by_label(label).first.fill(text)
+        self._in_front.get_by_label(label).first.fill(text)
 
     def told(self, text: str | re.Pattern[str]) -> None:
         """What came of an action was said, to the eye and to the ear."""

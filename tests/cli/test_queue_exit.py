@@ -55,7 +55,7 @@ def test_while_another_process_has_the_store_one_can_look_and_not_touch(holdfast
         other.stdin.write(b"from the other process\n")
         other.stdin.flush()
         with library.open(holdfast.data, read_only=True) as store:
-            assert store.log("orders").wait_for(1, 20)
+            assert store.log("orders").wait_for(1, 60)
         for command in [*WRITING, "put orders x", f"import ledgerq {LEDGERQ} orders"]:
             result = holdfast(command)
             assert result.code == 1

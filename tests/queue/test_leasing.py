@@ -451,20 +451,26 @@ def test_threads_that_take_while_others_put_share_the_messages(
         for n in range(count):
             queue.put(b"%d" % n)
 
+    over = threading.Event()
+
     def take() -> list[int]:
         mine: list[int] = []
-        while messages := ([one] if (one := queue.get(wait=2)) else []) if one_by_one else queue.lease(7, wait=2):
+        while True:
+            last = over.is_set()  # asked before: what was put until then is found
+            messages = ([one] if (one := queue.get(wait=0.5)) else []) if one_by_one else queue.lease(7, wait=0.5)
+            if not messages and last:
+                return mine
             mine += ids(messages)
             if one_by_one:
-                assert messages[0].ack()
+                assert all(message.ack() for message in messages)
             else:
                 queue.ack(messages)
-        return mine
 
     takers = [Call(take) for _ in range(3)]
     putters = [Call(put) for _ in range(2)]
     for putter in putters:
         putter.result()
+    over.set()
     taken = [taker.result() for taker in takers]
     assert all(mine == sorted(mine) for mine in taken)
     assert sorted(id for mine in taken for id in mine) == list(range(2 * count))
@@ -529,7 +535,7 @@ def test_everything_at_once_from_many_threads_keeps_the_queue_whole(disk_store: 
     assert sum(call.result() for call in calls) > 0
     with queue._lock:
         queue.standing.check()
-    while messages := queue.lease(100, wait=1.5):
+    while messages := queue.lease(100, lease=60, wait=1.5):
         queue.ack(messages)
     stats = queue.stats()
     assert (stats.ready, stats.delayed, stats.leased, stats.moving) == (0, 0, 0, 0)

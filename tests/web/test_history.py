@@ -220,7 +220,7 @@ def test_a_served_store_answers_with_its_history_also_after_a_restart(tmp_path: 
         assert 2 in served.get("/api/holdfast/history?range=1h")["series"]["ready"]
         assert served.ask("GET", "/api/holdfast/history?range=2h").status == 400
         assert served.ask("GET", "/api/holdfast/history", user=None).status == 401
-    with Served(tmp_path / "data") as served:
+    with Served(tmp_path / "data", history_interval=600.0) as served:
         assert 2 in served.get("/api/holdfast/history?range=1h")["series"]["ready"]
     with holdfast.open(tmp_path / "data", read_only=True) as store:
         assert json.loads(next(iter(store.log(LOG).read())).payload)["queues"] >= 1

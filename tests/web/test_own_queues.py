@@ -300,6 +300,7 @@ def test_consumers_and_bindings_of_amqp_are_shown(orders: Served) -> None:
         channel.exchange_declare("events", "topic")
         channel.queue_bind("orders", "events", "order.*", {"x": 1})
         channel.basic_qos(prefetch_count=7)
+        channel.confirm_delivery()
         channel.basic_publish("events", "order.new", b"<b>bold</b>", pika.BasicProperties(headers={"k": "v"}, type="t"))
         seen = orders.get(ORDERS + "/messages")["messages"][0]
         assert (seen["exchange"], seen["routing_key"], seen["headers"]) == ("events", "order.new", {"k": "v"})

@@ -43,6 +43,7 @@ export function page(view) {
   let record = null;
   let versions = [];
   let chosen = { left: null, right: null };
+  let changes = 0;
   const state = h("span");
   const sides = h("div.sides", { "aria-live": "polite" });
   const change = h("button", { type: "button", onclick: changeIt }, "Change…");
@@ -139,6 +140,13 @@ export function page(view) {
     list.update(versions);
   }
 
+  /** Show what was just changed: an answer to what was asked before is not about that. */
+  function anew() {
+    changes += 1;
+    chosen = { left: null, right: null };
+    polling.now();
+  }
+
   async function changeIt() {
     if (!record) return;
     const form = fields([
@@ -169,8 +177,7 @@ export function page(view) {
       },
       said: "The record is changed.",
     });
-    chosen = { left: null, right: null };
-    polling.now();
+    anew();
   }
 
   async function deleteIt() {
@@ -193,23 +200,23 @@ export function page(view) {
     });
     if (done?.hard) go("tables", name);
     else if (done) {
-      chosen = { left: null, right: null };
-      polling.now();
+      anew();
     }
   }
 
   async function undelete() {
     await doing(back, () => post(`${at}/undelete`), `Record ${key} is back.`);
-    chosen = { left: null, right: null };
-    polling.now();
+    anew();
   }
 
   const polling = view.poll(
     async (signal) => {
+      const before = changes;
       const [now, past] = await Promise.all([
         get(at, { include_deleted: true }, signal),
         get(`${at}/history`, null, signal).catch((error) => (error.status ? { versions: [] } : Promise.reject(error))),
       ]);
+      if (before !== changes) return;
       record = now;
       versions = past.versions.length
         ? [...past.versions].sort((a, b) => (BigInt(b.version) > BigInt(a.version) ? 1 : -1))
