@@ -49,7 +49,7 @@ class Broker:
         self.history_s = history_s
         self.by_store_name: dict[str, tuple[Host, Mailbox]] = {}
         self._post = post
-        self._soon = soon
+        self.soon = soon
         self._thread = threading.get_ident()
         self._due: dict[Mailbox, None] = {}
         self._turn_is_set = False
@@ -105,19 +105,34 @@ class Broker:
         self._due[mailbox] = None
         if not self._turn_is_set:
             self._turn_is_set = True
-            self._soon(self._deliver)
+            self.soon(self._deliver)
 
     def _deliver(self) -> None:
         self._turn_is_set = False
         self.syncer.end_turn()  # first: publishers wait for the disk, and the disk need not wait for consumers
         due, self._due = self._due, {}
         for mailbox in due:
-            try:
-                if mailbox.deliver():
-                    self.memory.handed_out(mailbox.queue)
-                    self.schedule(mailbox)
-            except Exception:  # one queue's trouble must not be that of the others
-                logger.exception("delivering from %s failed", mailbox.name, extra={"queue": mailbox.name})
+            if self._hand_out(mailbox):
+                self.schedule(mailbox)
+
+    def serve(self, mailbox: Mailbox, then: Callable[[], None]) -> None:
+        """Let a queue hand out all that it can at once, and then call this; from another thread than ours, soon."""
+        if threading.get_ident() != self._thread:
+            self._post(lambda: self.serve(mailbox, then))
+            return
+        while self._hand_out(mailbox):
+            pass
+        then()
+
+    def _hand_out(self, mailbox: Mailbox) -> bool:
+        try:
+            if not mailbox.deliver():
+                return False
+            self.memory.handed_out(mailbox.queue)
+        except Exception:  # one queue's trouble must not be that of the others, or of who publishes
+            logger.exception("delivering from %s failed", mailbox.name, extra={"queue": mailbox.name})
+            return False
+        return True
 
     def sync(self, logs: dict[Log, None], done: Done, *, small: bool) -> None:
         """Call `done` when these logs are on disk; `small`: it is not much that they have got."""

@@ -10,7 +10,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.names import shortened
 from holdfast.broker.errors import NoSuch, PreconditionFailed, named
 from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.message import Content
+from holdfast.broker.message import Content, lifetime_s
 from holdfast.broker.names import check_reserved, name_in_store
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
@@ -150,13 +150,14 @@ class Host:
         self._touch(mailbox)
         return mailbox
 
-    def mailbox(self, name: str, owner: object) -> Mailbox:
-        """A queue that this connection may use: 404, or 405 where it is another's."""
+    def mailbox(self, name: str, owner: object, *, uses: bool = True) -> Mailbox:
+        """A queue that this connection may use: 404, or 405 where it is another's. `uses`: it does not expire."""
         self.topology.queue(name, owner)
         mailbox = self.mailboxes.get(name)
         if mailbox is None:
             raise NoSuch(f"{named('queue', name, self.name)} could not be opened when the broker started: see its log")
-        self._touch(mailbox)
+        if uses:
+            self._touch(mailbox)
         return mailbox
 
     def delete_queue(self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
@@ -253,7 +254,7 @@ class Host:
         store = self.broker.store if definition.kept else self.broker.transient
         queue = store.queue(name_in_store(definition.vhost, definition.name), **options)
         queue.carries_later = True
-        mailbox = Mailbox(definition, definition.settings, queue, self.broker.schedule, self.dropped)
+        mailbox = Mailbox(definition, queue, self.broker.schedule, self.broker.serve, self.dropped)
         self.mailboxes[definition.name] = mailbox
         self.broker.by_store_name[queue.name] = (self, mailbox)
         self.broker.memory.add(queue)
@@ -301,7 +302,7 @@ def _options(definition: QueueDefinition, history_s: float, flush: Flush) -> Que
         max_attempts=None if wanted.delivery_limit is None else wanted.delivery_limit + 1,
         dead_letter=DEAD_LETTERS + shortened(definition.name, 200) if dead else None,
         starvation=None,
-        ttl=None if wanted.message_ttl_ms is None else max(wanted.message_ttl_ms, 1) / 1000,
+        ttl=None if wanted.message_ttl_ms is None else lifetime_s(wanted.message_ttl_ms),
         expired="dead-letter" if dead else "drop",
         max_length=None if wanted.max_length is None else max(wanted.max_length, 1),
         max_bytes=None if wanted.max_length_bytes is None else max(wanted.max_length_bytes, 1),

@@ -1,13 +1,14 @@
 """Who gets the messages of a queue? The consumers that have room, highest priority first, in turns."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.base.errors import Closed, QueueFull
-from holdfast.broker.arguments import QueueArguments
 from holdfast.broker.message import Content, Instructions, as_message, columns_of, is_plain
 from holdfast.broker.topology import QueueDefinition
 from holdfast.log.record import Message
@@ -26,6 +27,7 @@ _TOGETHER_S = 1.0
 _UNIT = 8
 """More than a few messages are dealt so many at a time."""
 _ORDINARY = attrgetter("ordinary")
+_AS_IT_IS = nullcontext()
 
 
 class Consumer(Protocol):
@@ -35,6 +37,8 @@ class Consumer(Protocol):
     no_ack: bool
     priority: int
     unacked: int
+    channel: Any
+    """Deliveries on the same one are seen in the order in which they were sent."""
 
     @property
     def pool(self) -> object | None:
@@ -67,13 +71,13 @@ class Mailbox:
     def __init__(
         self,
         definition: QueueDefinition,
-        arguments: QueueArguments,
         queue: Queue,
         schedule: Callable[["Mailbox"], None],
+        serve: Callable[["Mailbox", Callable[[], None]], None],
         dropped: Callable[["Mailbox", Content, list[bytes]], None],
     ) -> None:
         self.definition = definition
-        self.arguments = arguments
+        self.arguments = arguments = definition.settings
         self.queue = queue
         self.name = definition.name
         self.consumers: list[Consumer] = []
@@ -87,12 +91,15 @@ class Mailbox:
         self.counts_deliveries = arguments.queue_type == "quorum"
         self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
         self.never_refuses = not (arguments.rejects or self._holds_nothing)
+        self._judges = arguments.limited or arguments.message_ttl_ms is not None
+        """Whether messages may be too many, or too old."""
         self.had_consumers = False
         self._given: dict[Consumer, int] = {}
         """How many each consumer has got since `_since`: who comes within a second of another comes together with it,
         and catches up with it."""
         self._since = 0.0
         self._schedule = schedule
+        self._serve = serve
         self.dropped = dropped
         """Told of messages that a queue which holds nothing cannot hand on at once."""
         self.unlisten = queue.listen(self._listener)
@@ -118,28 +125,48 @@ class Mailbox:
         like = None
         if not (wishes.ordinary and is_plain(content, self.name)):
             like = as_message(content, b"", wishes, arguments, self.name)
-        if not arguments.rejects:
-            _put(queue, bodies, like)
+        with self._consumers_first(self._judges or wishes.expiration_ms is not None):
+            if not arguments.rejects:
+                _put(queue, bodies, like)
+                return len(bodies)
+            for count, body in enumerate(bodies):
+                try:
+                    _put(queue, [body], like)
+                except QueueFull:
+                    self._serve(self, _nothing)
+                    try:
+                        _put(queue, [body], like)
+                    except QueueFull:
+                        return count
             return len(bodies)
-        for count, body in enumerate(bodies):
-            try:
-                _put(queue, [body], like)
-            except QueueFull:
-                return count
-        return len(bodies)
 
     def put_each(self, content: Content, bodies: list[bytes], wishes: list[Instructions]) -> None:
         """Add messages that differ in their properties too; only where the queue never refuses any."""
         queue, name = self.queue, self.name
-        if not all(map(_ORDINARY, wishes)) or not queue.takes_columns:
-            contents = [content._replace(raw=wish.raw) for wish in wishes]
-            queue.put_many(
-                [as_message(*one, self.arguments, name) for one in zip(contents, bodies, wishes, strict=True)]
-            )
-        elif len(bodies) == 1 and is_plain(content._replace(raw=wishes[0].raw), name):
-            queue.put(bodies[0])  # a lone one has a shorter way
-        else:
-            queue.put_columns(bodies, *columns_of(content, bodies, [wish.raw for wish in wishes], name))
+        ordinary = all(map(_ORDINARY, wishes))
+        judges = self._judges or not (ordinary or all(wish.expiration_ms is None for wish in wishes))
+        with self._consumers_first(judges):
+            if not ordinary or not queue.takes_columns:
+                contents = [content._replace(raw=wish.raw) for wish in wishes]
+                queue.put_many(
+                    [as_message(*one, self.arguments, name) for one in zip(contents, bodies, wishes, strict=True)]
+                )
+            elif len(bodies) == 1 and is_plain(content._replace(raw=wishes[0].raw), name):
+                queue.put(bodies[0])  # a lone one has a shorter way
+            else:
+                queue.put_columns(bodies, *columns_of(content, bodies, [wish.raw for wish in wishes], name))
+
+    def _consumers_first(self, judges: bool) -> AbstractContextManager[None]:
+        """Where messages may be too many or too old: those that are put in here only are if no consumer takes them."""
+        return self._standing_still() if judges and self.consumers else _AS_IT_IS
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        since = self.queue.stand_still()
+        try:
+            yield
+        finally:
+            self._serve(self, partial(self.queue.go_on, since))
 
     # Consuming.
 
@@ -227,7 +254,7 @@ class Mailbox:
         unit = 1 if len(deliveries) <= _ONE_BY_ONE or pools else _UNIT
         line = [(self._given[consumer], place, room) for place, (consumer, room) in enumerate(takers)]
         heapify(line)
-        hands: list[list[Delivery]] = [[] for _ in takers]
+        turns: list[tuple[Consumer, list[Delivery]]] = []
         at = 0
         while at < len(deliveries) and line:
             given, place, room = line[0]
@@ -236,7 +263,7 @@ class Mailbox:
                 heappop(line)
                 continue
             count = min(unit, room, len(deliveries) - at)
-            hands[place] += deliveries[at : at + count]
+            turns.append((takers[place][0], deliveries[at : at + count]))
             at += count
             if pool is not None:
                 pools[pool] -= count
@@ -244,10 +271,14 @@ class Mailbox:
                 heapreplace(line, (given + count, place, room - count))
             else:
                 heappop(line)
-        for (consumer, _), hand in zip(takers, hands, strict=True):
-            if hand:
-                self._given[consumer] += len(hand)
-                self._hand(consumer, hand)
+        if len({id(consumer.channel) for consumer, _ in takers}) == len(takers):
+            hands: dict[Consumer, list[Delivery]] = {}
+            for consumer, part in turns:
+                hands.setdefault(consumer, []).extend(part)
+            turns = [*hands.items()]
+        for consumer, hand in turns:  # one by one where a channel has several of them: it sees the order of the queue
+            self._given[consumer] += len(hand)
+            self._hand(consumer, hand)
         if at < len(deliveries):  # the room of pools is no sum of rooms: some were leased in vain
             left = deliveries[at:]
             self.queue.release_ids({left[0].lease: [delivery.id for delivery in left]})
@@ -304,6 +335,10 @@ class Mailbox:
         for consumer in list(self.consumers):
             consumer.cancelled(self)
         self.consumers.clear()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _put(queue: Queue, bodies: list[bytes], like: Message | None) -> None:

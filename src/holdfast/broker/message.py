@@ -6,10 +6,11 @@ also goes into the queue's own columns. A record that was put without AMQP shows
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.broker.arguments import QueueArguments
+from holdfast.broker.arguments import TIME_MAX_MS, QueueArguments
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.fields import FieldValue, Long, MalformedField, cut_short
 from holdfast.broker.properties import (
@@ -34,12 +35,13 @@ __all__ = [
     "counted",
     "instructions_in",
     "is_plain",
+    "lifetime_s",
 ]
 
 EXCHANGE = "amqp-exchange"
 PROPERTIES = "amqp-properties"
 _MS = 1000
-_EXPIRATION_MAX = 100 * 365 * 86_400 * _MS
+_NUMBER = re.compile("[+-]?[0-9]+")
 _PERSISTENT = 2
 _DEDUP_MAX = 1000
 _SPECIAL = frozenset(("x-delay", "x-deduplication-header", "CC", "BCC"))
@@ -87,12 +89,7 @@ def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
         return Instructions(None, mode == _PERSISTENT, raw=raw)
     properties = decode_properties(raw)
     headers = properties.headers or {}
-    expiration = None
-    if properties.expiration is not None:
-        text = properties.expiration
-        if not (text.isascii() and text.isdigit()) or int(text) > _EXPIRATION_MAX:
-            raise PreconditionFailed(f"invalid expiration '{text}': it is a number of milliseconds")
-        expiration = int(text)
+    expiration = None if properties.expiration is None else _milliseconds(properties.expiration)
     persistent = properties.delivery_mode == _PERSISTENT
     if expiration is None and not properties.priority and headers.keys().isdisjoint(_SPECIAL):
         return Instructions(properties, persistent, raw=raw)
@@ -108,12 +105,27 @@ def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
         persistent,
         expiration,
         properties.priority or 0,
-        min(delay, _EXPIRATION_MAX) if delay is not None and delay > 0 else None,
+        min(delay, TIME_MAX_MS) if delay is not None and delay > 0 else None,
         _dedup_id(str(dedup)) if dedup not in (None, "") else None,
         copies,
         raw,
         expiration is None and not properties.priority and (delay is None or delay <= 0) and dedup is None,
     )
+
+
+def _milliseconds(text: str) -> int:
+    """An expiration; where it is none, RabbitMQ says how its number ends."""
+    found = _NUMBER.match(text)
+    if found is None:
+        raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
+    number, rest = int(found[0]), text[found.end() :]
+    if rest:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{leftover_string,\"{rest}\"}}")
+    if number < 0:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_negative,{number}}}")
+    if number > TIME_MAX_MS:
+        raise PreconditionFailed(f"invalid expiration '{text}': {{value_too_large,{number}}}")
+    return number
 
 
 def _dedup_id(text: str) -> str:
@@ -126,16 +138,18 @@ def copies_in(headers: Mapping[str, FieldValue] | None) -> tuple[str, ...]:
     """More routing keys of a message."""
     if not headers:
         return ()
-    found = [key for name in ("CC", "BCC") for key in _listed(name, headers.get(name))]
-    return tuple(dict.fromkeys(found))
+    found: dict[str, None] = {}
+    for name in ("CC", "BCC"):
+        value = headers.get(name, [])
+        if not isinstance(value, list):
+            raise PreconditionFailed(f"the header {name} must be a list")
+        found.update((key, None) for key in value if isinstance(key, str))
+    return tuple(found)
 
 
-def _listed(name: str, value: FieldValue | None) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
-        raise PreconditionFailed(f"the header {name} must be a list of strings")
-    return [str(key) for key in value]
+def lifetime_s(milliseconds: int) -> float:
+    """A time to live in seconds; for none at all the shortest there is: over when anyone looks who comes later."""
+    return milliseconds / _MS or 1e-9
 
 
 def is_plain(content: Content, queue: str) -> bool:
@@ -160,7 +174,7 @@ def as_message(content: Content, body: bytes, wishes: Instructions, arguments: Q
         headers or None,
         None if wishes.delay_ms is None else wishes.delay_ms / _MS,
         min(wishes.priority, arguments.max_priority) if arguments.max_priority else 0,
-        None if ttl is None else max(ttl, 1) / _MS,
+        None if ttl is None else lifetime_s(ttl),
         wishes.dedup if arguments.deduplicates else None,
     )
 

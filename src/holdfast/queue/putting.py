@@ -90,6 +90,24 @@ class Putting(Moves):
             self._shorten()
         return ids, len(messages) - count
 
+    def stand_still(self) -> int:
+        """From here until `go_on` no message becomes too old, and none is dropped because there are too many.
+
+        For who puts messages that others take at once: what they take was never too much, however late they come to it.
+        Gives what `go_on` wants.
+        """
+        with self._lock:
+            now = self._now()
+            self._stills.append(now)
+        return now
+
+    def go_on(self, since: int) -> None:
+        """Judge what is left."""
+        with self._lock:
+            self._stills.remove(since)
+        if self._drops_excess and not self.closed:
+            self._shorten(anyway=True)
+
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
         """From here on, offer what is put to a transaction first: where `join` takes it, it is put at its end."""
 
@@ -248,9 +266,12 @@ class Putting(Moves):
             size = standing.waiting_bytes - settings.max_bytes
         return messages, size
 
-    def _shorten(self) -> None:
-        """Let the oldest go, lowest priority first, until the queue is as long as it may be."""
+    def _shorten(self, *, anyway: bool = False) -> None:
+        """Let the oldest go, lowest priority first, until the queue is as long as it may be; not while it stands still,
+        unless `anyway`: whoever stands still next must not keep it from that for ever."""
         with self._lock, self._whole:
+            if self._stills and not anyway:
+                return
             now = self._now()
             draft = self._look(now)
             standing = self.standing
