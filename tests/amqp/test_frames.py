@@ -103,11 +103,14 @@ def test_content_is_split_into_full_frames(channel: int, body: bytes, raw: bytes
         assert len(rest) == (1 if body else 0)
 
 
-@pytest.mark.parametrize("payload", [b"", b"\x00\x3c\x00\x00", bytes(13), b"\x00\x3c\x00\x01" + bytes(10)])
-def test_what_is_no_content_header_is_refused(payload: bytes) -> None:
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [(b"", 501), (b"\x00\x3c\x00\x00", 501), (bytes(13), 501), (b"\x00\x3c\x00\x01" + bytes(10), 505)],
+)
+def test_what_is_no_content_header_is_refused(payload: bytes, code: int) -> None:
     with pytest.raises(FrameError) as caught:
         decode_content_header(payload)
-    assert caught.value.code == 501
+    assert caught.value.code == code
 
 
 def test_pamqp_makes_the_same_bytes() -> None:

@@ -1,6 +1,7 @@
 """Routing: which bindings match, how exchanges lead to one another, and that the cache never tells."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -131,6 +132,9 @@ def test_many_hashes_and_a_long_key_do_not_take_for_ever() -> None:
         ({"a": 1}, {"a": None}, False),
         ({"a": True}, {"a": 1}, False),
         ({"a": 1}, {"a": 1.0}, True),
+        ({"a": Decimal(1)}, {"a": 1}, False),
+        ({"a": Decimal("1.0")}, {"a": Decimal(1)}, False),
+        ({"a": Decimal("1.5")}, {"a": Decimal("1.5")}, True),
         ({"a": "text"}, {"a": b"text"}, True),
         ({"a": [1, True]}, {"a": [1, 1]}, False),
         ({"a": {"b": [1]}}, {"a": {"b": [1]}}, True),

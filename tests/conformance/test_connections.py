@@ -3,17 +3,19 @@
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pika
 import pytest
 from pika import frame, spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
-from pika.exceptions import ProbableAccessDeniedError, ProbableAuthenticationError
+from pika.exceptions import AMQPError, ProbableAccessDeniedError, ProbableAuthenticationError
 
 from tests.conformance.brokers import Broker
 from tests.conformance.client import bodies, channel_closed, publish, round_trip
-from tests.conformance.wire import PROTOCOL_HEADER, Wire, raw_frame
+from tests.conformance.wire import PROTOCOL_HEADER, Wire, publishing, raw_frame
 
+Namer = Callable[..., str]
 Connector = Callable[..., BlockingConnection]
 
 
@@ -88,6 +90,21 @@ def test_a_wrong_password_is_a_hangup_for_those_who_do_not(wire: Wire) -> None:
     assert wire.receive() is None
 
 
+def test_the_refusal_of_a_wrong_password_names_no_method(wire: Wire) -> None:
+    wire.start()
+    wire.log_in(password="wrong", capabilities={"authentication_failure_close": True})
+    closed = wire.expect_close(403)
+    assert (closed.class_id, closed.method_id) == (0, 0)
+
+
+def test_plain_with_somebody_to_act_for_is_refused(wire: Wire) -> None:
+    wire.start()
+    response = f"somebody\0{wire.broker.user}\0{wire.broker.password}"
+    wire.call(0, spec.Connection.StartOk({"product": "holdfast-conformance"}, "PLAIN", response, "en_US"))
+    found = wire.receive()  # RabbitMQ hangs up without a word
+    assert found is None or isinstance(found.method, spec.Connection.Close)
+
+
 def test_pika_sees_a_wrong_password_as_such(broker: Broker) -> None:
     credentials = pika.PlainCredentials(broker.user, "wrong")
     with pytest.raises(ProbableAuthenticationError, match="403"):
@@ -148,6 +165,33 @@ def test_a_channel_closed_by_the_server_ignores_all_until_close_ok_and_is_free_t
     wire.expect(spec.Exchange.DeclareOk)
 
 
+def test_a_channel_error_and_a_close_that_cross_are_both_answered(wire: Wire, name: Namer) -> None:
+    wire.open(channels=2)
+    close = frame.Method(1, spec.Channel.Close(200, "", 0, 0)).marshal()
+    wire.send(publishing(1, "key", "a", exchange=name("absent")), close)
+    assert wire.expect(spec.Channel.Close).reply_code == 404
+    wire.expect(spec.Channel.CloseOk)
+    wire.call(1, spec.Channel.CloseOk())
+    wire.open_channel(1)
+    for number in (1, 2):
+        wire.call(number, spec.Basic.Qos(prefetch_count=1))
+        wire.expect(spec.Basic.QosOk)
+
+
+def test_a_channel_that_pika_closes_while_it_is_in_error_harms_no_other(
+    connection: BlockingConnection, queue: str, name: Namer
+) -> None:
+    well = connection.channel()
+    for _ in range(2):
+        ill = connection.channel()
+        with suppress(AMQPError):  # whether pika hears of the error before it closes is a matter of chance
+            publish(ill, "key", "lost", exchange=name("absent"))
+            ill.close()
+    for channel in (well, connection.channel()):
+        publish(channel, queue, "a")
+        assert bodies(channel, queue) == ["a"]
+
+
 def test_an_error_on_one_channel_leaves_the_others_alone(connection: BlockingConnection, queue: str) -> None:
     well, ill = connection.channel(), connection.channel()
     with channel_closed(404):
@@ -173,6 +217,33 @@ def test_a_high_channel_number_within_the_maximum_is_fine(wire: Wire) -> None:
     wire.open_channel(2047)
     wire.call(2047, spec.Exchange.Declare(exchange="amq.direct", passive=True))
     wire.expect(spec.Exchange.DeclareOk)
+
+
+@pytest.mark.parametrize("number", [2048, 65_535])
+def test_a_channel_number_may_be_higher_than_the_number_of_channels(wire: Wire, number: int) -> None:
+    wire.open(channel_max=2047, channels=0)
+    wire.open_channel(number)
+    wire.call(number, spec.Exchange.Declare(exchange="amq.direct", passive=True))
+    wire.expect(spec.Exchange.DeclareOk)
+
+
+def test_open_channels_are_counted_whatever_their_numbers(wire: Wire) -> None:
+    wire.open(channel_max=2, channels=0)
+    wire.open_channel(1000)
+    wire.open_channel(7)
+    wire.call(1000, spec.Channel.Close(200, "", 0, 0))
+    wire.expect(spec.Channel.CloseOk)
+    wire.open_channel(3)
+    wire.call(1, spec.Channel.Open())
+    wire.expect_close(530, "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)")
+
+
+def test_a_channel_that_awaits_close_ok_counts_as_open(wire: Wire) -> None:
+    wire.open(channel_max=1)
+    wire.call(1, spec.Queue.Declare(queue="conformance.absent", passive=True))
+    wire.expect(spec.Channel.Close)
+    wire.call(2, spec.Channel.Open())
+    wire.expect_close(530, "NOT_ALLOWED - number of channels opened (1) has reached the negotiated channel_max (1)")
 
 
 @pytest.mark.parametrize(

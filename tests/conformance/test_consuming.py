@@ -18,7 +18,7 @@ from tests.conformance.client import (
     publish,
     round_trip,
 )
-from tests.conformance.wire import Wire
+from tests.conformance.wire import Wire, publishing
 
 Namer = Callable[..., str]
 Connector = Callable[..., BlockingConnection]
@@ -156,6 +156,16 @@ def test_a_consumer_is_told_when_its_queue_is_deleted(wire: Wire, channel: Block
     assert wire.is_well()
 
 
+def test_who_deletes_a_queue_hears_so_before_its_consumers_are_cancelled(wire: Wire, queue: str) -> None:
+    wire.open(capabilities={"consumer_cancel_notify": True})
+    for tag in ("one", "two"):
+        wire.call(1, spec.Basic.Consume(queue=queue, consumer_tag=tag))
+        wire.expect(spec.Basic.ConsumeOk)
+    wire.call(1, spec.Queue.Delete(queue=queue))
+    wire.expect(spec.Queue.DeleteOk)
+    assert {wire.expect(spec.Basic.Cancel).consumer_tag for _ in range(2)} == {"one", "two"}
+
+
 def test_a_client_that_does_not_know_cancel_notifications_gets_none(
     wire: Wire, channel: BlockingChannel, queue: str
 ) -> None:
@@ -205,6 +215,20 @@ def test_messages_go_round_the_consumers_of_one_channel(channel: BlockingChannel
     assert [inbox.take_bodies(2) for inbox in inboxes] == [["a", "c"], ["b", "d"]]
 
 
+def test_what_goes_to_several_consumers_of_one_channel_comes_in_the_order_of_the_queue(wire: Wire, queue: str) -> None:
+    wire.open(channels=2)
+    for tag in ("one", "two"):
+        wire.call(1, spec.Basic.Consume(queue=queue, consumer_tag=tag))
+        wire.expect(spec.Basic.ConsumeOk)
+    wire.send(publishing(2, queue, *"abcdefgh"))
+    found = []
+    for _ in range(8):
+        delivered = wire.expect(spec.Basic.Deliver)
+        wire.receive()  # the header
+        found.append((delivered.delivery_tag, delivered.consumer_tag, wire.receive().fragment.decode()))
+    assert found == [(number + 1, ("one", "two")[number % 2], text) for number, text in enumerate("abcdefgh")]
+
+
 def test_consumers_with_a_higher_priority_come_first(connection: BlockingConnection, queue: str) -> None:
     low, high = connection.channel(), connection.channel()
     high.basic_qos(prefetch_count=2)
@@ -227,7 +251,7 @@ def test_a_consumer_of_negative_priority_comes_after_those_without_one(
 
 
 def test_a_consumer_priority_that_is_no_number_is_a_failed_precondition(channel: BlockingChannel, queue: str) -> None:
-    with channel_closed(406, "PRECONDITION_FAILED - invalid arg 'x-priority'"):
+    with channel_closed(406, "PRECONDITION_FAILED - invalid arg 'x-priority'", "expected integer, got longstr"):
         channel.basic_consume(queue, print, arguments={"x-priority": "high"})
 
 

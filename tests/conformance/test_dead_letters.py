@@ -353,3 +353,16 @@ def test_a_consumer_takes_dead_letters_as_they_come(connection: BlockingConnecti
     reject(channel, queue)
     assert inbox.take_bodies(1) == ["a"]
     assert get(channel, queue) is None
+
+
+@pytest.mark.parametrize("arguments", [{"x-message-ttl": 0}, {"x-max-length": 1}])
+def test_dead_letters_come_to_who_waits_for_them_however_few_their_queue_holds(
+    channel: BlockingChannel, name: Namer, arguments: dict[str, Any]
+) -> None:
+    dead = name("dead")
+    channel.queue_declare(dead, arguments=arguments)
+    inbox = Inbox(channel, dead, auto_ack=True)
+    queue = dying(channel, name, "", dead, message_ttl=300)
+    for number in range(40):
+        publish(channel, queue, str(number))
+    assert inbox.take_bodies(40) == [str(number) for number in range(40)]

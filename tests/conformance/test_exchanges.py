@@ -66,6 +66,13 @@ def test_declaring_an_exchange_otherwise_is_a_failed_precondition(
         channel.exchange_declare(exchange, **({"exchange_type": "direct"} | again))
 
 
+def test_another_alternate_exchange_is_named_with_the_current_one(channel: BlockingChannel, name: Namer) -> None:
+    exchange = name("x")
+    channel.exchange_declare(exchange, "direct", arguments={"alternate-exchange": "this"})
+    with channel_closed(406, "inequivalent arg 'alternate-exchange'", "received 'that' but current is 'this'"):
+        channel.exchange_declare(exchange, "direct", arguments={"alternate-exchange": "that"})
+
+
 def test_arguments_that_the_broker_does_not_know_may_differ_when_an_exchange_is_declared_again(
     channel: BlockingChannel, name: Namer
 ) -> None:

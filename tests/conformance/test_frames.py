@@ -10,6 +10,19 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.conformance.client import bodies, publish
 from tests.conformance.wire import Wire, content_header, raw_frame
 
+NOTHING = (0, 0)
+PUBLISH = (60, 40)
+
+
+def numbers(method: Any) -> tuple[int, int]:
+    """Of the class and the method."""
+    return method.INDEX >> 16, method.INDEX & 0xFFFF
+
+
+def blamed(closed: spec.Connection.Close) -> tuple[int, int]:
+    """The numbers of the method that a connection.close names."""
+    return closed.class_id, closed.method_id
+
 
 @pytest.mark.parametrize(
     "method", [spec.Channel.Open(), spec.Queue.Declare(queue="q"), spec.Tx.Select()], ids=lambda method: method.NAME
@@ -17,7 +30,28 @@ from tests.conformance.wire import Wire, content_header, raw_frame
 def test_a_method_of_channels_on_channel_zero_is_a_channel_error(wire: Wire, method: Any) -> None:
     wire.open()
     wire.call(0, method)
-    wire.expect_close(504, "CHANNEL_ERROR")
+    closed = wire.expect_close(504, "CHANNEL_ERROR - unexpected method in connection state running")
+    assert blamed(closed) == numbers(method)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        spec.Connection.StartOk({}, "PLAIN", "\0guest\0guest", "en_US"),
+        spec.Connection.SecureOk("secret"),
+        spec.Connection.TuneOk(2047, 131_072, 0),
+        spec.Connection.Open("/"),
+        spec.Connection.CloseOk(),
+        spec.Connection.Blocked("by nobody"),
+        spec.Channel.FlowOk(active=True),
+    ],
+    ids=lambda method: method.NAME,
+)
+def test_a_method_out_of_turn_on_channel_zero_is_a_channel_error(wire: Wire, method: Any) -> None:
+    wire.open()
+    wire.call(0, method)
+    closed = wire.expect_close(504, "CHANNEL_ERROR - unexpected method in connection state running")
+    assert blamed(closed) == numbers(method)
 
 
 @pytest.mark.parametrize("sent", [content_header(0, 5), raw_frame(3, 0, b"body")], ids=["header", "body"])
@@ -30,7 +64,14 @@ def test_content_on_channel_zero_is_refused(wire: Wire, sent: bytes) -> None:
 def test_a_connection_method_on_a_channel_is_a_command_invalid(wire: Wire) -> None:
     wire.open()
     wire.call(1, spec.Connection.Close(200, "", 0, 0))
-    wire.expect_close(503, "COMMAND_INVALID")
+    assert blamed(wire.expect_close(503, "COMMAND_INVALID")) == (10, 50)
+
+
+@pytest.mark.parametrize("method", [spec.Channel.FlowOk(active=True), spec.Channel.CloseOk()], ids=lambda it: it.NAME)
+def test_an_answer_that_nobody_asked_for_is_a_command_invalid(wire: Wire, method: Any) -> None:
+    wire.open()
+    wire.call(1, method)
+    assert blamed(wire.expect_close(503, "COMMAND_INVALID - unimplemented method")) == numbers(method)
 
 
 @pytest.mark.parametrize(
@@ -40,20 +81,28 @@ def test_a_connection_method_on_a_channel_is_a_command_invalid(wire: Wire) -> No
         spec.Basic.Ack(delivery_tag=1),
         spec.Channel.Close(200, "", 0, 0),
         spec.Channel.CloseOk(),
+        spec.Channel.FlowOk(active=True),
     ],
     ids=lambda method: method.NAME,
 )
 def test_a_method_on_a_channel_that_is_not_open_is_a_channel_error(wire: Wire, method: Any) -> None:
     wire.open(channels=0)
     wire.call(7, method)
-    wire.expect_close(504, "CHANNEL_ERROR")
+    closed = wire.expect_close(504, "CHANNEL_ERROR - expected 'channel.open'")
+    assert blamed(closed) == numbers(method)
 
 
 def test_publishing_on_a_channel_that_is_not_open_is_a_channel_error(wire: Wire) -> None:
     wire.open(channels=0)
     wire.call(7, spec.Basic.Publish(routing_key="key"))
     wire.send(content_header(7, 1), raw_frame(3, 7, b"a"))
-    wire.expect_close(504, "CHANNEL_ERROR")
+    assert blamed(wire.expect_close(504, "CHANNEL_ERROR - expected 'channel.open'")) == PUBLISH
+
+
+def test_a_channel_that_is_opened_twice_is_what_the_close_names(wire: Wire) -> None:
+    wire.open()
+    wire.call(1, spec.Channel.Open())
+    assert blamed(wire.expect_close(504, "CHANNEL_ERROR - second 'channel.open' seen")) == (20, 10)
 
 
 @pytest.mark.parametrize("numbers", [(60, 999), (999, 10)])
@@ -110,27 +159,50 @@ def test_a_frame_of_unknown_type_is_refused(wire: Wire, kind: int) -> None:
 def test_content_without_its_method_is_an_unexpected_frame(wire: Wire, sent: bytes) -> None:
     wire.open()
     wire.send(sent)
-    wire.expect_close(505, "UNEXPECTED_FRAME")
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == NOTHING
+
+
+@pytest.mark.parametrize("sent", [content_header(7, 5), raw_frame(3, 7, b"body")], ids=["header", "body"])
+def test_content_on_a_channel_that_is_not_open_is_an_unexpected_frame(wire: Wire, sent: bytes) -> None:
+    wire.open()
+    wire.send(sent)
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == NOTHING
 
 
 def test_a_method_where_a_content_header_should_be_is_an_unexpected_frame(wire: Wire) -> None:
     wire.open()
     wire.call(1, spec.Basic.Publish(routing_key="key"), spec.Basic.Publish(routing_key="key"))
-    wire.expect_close(505, "UNEXPECTED_FRAME")
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
+
+
+@pytest.mark.parametrize("sent", [b"", content_header(1, 5)], ids=["before the header", "before the body"])
+def test_closing_a_channel_before_all_of_a_message_has_come_is_an_unexpected_frame(wire: Wire, sent: bytes) -> None:
+    wire.open()
+    wire.call(1, spec.Basic.Publish(routing_key="key"))
+    wire.send(sent)
+    wire.call(1, spec.Channel.Close(200, "", 0, 0))
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
+
+
+def test_a_content_header_with_a_weight_is_an_unexpected_frame(wire: Wire) -> None:
+    wire.open()
+    wire.call(1, spec.Basic.Publish(routing_key="key"))
+    wire.send(raw_frame(2, 1, struct.pack(">HHQH", 60, 5, 1, 0)), raw_frame(3, 1, b"a"))
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
 
 
 def test_a_body_where_a_content_header_should_be_is_an_unexpected_frame(wire: Wire) -> None:
     wire.open()
     wire.call(1, spec.Basic.Publish(routing_key="key"))
     wire.send(raw_frame(3, 1, b"body"))
-    wire.expect_close(505, "UNEXPECTED_FRAME")
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
 
 
 def test_a_content_header_of_another_class_is_an_unexpected_frame(wire: Wire) -> None:
     wire.open()
     wire.call(1, spec.Basic.Publish(routing_key="key"))
     wire.send(content_header(1, 1, class_id=50))
-    wire.expect_close(505, "UNEXPECTED_FRAME")
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
 
 
 def test_a_method_in_the_middle_of_a_body_is_an_unexpected_frame(wire: Wire) -> None:
@@ -138,7 +210,7 @@ def test_a_method_in_the_middle_of_a_body_is_an_unexpected_frame(wire: Wire) -> 
     wire.call(1, spec.Basic.Publish(routing_key="key"))
     wire.send(content_header(1, 10), raw_frame(3, 1, b"half."))
     wire.call(1, spec.Tx.Select())
-    wire.expect_close(505, "UNEXPECTED_FRAME")
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
 
 
 def test_more_body_than_announced_is_an_unexpected_frame(wire: Wire) -> None:
@@ -146,7 +218,7 @@ def test_more_body_than_announced_is_an_unexpected_frame(wire: Wire) -> None:
     wire.call(1, spec.Basic.Publish(routing_key="key"))
     wire.send(content_header(1, 3), raw_frame(3, 1, b"four"))
     wire.call(1, spec.Tx.Select())  # RabbitMQ notices only now
-    wire.expect_close(505, "UNEXPECTED_FRAME")
+    assert blamed(wire.expect_close(505, "UNEXPECTED_FRAME")) == PUBLISH
 
 
 @pytest.mark.parametrize(
@@ -162,7 +234,7 @@ def test_more_body_than_announced_is_an_unexpected_frame(wire: Wire) -> None:
 def test_arguments_that_cannot_be_read_are_a_frame_error(wire: Wire, payload: bytes) -> None:
     wire.open()
     wire.send(raw_frame(1, 1, payload))
-    wire.expect_close(501, "FRAME_ERROR")
+    assert blamed(wire.expect_close(501, "FRAME_ERROR")) == struct.unpack_from(">HH", payload)
 
 
 def test_a_field_of_unknown_type_ends_the_connection(wire: Wire) -> None:
@@ -185,6 +257,13 @@ def test_a_heartbeat_on_a_channel_is_an_unexpected_frame(wire: Wire, channel: in
     wire.open()
     wire.send(raw_frame(8, channel, b""))
     wire.expect_close(505, "UNEXPECTED_FRAME")
+
+
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_heartbeat_with_a_payload_is_a_frame_error(wire: Wire, channel: int) -> None:
+    wire.open()
+    wire.send(raw_frame(8, channel, b"x"))
+    assert blamed(wire.expect_close(501, "FRAME_ERROR")) == NOTHING
 
 
 def test_a_method_out_of_turn_in_the_handshake_ends_the_connection(wire: Wire) -> None:

@@ -7,7 +7,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import NackError
 
-from tests.conformance.client import bodies, count, eventually, get, get_soon, publish
+from tests.conformance.client import Inbox, bodies, count, eventually, get, get_soon, publish
+from tests.conformance.test_publishing import confirm_select, confirmed
+from tests.conformance.wire import Wire, publishing
 
 Namer = Callable[..., str]
 
@@ -47,6 +49,46 @@ def test_only_ready_messages_count_for_the_length(channel: BlockingChannel, name
     assert get(channel, queue, auto_ack=False) is not None
     publish(channel, queue, "c", "d", "e")
     assert bodies(channel, queue) == ["d", "e"]
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 1}, {"max_length": 100}, {"max_length_bytes": 4}], ids=str)
+def test_a_limited_queue_drops_nothing_that_a_consumer_waits_for(
+    wire: Wire, channel: BlockingChannel, name: Namer, limit: dict[str, int]
+) -> None:
+    queue = limited(channel, name, **limit)
+    inbox = Inbox(channel, queue, auto_ack=True)
+    wire.open()
+    texts = [str(number) for number in range(200)]  # RabbitMQ has no more than 200 under way to one channel
+    wire.send(publishing(1, queue, *texts))
+    assert inbox.take_bodies(200) == texts
+
+
+def test_a_limited_queue_drops_only_of_what_its_consumer_cannot_take(
+    wire: Wire, channel: BlockingChannel, name: Namer
+) -> None:
+    queue = limited(channel, name, max_length=5)
+    channel.basic_qos(prefetch_count=2)
+    inbox = Inbox(channel, queue)
+    wire.open()
+    confirm_select(wire)
+    wire.send(publishing(1, queue, *"abcdefghij"))
+    confirmed(wire, 10)
+    assert inbox.take_bodies(2) == ["a", "b"]
+    assert inbox.is_quiet()
+    assert bodies(channel, queue) == ["f", "g", "h", "i", "j"]
+
+
+def test_a_limited_queue_refuses_nothing_that_a_consumer_waits_for(
+    wire: Wire, channel: BlockingChannel, name: Namer
+) -> None:
+    queue = limited(channel, name, max_length=1, overflow="reject-publish")
+    inbox = Inbox(channel, queue, auto_ack=True)
+    wire.open()
+    confirm_select(wire)
+    texts = [str(number) for number in range(20)]
+    wire.send(publishing(1, queue, *texts))
+    assert confirmed(wire, 20) == [(tag, False) for tag in range(1, 21)]
+    assert inbox.take_bodies(20) == texts
 
 
 def test_the_bytes_of_the_bodies_are_limited(channel: BlockingChannel, name: Namer) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from tests.conformance.client import bodies, channel_closed, publish, round_trip
+from tests.conformance.client import Inbox, bodies, channel_closed, connection_closed, publish, round_trip
+from tests.conformance.test_direct_reply import REPLY_TO
 
 Namer = Callable[..., str]
 Attempt = Callable[[BlockingChannel, str, str], object]
@@ -93,3 +94,92 @@ def test_an_alternate_exchange_must_be_writable_by_who_declares_the_exchange(
 ) -> None:
     with channel_closed(403, "ACCESS_REFUSED"):
         limited.channel().exchange_declare(name("own.x"), "direct", arguments={"alternate-exchange": "amq.fanout"})
+
+
+def test_listening_for_replies_needs_no_permission(limited: BlockingConnection) -> None:
+    Inbox(limited.channel(), REPLY_TO, auto_ack=True)
+
+
+def test_a_queue_declared_again_alike_needs_no_rights_on_its_dead_letter_exchange(
+    limited: BlockingConnection, channel: BlockingChannel, name: Namer
+) -> None:
+    queue = name("c.q")
+    channel.queue_declare(queue, arguments={"x-dead-letter-exchange": "amq.fanout"})
+    limited.channel().queue_declare(queue, arguments={"x-dead-letter-exchange": "amq.fanout"})
+    with channel_closed(406, "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange'"):
+        limited.channel().queue_declare(queue, arguments={"x-dead-letter-exchange": "amq.direct"})
+
+
+def test_an_exchange_declared_again_alike_needs_no_rights_on_its_alternate_exchange(
+    limited: BlockingConnection, channel: BlockingChannel, name: Namer
+) -> None:
+    exchange = name("c.x")
+    channel.exchange_declare(exchange, "direct", arguments={"alternate-exchange": "amq.fanout"})
+    limited.channel().exchange_declare(exchange, "direct", arguments={"alternate-exchange": "amq.fanout"})
+    with channel_closed(406, "PRECONDITION_FAILED - inequivalent arg 'alternate-exchange'"):
+        limited.channel().exchange_declare(exchange, "direct", arguments={"alternate-exchange": "amq.direct"})
+
+
+@pytest.mark.parametrize(("label", "code"), [("r.absent", 403), ("w.absent", 404)])
+def test_whether_an_exchange_is_there_is_told_only_to_who_may_write_to_it(
+    limited: BlockingConnection, name: Namer, label: str, code: int
+) -> None:
+    exchange, channel = name(label), limited.channel()
+    with channel_closed(code, f"exchange '{exchange}' in vhost '/'"):
+        publish(channel, "key", "a", exchange=exchange)
+        round_trip(channel)
+
+
+def test_a_refusal_names_the_default_exchange(limited: BlockingConnection) -> None:
+    channel = limited.channel()
+    with channel_closed(403, "access to exchange 'amq.default' in vhost '/' refused for user"):
+        publish(channel, "key", "a")
+        round_trip(channel)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "text"),
+    [
+        (lambda channel, own: channel.queue_declare("amq.conformance"), "contains reserved prefix 'amq.*'"),
+        (lambda channel, own: channel.exchange_declare(""), "operation not permitted on the default exchange"),
+        (lambda channel, own: channel.exchange_delete(""), "operation not permitted on the default exchange"),
+        (lambda channel, own: channel.queue_bind(own, "", "key"), "operation not permitted on the default exchange"),
+        (lambda channel, own: channel.queue_unbind(own, "", "key"), "operation not permitted on the default exchange"),
+        (lambda channel, own: channel.exchange_delete("amq.direct"), "'amq.direct' in vhost '/' not allowed"),
+        (lambda channel, own: channel.exchange_delete("amq.absent"), "'amq.absent' in vhost '/' not allowed"),
+    ],
+    ids=["declare queue", "declare", "delete", "bind", "unbind", "delete predeclared", "delete reserved"],
+)
+def test_what_nobody_may_do_is_refused_as_that(
+    limited: BlockingConnection,
+    channel: BlockingChannel,
+    name: Namer,
+    attempt: Callable[[BlockingChannel, str], object],
+    text: str,
+) -> None:
+    own = name("own.q")
+    channel.queue_declare(own)
+    with channel_closed(403, "ACCESS_REFUSED", text):
+        attempt(limited.channel(), own)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "thing"),
+    [
+        (lambda channel: channel.exchange_declare("amq.conformance"), "exchange 'amq.conformance'"),
+        (lambda channel: channel.queue_delete("amq.conformance"), "queue 'amq.conformance'"),
+        (lambda channel: channel.queue_bind("conformance.absent", "", "key"), "queue 'conformance.absent'"),
+        (lambda channel: channel.exchange_bind("", "amq.direct", "key"), "exchange 'amq.default'"),
+    ],
+    ids=["declare exchange", "delete queue", "bind queue", "bind exchange"],
+)
+def test_what_nobody_may_do_is_refused_to_the_user_where_permissions_are_asked_first(
+    limited: BlockingConnection, attempt: Callable[[BlockingChannel], object], thing: str
+) -> None:
+    with channel_closed(403, "ACCESS_REFUSED", f"access to {thing} in vhost '/' refused for user"):
+        attempt(limited.channel())
+
+
+def test_the_type_of_an_exchange_is_judged_before_permissions(limited: BlockingConnection) -> None:
+    with connection_closed(503, "COMMAND_INVALID - unknown exchange type 'x-unheard-of'"):
+        limited.channel().exchange_declare("conformance.absent", "x-unheard-of")

@@ -119,6 +119,15 @@ def test_a_refused_message_is_nacked_among_acks(wire: Wire, channel: BlockingCha
     assert confirmed(wire, 4) == [(1, False), (2, False), (3, True), (4, True)]
 
 
+def test_a_nack_says_that_the_message_may_be_sent_again(wire: Wire, channel: BlockingChannel, name: Namer) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    wire.open()
+    confirm_select(wire)
+    send(wire, queue, b"a")
+    assert wire.expect(spec.Basic.Nack).requeue
+
+
 def test_a_mandatory_message_that_reaches_no_queue_is_returned(channel: BlockingChannel, name: Namer) -> None:
     returned: list[Any] = []
     channel.add_on_return_callback(lambda *parts: returned.append(parts))
@@ -396,10 +405,22 @@ def test_a_timestamp_is_64_bits_wide(channel: BlockingChannel, queue: str) -> No
     assert get_soon(channel, queue).properties.timestamp == 2**40
 
 
-@pytest.mark.parametrize("cc", ["text", 5])
-def test_a_cc_header_that_is_no_list_of_texts_is_a_failed_precondition(
-    channel: BlockingChannel, queue: str, cc: object
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+@pytest.mark.parametrize("value", ["text", 5, None, {"a": 1}])
+def test_a_cc_or_bcc_header_that_is_no_list_is_a_failed_precondition(
+    channel: BlockingChannel, queue: str, header: str, value: object
 ) -> None:
     with channel_closed(406, "PRECONDITION_FAILED"):
-        publish(channel, queue, "a", headers={"CC": cc})
+        publish(channel, queue, "a", headers={header: value})
         round_trip(channel)
+
+
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_what_is_no_text_in_a_list_of_copies_is_passed_over(
+    channel: BlockingChannel, name: Namer, queue: str, header: str
+) -> None:
+    copied, passed = name(), name()
+    for used in (copied, passed):
+        channel.queue_declare(used)
+    publish(channel, queue, "a", headers={header: [5, None, passed.encode(), [passed], copied]})
+    assert [bodies(channel, used) for used in (queue, copied, passed)] == [["a"], ["a"], []]

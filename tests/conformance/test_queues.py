@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -54,6 +55,14 @@ def test_an_empty_name_means_the_queue_declared_last_on_the_channel(channel: Blo
     assert channel.queue_delete("").method.message_count == 0
 
 
+def test_an_empty_name_and_key_mean_the_queue_declared_last_and_its_name(channel: BlockingChannel, queue: str) -> None:
+    channel.queue_bind("", "amq.direct", "")
+    publish(channel, queue, "a", exchange="amq.direct")
+    channel.queue_unbind("", "amq.direct", "")
+    publish(channel, queue, "b", exchange="amq.direct")
+    assert bodies(channel, queue) == ["a"]
+
+
 def test_a_passive_declare_of_the_empty_name_is_not_found(channel: BlockingChannel) -> None:
     channel.queue_declare("", exclusive=True)
     with channel_closed(404, "NOT_FOUND - no queue '' in vhost '/'"):
@@ -92,6 +101,25 @@ def test_declaring_a_queue_otherwise_is_a_failed_precondition(
 ) -> None:
     with channel_closed(406, "PRECONDITION_FAILED - inequivalent arg", word, f"for queue '{queue}' in vhost '/'"):
         channel.queue_declare(queue, **again)
+
+
+@pytest.mark.parametrize(
+    ("argument", "current", "received", "text"),
+    [
+        ("x-max-length", 5, 6, "received '6' but current is '5'"),
+        ("x-max-length", 5, "many", "received 'many' but current is '5'"),
+        ("x-message-ttl", 5, -1, "received '-1' but current is '5'"),
+        ("x-overflow", "drop-head", "reject-publish", "received 'reject-publish' but current is 'drop-head'"),
+        ("x-single-active-consumer", True, False, "received 'false' but current is 'true'"),
+    ],
+)
+def test_an_argument_that_differs_from_the_current_one_is_named_with_both_values(
+    channel: BlockingChannel, name: Namer, argument: str, current: object, received: object, text: str
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={argument: current})
+    with channel_closed(406, f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue '{queue}'", text):
+        channel.queue_declare(queue, arguments={argument: received})
 
 
 def test_leaving_out_an_argument_is_a_failed_precondition(channel: BlockingChannel, name: Namer) -> None:
@@ -150,6 +178,25 @@ def test_a_bad_argument_is_a_failed_precondition(
 ) -> None:
     with channel_closed(406, "PRECONDITION_FAILED - "):
         channel.queue_declare(name(), arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "reason"),
+    [
+        ("x-message-ttl", "soon", "expected integer, got longstr"),
+        ("x-max-length", True, "expected integer, got bool"),
+        ("x-expires", Decimal(5), "expected integer, got decimal"),
+        ("x-max-priority", None, "expected integer, got void"),
+        ("x-queue-mode", "busy", "unsupported queue mode 'busy'"),
+        ("x-queue-version", 3, "unsupported queue version '3'"),
+    ],
+)
+def test_a_bad_argument_is_refused_with_a_reason(
+    channel: BlockingChannel, name: Namer, argument: str, value: object, reason: str
+) -> None:
+    queue = name()
+    with channel_closed(406, f"invalid arg '{argument}' for queue '{queue}' in vhost '/': \"{reason}\""):
+        channel.queue_declare(queue, arguments={argument: value})
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -306,6 +353,15 @@ def test_an_exclusive_queue_goes_with_its_connection_even_if_durable(
     eventually(lambda: not exists(connection, queue))
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_exclusive_queue_is_the_same_whether_declared_as_durable_or_not(
+    channel: BlockingChannel, name: Namer, durable: bool
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, exclusive=True, durable=durable)
+    channel.queue_declare(queue, exclusive=True, durable=not durable)
+
+
 def test_an_exclusive_queue_outlives_the_channel_that_declared_it(connection: BlockingConnection, name: Namer) -> None:
     queue = name()
     channel = connection.channel()
@@ -378,6 +434,84 @@ def test_a_queue_may_have_any_name(channel: BlockingChannel, name: Namer, odd: s
     channel.queue_declare(queue, exclusive=True)
     publish(channel, queue, "a")
     assert bodies(channel, queue) == ["a"]
+
+
+def broken(name: str) -> str:
+    """The same name with line breaks in it."""
+    return f"{name[:5]}\r{name[5:9]}\n{name[9:]}"
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda channel, both, other: channel.exchange_declare(both, passive=True),
+        lambda channel, both, other: channel.queue_bind(both, other, "key"),
+        lambda channel, both, other: channel.queue_bind(other, both, "key"),
+        lambda channel, both, other: channel.exchange_bind(both, other, "key"),
+        lambda channel, both, other: channel.exchange_bind(other, both, "key"),
+    ],
+    ids=["declare exchange", "bind queue", "bind to", "bind exchange", "bind exchange to"],
+)
+def test_line_breaks_are_left_out_of_names(
+    channel: BlockingChannel, name: Namer, attempt: Callable[[BlockingChannel, str, str], object]
+) -> None:
+    both, other = name(), name()
+    for used in (both, other):
+        channel.queue_declare(used)
+        channel.exchange_declare(used, "fanout")
+    attempt(channel, broken(both), other)
+
+
+def test_line_breaks_are_left_out_of_the_name_of_a_declared_queue(wire: Wire, queue: str) -> None:
+    wire.open()  # pika would wait for the very name that it sent
+    wire.call(1, spec.Queue.Declare(queue=broken(queue), passive=True))
+    assert wire.expect(spec.Queue.DeclareOk).queue == queue
+
+
+def test_line_breaks_are_left_out_of_the_names_of_what_is_unbound(
+    channel: BlockingChannel, name: Namer, queue: str
+) -> None:
+    exchange = name("x")
+    channel.exchange_declare(exchange, "fanout")
+    for queue_name, exchange_name in ((broken(queue), exchange), (queue, broken(exchange))):
+        channel.queue_bind(queue, exchange)
+        channel.queue_unbind(queue_name, exchange_name, queue)
+        publish(channel, "", "a", exchange=exchange)
+        assert bodies(channel, queue) == []
+
+
+def test_line_breaks_are_left_out_of_the_names_of_what_is_deleted(
+    connection: BlockingConnection, channel: BlockingChannel, queue: str
+) -> None:
+    channel.exchange_declare(queue, "fanout")
+    channel.queue_delete(broken(queue))
+    assert not exists(connection, queue)
+    channel.exchange_delete(broken(queue))
+    with channel_closed(404, "NOT_FOUND - no exchange"):
+        channel.exchange_declare(queue, passive=True)
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda channel, both: channel.queue_purge(both),
+        lambda channel, both: channel.basic_get(both),
+        lambda channel, both: channel.basic_consume(both, print),
+    ],
+    ids=["purge", "get", "consume"],
+)
+def test_a_queue_is_emptied_by_its_name_with_all_line_breaks(
+    channel: BlockingChannel, queue: str, attempt: Callable[[BlockingChannel, str], object]
+) -> None:
+    with channel_closed(404, f"no queue '{broken(queue)}' in vhost '/'"):
+        attempt(channel, broken(queue))
+
+
+def test_an_exchange_is_published_to_by_its_name_with_all_line_breaks(channel: BlockingChannel, queue: str) -> None:
+    channel.exchange_declare(queue, "fanout")
+    with channel_closed(404, f"no exchange '{broken(queue)}' in vhost '/'"):
+        publish(channel, "key", "a", exchange=broken(queue))
+        round_trip(channel)
 
 
 def test_declaring_with_nowait_gets_no_answer(connection: BlockingConnection, name: Namer) -> None:

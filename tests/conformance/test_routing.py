@@ -1,10 +1,12 @@
 """Does a message reach the queues that its exchange, key and headers say, once each?"""
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.compat import long
 from pika.exceptions import UnroutableError
 
 from tests.conformance.client import bodies, channel_closed, get, publish
@@ -137,6 +139,11 @@ def test_an_unbound_topic_no_longer_matches(channel: BlockingChannel, name: Name
         ({"x-match": "all", "a": True}, {"a": True}, True),
         ({"x-match": "all", "a": 1}, {"a": 2**40}, False),
         ({"x-match": "all", "a": 2**40}, {"a": 2**40}, True),
+        ({"x-match": "all", "a": 1}, {"a": long(1)}, True),
+        ({"x-match": "all", "a": 1}, {"a": True}, False),
+        ({"x-match": "all", "a": 1}, {"a": Decimal(1)}, False),
+        ({"x-match": "any", "a": Decimal(1)}, {"a": 1}, False),
+        ({"x-match": "all", "a": Decimal("1.5")}, {"a": Decimal("1.5")}, True),
     ],
 )
 def test_a_headers_exchange_matches_headers(
@@ -153,12 +160,14 @@ def test_a_headers_exchange_matches_headers(
     assert bodies(channel, queue) == (["a"] if matches else [])
 
 
-@pytest.mark.parametrize("value", ["some", 7])
+@pytest.mark.parametrize(
+    ("value", "text"), [("some", 'Invalid x-match field value <<"some">>'), (7, "Invalid x-match field type signedint")]
+)
 def test_an_unknown_way_to_match_headers_is_a_failed_precondition(
-    channel: BlockingChannel, name: Namer, queue: str, value: object
+    channel: BlockingChannel, name: Namer, queue: str, value: object, text: str
 ) -> None:
     exchange = exchange_of(channel, name, "headers")
-    with channel_closed(406, "PRECONDITION_FAILED", "x-match"):
+    with channel_closed(406, "PRECONDITION_FAILED", text):
         channel.queue_bind(queue, exchange, "", arguments={"x-match": value})
 
 

@@ -9,7 +9,7 @@ from pika import frame, spec
 
 from tests.conformance.brokers import Broker
 
-__all__ = ["FRAME_END", "PROTOCOL_HEADER", "Wire", "content_header", "raw_frame"]
+__all__ = ["FRAME_END", "PROTOCOL_HEADER", "Wire", "content_header", "publishing", "raw_frame"]
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_END = 0xCE
@@ -24,6 +24,17 @@ def raw_frame(kind: int, channel: int, payload: bytes, end: int = FRAME_END) -> 
 def content_header(channel: int, size: int, class_id: int = 60) -> bytes:
     """The header of a message of `size` bytes without properties."""
     return raw_frame(HEADER, channel, struct.pack(">HHQH", class_id, 0, size, 0))
+
+
+def publishing(channel: int, key: str, *texts: str, exchange: str = "", **properties: Any) -> bytes:
+    """All frames that publish these texts, so that they may go in one write."""
+    method = frame.Method(channel, spec.Basic.Publish(exchange=exchange, routing_key=key)).marshal()
+    described = spec.BasicProperties(**properties)
+    bodies = [text.encode() for text in texts]
+    return b"".join(
+        method + frame.Header(channel, len(body), described).marshal() + raw_frame(BODY, channel, body)
+        for body in bodies
+    )
 
 
 class Wire:

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
@@ -14,6 +15,7 @@ from holdfast.amqp.subscription import Subscription
 from holdfast.amqp.transaction import Transaction
 from holdfast.amqp.unacked import Taken, Unacked
 from holdfast.base.errors import HoldfastError
+from holdfast.broker.arguments import amqp_type
 from holdfast.broker.errors import (
     AccessRefused,
     CommandInvalid,
@@ -27,6 +29,8 @@ from holdfast.broker.host import MESSAGE_MAX
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import content_of, counted
 from holdfast.broker.names import stripped
+from holdfast.broker.routing import Arguments, DestinationKind
+from holdfast.broker.topology import check_deletable, check_new_name, check_not_default, check_type
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -98,8 +102,8 @@ class Channel:
 
     def check_publish(self, exchange: str) -> None:
         """403 or 404 where this user cannot publish there."""
-        self.host.check_publish(exchange)
         self._check("write", "exchange", exchange)
+        self.host.check_publish(exchange)
 
     def check_size(self, size: int) -> None:
         """Refuse a body that is too large before any of it is gathered."""
@@ -109,8 +113,13 @@ class Channel:
     def consumer_cancelled(self, subscription: Subscription) -> None:
         """The queue of a consumer is gone."""
         self.subscriptions.pop(subscription.tag, None)
-        if not self.closing and self.connection.understands("consumer_cancel_notify"):
-            self._send(m.BasicCancel(subscription.tag, True))
+        if self.connection.understands("consumer_cancel_notify"):
+            # Soon: who deletes the queue itself is told of that first.
+            self.connection.broker.soon(partial(self._cancelled, subscription.tag))
+
+    def _cancelled(self, tag: str) -> None:
+        if not self.closing and self.connection.channels.get(self.number) is self:
+            self._send(m.BasicCancel(tag, True))
 
     # For the connection.
 
@@ -120,7 +129,6 @@ class Channel:
         perform = _PERFORM.get(type(method))
         if perform is None:
             raise CommandInvalid("unimplemented method")
-        self.connection.performing = method
         perform(self, method)
 
     def end(self) -> None:
@@ -159,9 +167,11 @@ class Channel:
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
         method = method._replace(exchange=stripped(method.exchange))
         if not method.passive:
+            check_type(method.type)  # what nobody may do is refused as that, whoever asks
+            check_not_default(method.exchange)
             self._check("configure", "exchange", method.exchange)
             alternate = method.arguments.get("alternate-exchange")
-            if isinstance(alternate, str):
+            if isinstance(alternate, str) and method.exchange not in self.host.topology.exchanges:
                 self._check("read", "exchange", method.exchange)
                 self._check("write", "exchange", alternate)
         self.host.declare_exchange(
@@ -177,28 +187,40 @@ class Channel:
             self._send(m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self._check("configure", "exchange", method.exchange)
-        self.host.delete_exchange(method.exchange, if_unused=method.if_unused)
+        name = stripped(method.exchange)
+        check_deletable(name, self.host.name)
+        self._check("configure", "exchange", name)
+        self.host.delete_exchange(name, if_unused=method.if_unused)
         if not method.nowait:
             self._send(m.ExchangeDeleteOk())
 
     def _exchange_bind(self, method: m.ExchangeBind) -> None:
-        self._check("write", "exchange", method.destination)
-        self._check("read", "exchange", method.source)
-        self.host.bind(
-            method.source, "exchange", method.destination, method.routing_key, method.arguments, self.connection
-        )
+        self.host.bind(*self._binding("exchange", method.source, method.destination, method))
         if not method.nowait:
             self._send(m.ExchangeBindOk())
 
     def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
-        self._check("write", "exchange", method.destination)
-        self._check("read", "exchange", method.source)
-        self.host.unbind(
-            method.source, "exchange", method.destination, method.routing_key, method.arguments, self.connection
-        )
+        self.host.unbind(*self._binding("exchange", method.source, method.destination, method))
         if not method.nowait:
             self._send(m.ExchangeUnbindOk())
+
+    def _binding(
+        self,
+        kind: DestinationKind,
+        source: str,
+        destination: str,
+        method: m.ExchangeBind | m.ExchangeUnbind | m.QueueBind | m.QueueUnbind,
+    ) -> tuple[str, DestinationKind, str, str, Arguments, object]:
+        """What is to be bound or unbound, if this user may. A queue without a name is the last one that was declared:
+        its name is the key, too, where that is empty."""
+        source, name, key = stripped(source), stripped(destination), method.routing_key
+        if kind == "queue" and not name:
+            name = self._queue_name(name)
+            key = key or name
+        self._check("write", kind, name)
+        check_not_default(source)
+        self._check("read", "exchange", source)
+        return source, kind, name, key, method.arguments, self.connection
 
     # Queues.
 
@@ -210,9 +232,12 @@ class Channel:
                 self._send(m.QueueDeclareOk(method.queue, 0, 1))
             return
         if not method.passive:
+            is_new = method.queue not in self.host.topology.queues
+            if is_new:
+                check_new_name("queue", method.queue)
             self._check("configure", "queue", method.queue or "amq.gen-")
             dead = method.arguments.get("x-dead-letter-exchange")
-            if isinstance(dead, str):
+            if isinstance(dead, str) and is_new:
                 self._check("read", "queue", method.queue or "amq.gen-")
                 self._check("write", "exchange", dead)
         mailbox = self.host.declare_queue(
@@ -229,31 +254,24 @@ class Channel:
             self._send(m.QueueDeclareOk(mailbox.name, mailbox.ready(), len(mailbox.consumers)))
 
     def _queue_bind(self, method: m.QueueBind) -> None:
-        name = self._queue_name(method.queue)
-        key = method.routing_key if method.queue or method.routing_key else name
-        self._check("write", "queue", name)
-        self._check("read", "exchange", method.exchange)
-        self.host.bind(method.exchange, "queue", name, key, method.arguments, self.connection)
+        self.host.bind(*self._binding("queue", method.exchange, method.queue, method))
         if not method.nowait:
             self._send(m.QueueBindOk())
 
     def _queue_unbind(self, method: m.QueueUnbind) -> None:
-        name = self._queue_name(method.queue)
-        self._check("write", "queue", name)
-        self._check("read", "exchange", method.exchange)
-        self.host.unbind(method.exchange, "queue", name, method.routing_key, method.arguments, self.connection)
+        self.host.unbind(*self._binding("queue", method.exchange, method.queue, method))
         self._send(m.QueueUnbindOk())
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
         name = self._queue_name(method.queue)
         self._check("read", "queue", name)
-        mailbox = self._mailbox(name)
+        mailbox = self.host.mailbox(name, self.connection, uses=False)
         count = mailbox.queue.purge()
         if not method.nowait:
             self._answer_safely(mailbox, m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
-        name = self._queue_name(method.queue)
+        name = self._queue_name(stripped(method.queue))
         self._check("configure", "queue", name)
         count = self.host.delete_queue(name, self.connection, if_unused=method.if_unused, if_empty=method.if_empty)
         if not method.nowait:
@@ -280,7 +298,6 @@ class Channel:
 
     def _consume(self, method: m.BasicConsume) -> None:
         name = self._queue_name(method.queue)
-        self._check("read", "queue", name)
         replies = self.connection.replies
         tag = method.consumer_tag or "amq.ctag-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22]
         if tag in self.subscriptions or replies.uses_tag(self, tag):
@@ -290,11 +307,13 @@ class Channel:
             if not method.nowait:
                 self._send(m.BasicConsumeOk(tag))
             return
+        self._check("read", "queue", name)
         mailbox = self._mailbox(name)
         priority = method.arguments.get("x-priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise PreconditionFailed(
-                f"invalid arg 'x-priority' for {named('queue', name, self.host.name)}: it must be a whole number"
+                f"invalid arg 'x-priority' for {named('queue', name, self.host.name)}: "
+                f'"expected integer, got {amqp_type(priority)}"'
             )
         if mailbox.exclusive is not None or (method.exclusive and mailbox.consumers):
             raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
@@ -484,6 +503,5 @@ _PERFORM: dict[type, Callable[[Channel, Any], None]] = {
     m.TxCommit: Channel._tx_commit,
     m.TxRollback: Channel._tx_rollback,
     m.ChannelFlow: Channel._flow,
-    m.ChannelFlowOk: lambda channel, method: None,
     m.AccessRequest: Channel._access,
 }

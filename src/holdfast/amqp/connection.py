@@ -35,7 +35,10 @@ __all__ = ["Connection"]
 logger = logging.getLogger("holdfast.amqp")
 
 _CHANNEL_OPEN, _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x0a", b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
-_CONNECTION = 10
+_NO_METHOD = (0, 0)
+_PUBLISHING, _ACKING = (60, 40), (60, 80)
+_STATES = {"tuning": "tuning", "opening": "opening", "open": "running"}
+"""What RabbitMQ calls the states after the login."""
 _CONTENT = (HEADER, BODY)
 _CLOSE_PATIENCE_S = 10.0
 _WRITE_HIGH = 1 << 20
@@ -62,8 +65,8 @@ class Connection(asyncio.BufferedProtocol):
         self.channel_max = server.settings.channel_max
         self.heartbeat = server.settings.heartbeat
         self.writable = True
-        self.performing: m.Method | None = None
-        """The method that is being worked on, for the text of a close."""
+        self._performing = _NO_METHOD
+        """Class and method of what is being worked on, for a close."""
         self.client: dict[str, Any] = {}
         """What the client says of itself."""
         self.peer: Any = None
@@ -248,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         channels = self.channels
         frame_max = self.frame_max + OVERHEAD if self.frame_max else 0
         while not self.waits:
-            self.performing = None
+            self._performing = _NO_METHOD
             # As RabbitMQ does it, the payload may be as large as the frame, which has 8 bytes more.
             found = read_frame(data, offset, frame_max)
             if found is None or self._state == "closed":
@@ -264,13 +267,13 @@ class Connection(asyncio.BufferedProtocol):
                     self._block(low)
                     break
                 elif kind == METHOD and data[start : start + 4] == PUBLISH and not channel.publishing.expects_content:
-                    self.performing = _PUBLISHING
+                    self._performing = _PUBLISHING
                     if end := channel.publishing.take_run(data, offset, start, stop, following, frame_max):
                         offset = end
                         continue
                     channel.publishing.begin(bytes(data[start:stop]))
                 elif kind == METHOD and data[start : start + 4] == ACK and not channel.publishing.expects_content:
-                    self.performing = _ACKING
+                    self._performing = _ACKING
                     self._flush_held()
                     offset = channel.take_acks(data, offset, following)
                     continue
@@ -286,6 +289,7 @@ class Connection(asyncio.BufferedProtocol):
                 logger.exception("a request of %s failed", self.peer)
                 self.refuse(InternalError(str(error)), channel)
             offset = following
+        self._performing = _NO_METHOD
         return offset
 
     def _flush_held(self) -> None:
@@ -295,25 +299,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
         publishing = channel.publishing
-        if kind == METHOD:
+        if publishing.expects_content:
+            self._performing = _PUBLISHING
+        elif kind == METHOD:
+            self._performing = _ids_in(payload)
             self._flush_held()
         if kind == HEADER:
-            self.performing = _PUBLISHING
             publishing.header(payload)
         elif kind == BODY:
             self.broker.memory.gathered(len(payload))
             publishing.body(payload)
         elif kind == HEARTBEAT:
-            raise FrameError(505, "a heartbeat on a channel")
+            raise _odd_heartbeat(payload)
+        elif publishing.expects_content:
+            raise FrameError(
+                505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
+            )
         elif payload[:4] == _CHANNEL_CLOSE:
             m.decode_method(payload)
             del self.channels[channel.number]
             channel.end()
             self.write(m.method_frame(channel.number, m.ChannelCloseOk()))
-        elif publishing.expects_content:
-            raise FrameError(
-                505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
-            )
         elif payload[:4] == _CHANNEL_OPEN:
             raise FrameError(504, "CHANNEL_ERROR - second 'channel.open' seen")
         else:
@@ -321,14 +327,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _without_channel(self, kind: int, number: int, payload: bytes, closing: Channel | None) -> None:
         if kind == HEARTBEAT:
-            if number:
-                raise FrameError(505, "a heartbeat on a channel")
+            if number or payload:
+                raise _odd_heartbeat(payload)
             return
+        if kind == METHOD:
+            self._performing = _ids_in(payload)
         if closing is not None:  # whatever comes before the client knows that its channel is closed
-            if kind == METHOD and payload[:4] in (_CHANNEL_CLOSE_OK, _CHANNEL_CLOSE):
+            if kind == METHOD and payload[:4] == _CHANNEL_CLOSE_OK:
                 del self.channels[number]
-                if payload[:4] == _CHANNEL_CLOSE:
-                    self.write(m.method_frame(number, m.ChannelCloseOk()))
+            elif kind == METHOD and payload[:4] == _CHANNEL_CLOSE:  # ours crossed it: its answer to ours is to come
+                self.write(m.method_frame(number, m.ChannelCloseOk()))
             return
         if number == 0:
             if kind != METHOD:
@@ -341,22 +349,23 @@ class Connection(asyncio.BufferedProtocol):
             raise FrameError(503, "COMMAND_INVALID - the connection is not open yet")
         if kind == METHOD and payload[:4] == _CHANNEL_OPEN:
             m.decode_method(payload)
-            if self.channel_max and number > self.channel_max:
+            if self.channel_max and len(self.channels) >= self.channel_max:
                 raise FrameError(
                     530,
-                    f"NOT_ALLOWED - number of channels opened ({number - 1}) has reached the negotiated "
+                    f"NOT_ALLOWED - number of channels opened ({len(self.channels)}) has reached the negotiated "
                     f"channel_max ({self.channel_max})",
                 )
             self.channels[number] = Channel(self, number)
             self.write(m.method_frame(number, m.ChannelOpenOk()))
-        else:
+        elif kind == METHOD:
             raise FrameError(504, "CHANNEL_ERROR - expected 'channel.open'")
+        else:
+            raise FrameError(505, "expected method frame, got non method frame instead")
 
     # Channel 0.
 
     def _control(self, method: m.Method) -> None:
-        self.performing = method
-        if isinstance(method, m.ConnectionCloseOk):
+        if isinstance(method, m.ConnectionCloseOk) and self._state == "closing":
             self._hang_up()
         elif isinstance(method, m.ConnectionClose):
             self._end_channels()
@@ -376,10 +385,8 @@ class Connection(asyncio.BufferedProtocol):
             self._open(method.virtual_host)
         elif self._state == "open" and isinstance(method, m.ConnectionUpdateSecret):
             self._send(m.ConnectionUpdateSecretOk())
-        elif m.ids_of(method)[0] != _CONNECTION:
-            raise FrameError(504, "unexpected method in connection state running")
         else:
-            raise FrameError(503, "unimplemented method")
+            raise FrameError(504, f"unexpected method in connection state {_STATES.get(self._state, 'starting')}")
 
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         try:
@@ -426,10 +433,8 @@ class Connection(asyncio.BufferedProtocol):
         if channel is None or error.closes_connection:
             self.fail(error)
             return
-        class_id, method_id = self._ids()
-        self.write(
-            m.method_frame(channel.number, m.ChannelClose(error.code, cut_short(error.text), class_id, method_id))
-        )
+        close = m.ChannelClose(error.code, cut_short(error.text), *self._performing)
+        self.write(m.method_frame(channel.number, close))
         channel.end()
 
     def fail(self, error: BrokerError | FrameError) -> None:
@@ -441,16 +446,12 @@ class Connection(asyncio.BufferedProtocol):
         if name and not text.startswith(name):
             text = f"{name} - {text}"
         logger.warning("closing %s: %s", self.peer, text, extra={"user": self.user})
-        class_id, method_id = self._ids()
-        self._send(m.ConnectionClose(error.code, cut_short(text), class_id, method_id))
+        self._send(m.ConnectionClose(error.code, cut_short(text), *self._performing))
         self._state = "closing"
         self.close_by = self.now() + _CLOSE_PATIENCE_S
         self._end_channels()
         if self.host is not None:
             self.host.drop_owned_by(self)
-
-    def _ids(self) -> tuple[int, int]:
-        return m.ids_of(self.performing) if self.performing is not None else (0, 0)
 
     def _end_channels(self) -> None:
         for channel in list(self.channels.values()):
@@ -496,4 +497,10 @@ class Connection(asyncio.BufferedProtocol):
             self.release("alarm")
 
 
-_PUBLISHING, _ACKING = m.BasicPublish(), m.BasicAck()
+def _odd_heartbeat(payload: bytes) -> FrameError:
+    return FrameError(501, "a heartbeat with a payload") if payload else FrameError(505, "a heartbeat on a channel")
+
+
+def _ids_in(payload: bytes) -> tuple[int, int]:
+    """Class and method of a method's frame."""
+    return int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")

@@ -129,5 +129,5 @@ def decode_content_header(payload: bytes | memoryview) -> tuple[int, int, bytes]
         raise FrameError(501, f"a content header of {len(payload)} bytes: it has at least 14")
     class_id, weight, size = _CONTENT.unpack_from(payload)
     if weight:
-        raise FrameError(501, f"a content header with weight {weight}: it must be 0")
+        raise FrameError(505, f"a content header with weight {weight}: it must be 0")
     return class_id, size, bytes(payload[12:])

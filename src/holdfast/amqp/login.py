@@ -73,7 +73,7 @@ class Login:
 
 def _plain(response: bytes) -> tuple[str, str]:
     parts = response.split(b"\0")
-    if len(parts) != 3:
+    if len(parts) != 3 or parts[0]:  # nobody may be somebody else here
         raise AccessRefused("response in PLAIN must be of the form NUL user NUL password")
     return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
 

@@ -155,7 +155,6 @@ __all__ = [
     "TxSelectOk",
     "decode_method",
     "encode_method",
-    "ids_of",
     "method_frame",
 ]
 
@@ -225,12 +224,6 @@ def encode_method(method: Method) -> bytes:
 def method_frame(channel: int, method: Method) -> bytes:
     """A whole frame with a method in it."""
     return frame(METHOD, channel, encode_method(method))
-
-
-def ids_of(method: Method) -> tuple[int, int]:
-    """The numbers of a method's class and of itself, as a close names them."""
-    class_id, method_id, _ = DECLARED[type(method)]
-    return class_id, method_id
 
 
 def _unknown(payload: bytes) -> MethodError:

@@ -39,7 +39,6 @@ def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
     for channel in list(client.channels.values()):
         since = channel.unacked.oldest()
         if consumer_timeout_s and since is not None and now - since > consumer_timeout_s:
-            client.performing = None
             client.refuse(
                 PreconditionFailed(
                     f"delivery acknowledgement on channel {channel.number} timed out. "

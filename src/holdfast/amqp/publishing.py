@@ -38,6 +38,8 @@ _REPLY = REPLY_TO + "."
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
 _RUN_MAX = 4000
+_REQUEUE = 2
+"""What RabbitMQ sends along with a nack: the default of the method's bit."""
 _LARGE = 16 << 10
 _FEW = 4
 """So many messages at once are few: nobody else minds the wait for them."""
@@ -381,7 +383,7 @@ class Publishing:
         out = []
         for tag in range(batch.first, batch.last + 1):
             if tag in refused:
-                out.append(ACK_FRAME.pack(1, number, 13, 60, 120, tag, 0, END_OCTET))
+                out.append(ACK_FRAME.pack(1, number, 13, 60, 120, tag, _REQUEUE, END_OCTET))
             else:
                 out.append(ACK_FRAME.pack(1, number, 13, 60, 80, tag, 0, END_OCTET))
         self._channel.write(b"".join(out))

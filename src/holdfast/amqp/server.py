@@ -125,6 +125,7 @@ class Server:
             self._clock.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._clock
+        self.broker.syncer.end_turn()  # here: whom it calls are at home on this thread
         await self._loop.run_in_executor(None, self.broker.close)
         await self._loop.run_in_executor(None, self._transient.abandon)
         shutil.rmtree(self._transient.path, ignore_errors=True)
@@ -146,12 +147,10 @@ class Server:
 
     def close(self, connection: Connection, reason: str) -> None:
         """Send a client away, as an operator wants it."""
-        connection.performing = None
         connection.fail(_Forced(reason[:_REASON_MAX]))
 
     def close_channel(self, channel: Channel, reason: str) -> None:
         """End one channel of a client, as an operator wants it; what it held goes to others."""
-        channel.connection.performing = None
         channel.connection.refuse(_ForcedChannel(reason[:_REASON_MAX]), channel)
 
     def _disconnect(self, which: Callable[[str, str], bool], reason: str) -> int:

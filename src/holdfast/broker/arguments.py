@@ -12,6 +12,7 @@ from holdfast.broker.routing import X_MATCHES, Arguments
 
 __all__ = [
     "COMPARED",
+    "TIME_MAX_MS",
     "QueueArguments",
     "amqp_type",
     "check_equivalent",
@@ -22,8 +23,8 @@ __all__ = [
 ]
 
 PRIORITY_MAX = 255
-EXPIRY_MAX_MS = 0xFFFFFFFF
-"""The longest time to live or to stay unused that RabbitMQ takes: some 49 days."""
+TIME_MAX_MS = 10 * 365 * 86_400 * 1000
+"""The longest time to live, or to stay unused, that RabbitMQ takes: ten years."""
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 OF_STREAMS = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
 """Arguments that no queue of a type which is offered takes."""
@@ -89,7 +90,7 @@ def amqp_type(value: object) -> str:
 
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _Wrong(f"{{unacceptable_type,{amqp_type(value)}}}")
+        raise _Wrong(f'"expected integer, got {amqp_type(value)}"')
     return value
 
 
@@ -102,8 +103,8 @@ def _not_negative(value: object) -> int:
 
 def _expiry(value: object) -> int:
     number = _not_negative(value)
-    if number > EXPIRY_MAX_MS:
-        raise _Wrong(f"{{value_too_big,{number}}}")
+    if number > TIME_MAX_MS:
+        raise _Wrong(f"{{value_too_large,{number}}}")
     return number
 
 
@@ -137,14 +138,18 @@ def _text(value: object) -> str:
     return value
 
 
-def _one_of(choices: tuple[str, ...], otherwise: str) -> Callable[[object], str]:
-    def check(value: object) -> str:
-        text = _text(value)
-        if text not in choices:
-            raise _Wrong(otherwise)
-        return text
+def _overflow(value: object) -> str:
+    text = _text(value)
+    if text not in OVERFLOWS:
+        raise _Wrong("invalid_overflow")
+    return text
 
-    return check
+
+def _is_lazy(value: object) -> bool:
+    text = _text(value)
+    if text not in ("default", "lazy"):
+        raise _Wrong(f"\"unsupported queue mode '{text}'\"")
+    return text == "lazy"
 
 
 def _queue_type(value: object) -> str:
@@ -159,7 +164,7 @@ def _queue_type(value: object) -> str:
 def _version(value: object) -> int:
     number = _whole(value)
     if number not in (1, 2):
-        raise _Wrong(f"{{unsupported_queue_version,{number}}}")
+        raise _Wrong(f"\"unsupported queue version '{number}'\"")
     return number
 
 
@@ -172,11 +177,11 @@ _KNOWN: dict[str, tuple[str | None, Callable[[object], Any]]] = {
     "x-max-length": ("max_length", _not_negative),
     "x-max-length-bytes": ("max_length_bytes", _not_negative),
     "x-max-priority": ("max_priority", _priority),
-    "x-overflow": ("overflow", _one_of(OVERFLOWS, "invalid_overflow")),
+    "x-overflow": ("overflow", _overflow),
     "x-delivery-limit": ("delivery_limit", _delivery_limit),
     "x-single-active-consumer": ("single_active_consumer", _flag),
     "x-message-deduplication": ("deduplicates", _flag),
-    "x-queue-mode": ("lazy", _one_of(("default", "lazy"), "invalid_queue_mode")),
+    "x-queue-mode": ("lazy", _is_lazy),
     "x-queue-version": (None, _version),
 }
 COMPARED = tuple(_KNOWN)
@@ -200,8 +205,6 @@ def queue_settings(arguments: Arguments, name: str = "", vhost: str = "/") -> Qu
                 raise _Wrong("routing_key_but_no_dlx_defined")
         except _Wrong as reason:
             raise PreconditionFailed(f"invalid arg '{argument}' for {named('queue', name, vhost)}: {reason}") from None
-        if argument == "x-queue-mode":
-            value = value == "lazy"
         if setting is not None:
             chosen[setting] = value
     return QueueArguments(**chosen)
@@ -225,7 +228,9 @@ def check_x_match(arguments: Arguments) -> None:
     if not isinstance(kind, str):
         raise PreconditionFailed(f"Invalid x-match field type {amqp_type(kind)} (value {kind!r}); expected longstr")
     if kind not in X_MATCHES:
-        raise PreconditionFailed(f'Invalid x-match field value "{kind}"; expected all, any, all-with-x, or any-with-x')
+        raise PreconditionFailed(
+            f'Invalid x-match field value <<"{kind}">>; expected all, any, all-with-x, or any-with-x'
+        )
 
 
 def check_equivalent(what: str, name: str, received: object, current: object) -> None:
@@ -243,8 +248,9 @@ def check_same_arguments(what: str, names: tuple[str, ...], received: Arguments,
         if name == "x-queue-type":  # to say nothing is to say classic
             new, old = new or "classic", old or "classic"
         if (isinstance(new, bool), new) != (isinstance(old, bool), old):
+            say = _described if new is None or old is None else _said
             raise PreconditionFailed(
-                f"inequivalent arg '{name}' for {what}: received {_described(new)} but current is {_described(old)}"
+                f"inequivalent arg '{name}' for {what}: received {say(new)} but current is {say(old)}"
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from holdfast.broker.errors import NoSuch, named
@@ -343,7 +344,8 @@ def _comparable_headers(headers: Arguments) -> dict[str, Hashable]:
 
 
 def _comparable(value: Any) -> Hashable:
-    """A header's value such that equal means what RabbitMQ means: text is bytes, times are seconds, True is not 1."""
+    """A header's value such that equal means what RabbitMQ means: text is bytes, times are seconds, True is not 1, and
+    a decimal is no other number, nor one of another scale."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, bool):
@@ -352,6 +354,8 @@ def _comparable(value: Any) -> Hashable:
         return int(value.timestamp())
     if isinstance(value, LateTime):
         return value.seconds
+    if isinstance(value, Decimal):
+        return ("decimal", value.as_tuple())
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if isinstance(value, Mapping):

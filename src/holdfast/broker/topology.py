@@ -13,7 +13,6 @@ from holdfast.broker.arguments import (
     check_same_arguments,
     check_x_match,
     new_settings,
-    queue_settings,
 )
 from holdfast.broker.errors import (
     AccessRefused,
@@ -23,6 +22,7 @@ from holdfast.broker.errors import (
     ResourceLocked,
     named,
 )
+from holdfast.broker.names import stripped
 from holdfast.broker.routing import EXCHANGE_TYPES, Arguments, Binding, DestinationKind, Router
 
 __all__ = [
@@ -33,7 +33,11 @@ __all__ = [
     "Listener",
     "QueueDefinition",
     "VirtualHost",
+    "check_deletable",
     "check_exchange",
+    "check_new_name",
+    "check_not_default",
+    "check_type",
 ]
 
 NAME_BYTES_MAX = 255
@@ -202,8 +206,8 @@ class VirtualHost:
         passive: bool = False,
     ) -> ExchangeDefinition:
         """The exchange, made if it is not there; 406 where it is there and differs. Passive: 404 if it is not there."""
-        name = _stripped(name)
-        _check_not_default(name)
+        name = stripped(name)
+        check_not_default(name)
         if passive:
             return self.exchange(name)
         wanted = ExchangeDefinition(self.name, name, type, durable, auto_delete, internal, dict(arguments or {}))
@@ -218,16 +222,14 @@ class VirtualHost:
             compared = ("alternate-exchange", "x-delayed-type")
             check_same_arguments(what, compared, wanted.arguments, current.arguments)
             return current
-        _check_name("exchange", name)
+        check_new_name("exchange", name)
         self._tell([(wanted, True)])
         self._add_exchange(wanted)
         return wanted
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Gone:
         """Delete an exchange and all bindings from and to it. As in RabbitMQ, one that is not there is no error."""
-        _check_not_default(name)
-        if name.startswith("amq."):
-            raise AccessRefused(f"deletion of system {named('exchange', name, self.name)} not allowed")
+        check_deletable(name, self.name)
         if name not in self.exchanges:
             return Gone()
         if if_unused and self._from.get(name):
@@ -250,21 +252,21 @@ class VirtualHost:
         `connection` is who asks, `exclusive_owner` the same where the queue shall be its own: 405 where it is there
         and another connection's, or exclusive and not declared so. Passive: 404 if it is not there.
         """
-        name = _stripped(name)
+        name = stripped(name)
         if passive:
             return self.queue(name, exclusive_owner if connection is None else connection)
         given = dict(arguments or {})
         current = self.queues.get(name)
+        durable = durable and exclusive_owner is None  # what goes with its connection outlives nothing
         if current is not None:
             if current.owner is not exclusive_owner:
                 raise _locked(current)
             check_equivalent(str(current), "durable", durable, current.durable)
             check_equivalent(str(current), "auto_delete", auto_delete, current.auto_delete)
-            queue_settings(given, name, self.name)
             check_same_arguments(str(current), COMPARED, given, current.arguments)
             return current
         if name:
-            _check_name("queue", name)
+            check_new_name("queue", name)
         else:
             name = "amq.gen-" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         settings = new_settings(given, name, self.name)
@@ -367,9 +369,9 @@ class VirtualHost:
     def _checked(
         self, source: str, kind: DestinationKind, destination: str, routing_key: str, arguments: Arguments | None
     ) -> Binding:
-        _check_not_default(source)
+        check_not_default(source)
         if kind == "exchange":
-            _check_not_default(destination)
+            check_not_default(destination)
         return Binding(self.name, source, kind, destination, routing_key, dict(arguments or {}))
 
     def _delete(self, *, queue: str | None = None, exchange: str | None = None, binding: Binding | None = None) -> Gone:
@@ -442,16 +444,20 @@ class VirtualHost:
         self.router.unbind(binding)
 
 
-def _stripped(name: str) -> str:
-    return name.replace("\r", "").replace("\n", "")
-
-
-def _check_not_default(name: str) -> None:
+def check_not_default(name: str) -> None:
+    """403 for the exchange that leads to all queues, and to nothing else."""
     if name == "":
         raise AccessRefused("operation not permitted on the default exchange")
 
 
-def _check_name(kind: str, name: str) -> None:
+def check_deletable(exchange: str, vhost: str) -> None:
+    """403 for what each virtual host has from the start."""
+    check_not_default(exchange)
+    if exchange.startswith("amq."):
+        raise AccessRefused(f"deletion of system {named('exchange', exchange, vhost)} not allowed")
+
+
+def check_new_name(kind: str, name: str) -> None:
     """Only for what is made: what is there may be declared again under any name."""
     if name.startswith("amq."):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
@@ -459,10 +465,15 @@ def _check_name(kind: str, name: str) -> None:
         raise PreconditionFailed(f"{kind} name '{name[:40]}...' is longer than {NAME_BYTES_MAX} bytes")
 
 
+def check_type(exchange_type: str) -> None:
+    """503 for a type that is not offered."""
+    if exchange_type not in EXCHANGE_TYPES and exchange_type != DELAYED:
+        raise CommandInvalid(f"unknown exchange type '{exchange_type}'")
+
+
 def check_exchange(wanted: ExchangeDefinition) -> None:
     """503 for a type that is not offered, 406 for wrong arguments."""
-    if wanted.type not in EXCHANGE_TYPES and wanted.type != DELAYED:
-        raise CommandInvalid(f"unknown exchange type '{wanted.type}'")
+    check_type(wanted.type)
     if wanted.type == DELAYED and wanted.arguments.get("x-delayed-type") not in list(EXCHANGE_TYPES):
         raise PreconditionFailed(
             f"invalid arg 'x-delayed-type' for {wanted}: it must be one of {', '.join(EXCHANGE_TYPES)}"
@@ -475,8 +486,8 @@ def check_exchange(wanted: ExchangeDefinition) -> None:
 def _check_quorum(wanted: QueueDefinition) -> None:
     if wanted.settings.queue_type == "quorum":
         for refused, name in (
-            (not wanted.durable, "non-durable"),
             (wanted.exclusive, "exclusive-owner"),
+            (not wanted.durable, "non-durable"),
             (wanted.auto_delete, "auto-delete"),
         ):
             if refused:

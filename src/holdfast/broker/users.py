@@ -230,7 +230,8 @@ class Users:
     def check(self, user: str, vhost: str, kind: Kind, what: Literal["queue", "exchange"], name: str) -> None:
         """403 unless the user may configure, write to or read from this queue or exchange."""
         # Patterns cannot name the default exchange by its empty name, so RabbitMQ gives it another for this purpose.
-        if not self.allowed(user, vhost, kind, "amq.default" if what == "exchange" and not name else name):
+        name = "amq.default" if what == "exchange" and not name else name
+        if not self.allowed(user, vhost, kind, name):
             raise AccessRefused(f"{kind} access to {named(what, name, vhost)} refused for user '{user}'")
 
     def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
