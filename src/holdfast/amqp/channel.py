@@ -1,4 +1,4 @@
-"""What can a client do on a channel? Declare and bind, publish, consume and settle, in the order of its frames."""
+"""What can a client do on a channel? Publish, consume and settle, in the order of its frames; and declare."""
 
 import base64
 import contextlib
@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
+from holdfast.amqp.declaring import Declaring
 from holdfast.amqp.frames import ACK_FRAME, END_OCTET, content_frames
 from holdfast.amqp.publishing import Publishing
 from holdfast.amqp.replies import REPLY_TO
@@ -19,7 +20,6 @@ from holdfast.broker.arguments import amqp_type
 from holdfast.broker.errors import (
     AccessRefused,
     CommandInvalid,
-    NoSuch,
     NotAllowed,
     NotOffered,
     PreconditionFailed,
@@ -28,9 +28,6 @@ from holdfast.broker.errors import (
 from holdfast.broker.host import MESSAGE_MAX
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import content_of, counted
-from holdfast.broker.names import stripped
-from holdfast.broker.routing import Arguments, DestinationKind
-from holdfast.broker.topology import check_deletable, check_new_name, check_not_default, check_type
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ ACK = b"\x00\x3c\x00\x50"
 """What the payload of an ack begins with."""
 
 
-class Channel:
+class Channel(Declaring):
     """One channel of a connection. Invariant: a delivery is in `unacked` or settled, never both."""
 
     def __init__(self, connection: "Connection", number: int) -> None:
@@ -144,143 +141,6 @@ class Channel:
         self.requeue(self.unacked.take_all())
         for subscription in list(self.subscriptions.values()):
             self._remove(subscription)
-
-    def _send(self, method: m.Method) -> None:
-        self.write(m.method_frame(self.number, method))
-
-    def _check(self, kind: Any, what: Any, name: str) -> None:
-        self.connection.broker.users.check(self.user, self.host.name, kind, what, name)
-
-    def _queue_name(self, name: str) -> str:
-        """The name, or where it is empty that of the queue this channel declared last."""
-        if name:
-            return name
-        if not self._last_queue:
-            raise NoSuch("no previously declared queue")
-        return self._last_queue
-
-    def _mailbox(self, name: str) -> Mailbox:
-        return self.host.mailbox(name, self.connection)
-
-    # Exchanges.
-
-    def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
-        method = method._replace(exchange=stripped(method.exchange))
-        if not method.passive:
-            check_type(method.type)  # what nobody may do is refused as that, whoever asks
-            check_not_default(method.exchange)
-            self._check("configure", "exchange", method.exchange)
-            alternate = method.arguments.get("alternate-exchange")
-            if isinstance(alternate, str) and method.exchange not in self.host.topology.exchanges:
-                self._check("read", "exchange", method.exchange)
-                self._check("write", "exchange", alternate)
-        self.host.declare_exchange(
-            method.exchange,
-            method.type,
-            durable=method.durable,
-            auto_delete=method.auto_delete,
-            internal=method.internal,
-            arguments=method.arguments,
-            passive=method.passive,
-        )
-        if not method.nowait:
-            self._send(m.ExchangeDeclareOk())
-
-    def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        name = stripped(method.exchange)
-        check_deletable(name, self.host.name)
-        self._check("configure", "exchange", name)
-        self.host.delete_exchange(name, if_unused=method.if_unused)
-        if not method.nowait:
-            self._send(m.ExchangeDeleteOk())
-
-    def _exchange_bind(self, method: m.ExchangeBind) -> None:
-        self.host.bind(*self._binding("exchange", method.source, method.destination, method))
-        if not method.nowait:
-            self._send(m.ExchangeBindOk())
-
-    def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
-        self.host.unbind(*self._binding("exchange", method.source, method.destination, method))
-        if not method.nowait:
-            self._send(m.ExchangeUnbindOk())
-
-    def _binding(
-        self,
-        kind: DestinationKind,
-        source: str,
-        destination: str,
-        method: m.ExchangeBind | m.ExchangeUnbind | m.QueueBind | m.QueueUnbind,
-    ) -> tuple[str, DestinationKind, str, str, Arguments, object]:
-        """What is to be bound or unbound, if this user may. A queue without a name is the last one that was declared:
-        its name is the key, too, where that is empty."""
-        source, name, key = stripped(source), stripped(destination), method.routing_key
-        if kind == "queue" and not name:
-            name = self._queue_name(name)
-            key = key or name
-        self._check("write", kind, name)
-        check_not_default(source)
-        self._check("read", "exchange", source)
-        return source, kind, name, key, method.arguments, self.connection
-
-    # Queues.
-
-    def _queue_declare(self, method: m.QueueDeclare) -> None:
-        method = method._replace(queue=stripped(method.queue))
-        if self.connection.replies.knows(method.queue):
-            self._last_queue = method.queue
-            if not method.nowait:
-                self._send(m.QueueDeclareOk(method.queue, 0, 1))
-            return
-        if not method.passive:
-            is_new = method.queue not in self.host.topology.queues
-            if is_new:
-                check_new_name("queue", method.queue)
-            self._check("configure", "queue", method.queue or "amq.gen-")
-            dead = method.arguments.get("x-dead-letter-exchange")
-            if isinstance(dead, str) and is_new:
-                self._check("read", "queue", method.queue or "amq.gen-")
-                self._check("write", "exchange", dead)
-        mailbox = self.host.declare_queue(
-            method.queue,
-            durable=method.durable,
-            exclusive=method.exclusive,
-            auto_delete=method.auto_delete,
-            arguments=method.arguments,
-            passive=method.passive,
-            owner=self.connection,
-        )
-        self._last_queue = mailbox.name
-        if not method.nowait:
-            self._send(m.QueueDeclareOk(mailbox.name, mailbox.ready(), len(mailbox.consumers)))
-
-    def _queue_bind(self, method: m.QueueBind) -> None:
-        self.host.bind(*self._binding("queue", method.exchange, method.queue, method))
-        if not method.nowait:
-            self._send(m.QueueBindOk())
-
-    def _queue_unbind(self, method: m.QueueUnbind) -> None:
-        self.host.unbind(*self._binding("queue", method.exchange, method.queue, method))
-        self._send(m.QueueUnbindOk())
-
-    def _queue_purge(self, method: m.QueuePurge) -> None:
-        name = self._queue_name(method.queue)
-        self._check("read", "queue", name)
-        mailbox = self.host.mailbox(name, self.connection, uses=False)
-        count = mailbox.queue.purge()
-        if not method.nowait:
-            self._answer_safely(mailbox, m.QueuePurgeOk(count))
-
-    def _queue_delete(self, method: m.QueueDelete) -> None:
-        name = self._queue_name(stripped(method.queue))
-        self._check("configure", "queue", name)
-        count = self.host.delete_queue(name, self.connection, if_unused=method.if_unused, if_empty=method.if_empty)
-        if not method.nowait:
-            self._send(m.QueueDeleteOk(count))
-
-    def _answer_safely(self, mailbox: Mailbox, answer: m.Method) -> None:
-        """Answer when what was decided about the queue's messages is on disk."""
-        mailbox.queue.sync()
-        self._send(answer)
 
     # Consuming.
 

@@ -16,6 +16,7 @@ from holdfast.amqp.frames import (
     OVERHEAD,
     PROTOCOL_HEADER,
     FrameError,
+    check_heartbeat,
     missing_in,
     read_frame,
 )
@@ -302,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         if publishing.expects_content:
             self._performing = _PUBLISHING
         elif kind == METHOD:
-            self._performing = _ids_in(payload)
+            self._performing = m.ids_in(payload)
             self._flush_held()
         if kind == HEADER:
             publishing.header(payload)
@@ -310,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
             self.broker.memory.gathered(len(payload))
             publishing.body(payload)
         elif kind == HEARTBEAT:
-            raise _odd_heartbeat(payload)
+            check_heartbeat(channel.number, payload)
         elif publishing.expects_content:
             raise FrameError(
                 505, "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
@@ -327,11 +328,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _without_channel(self, kind: int, number: int, payload: bytes, closing: Channel | None) -> None:
         if kind == HEARTBEAT:
-            if number or payload:
-                raise _odd_heartbeat(payload)
+            check_heartbeat(number, payload)
             return
         if kind == METHOD:
-            self._performing = _ids_in(payload)
+            self._performing = m.ids_in(payload)
         if closing is not None:  # whatever comes before the client knows that its channel is closed
             if kind == METHOD and payload[:4] == _CHANNEL_CLOSE_OK:
                 del self.channels[number]
@@ -495,12 +495,3 @@ class Connection(asyncio.BufferedProtocol):
             if self._state == "open" and self.understands("connection.blocked"):
                 self._send(m.ConnectionUnblocked())
             self.release("alarm")
-
-
-def _odd_heartbeat(payload: bytes) -> FrameError:
-    return FrameError(501, "a heartbeat with a payload") if payload else FrameError(505, "a heartbeat on a channel")
-
-
-def _ids_in(payload: bytes) -> tuple[int, int]:
-    """Class and method of a method's frame."""
-    return int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")

@@ -23,6 +23,7 @@ __all__ = [
     "OVERHEAD",
     "PROTOCOL_HEADER",
     "FrameError",
+    "check_heartbeat",
     "content_frames",
     "decode_content_header",
     "frame",
@@ -66,6 +67,14 @@ class FrameError(HoldfastError):
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
     """A whole frame around a payload."""
     return b"%b%b\xce" % (FRAME_START.pack(kind, channel, len(payload)), payload)
+
+
+def check_heartbeat(channel: int, payload: bytes) -> None:
+    """A heartbeat is of the whole connection, and says nothing."""
+    if payload:
+        raise FrameError(501, "a heartbeat with a payload")
+    if channel:
+        raise FrameError(505, "a heartbeat on a channel")
 
 
 HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")

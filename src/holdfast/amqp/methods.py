@@ -155,6 +155,7 @@ __all__ = [
     "TxSelectOk",
     "decode_method",
     "encode_method",
+    "ids_in",
     "method_frame",
 ]
 
@@ -224,6 +225,11 @@ def encode_method(method: Method) -> bytes:
 def method_frame(channel: int, method: Method) -> bytes:
     """A whole frame with a method in it."""
     return frame(METHOD, channel, encode_method(method))
+
+
+def ids_in(payload: bytes) -> tuple[int, int]:
+    """The numbers of the class and the method that a method's frame begins with, as a close names them."""
+    return int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")
 
 
 def _unknown(payload: bytes) -> MethodError:

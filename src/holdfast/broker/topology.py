@@ -22,7 +22,7 @@ from holdfast.broker.errors import (
     ResourceLocked,
     named,
 )
-from holdfast.broker.names import stripped
+from holdfast.broker.names import check_deletable, check_new_name, check_not_default, stripped
 from holdfast.broker.routing import EXCHANGE_TYPES, Arguments, Binding, DestinationKind, Router
 
 __all__ = [
@@ -33,14 +33,10 @@ __all__ = [
     "Listener",
     "QueueDefinition",
     "VirtualHost",
-    "check_deletable",
     "check_exchange",
-    "check_new_name",
-    "check_not_default",
     "check_type",
 ]
 
-NAME_BYTES_MAX = 255
 DELAYED = "x-delayed-message"
 """The type of RabbitMQ's plug-in for delays: it routes as its argument `x-delayed-type` says."""
 
@@ -442,27 +438,6 @@ class VirtualHost:
         if not leading:
             del self._to[binding.target]
         self.router.unbind(binding)
-
-
-def check_not_default(name: str) -> None:
-    """403 for the exchange that leads to all queues, and to nothing else."""
-    if name == "":
-        raise AccessRefused("operation not permitted on the default exchange")
-
-
-def check_deletable(exchange: str, vhost: str) -> None:
-    """403 for what each virtual host has from the start."""
-    check_not_default(exchange)
-    if exchange.startswith("amq."):
-        raise AccessRefused(f"deletion of system {named('exchange', exchange, vhost)} not allowed")
-
-
-def check_new_name(kind: str, name: str) -> None:
-    """Only for what is made: what is there may be declared again under any name."""
-    if name.startswith("amq."):
-        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
-    if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
-        raise PreconditionFailed(f"{kind} name '{name[:40]}...' is longer than {NAME_BYTES_MAX} bytes")
 
 
 def check_type(exchange_type: str) -> None:

@@ -113,8 +113,7 @@ class Memory:
         """Whether calls leave it to the background to move dead letters: for callers that must not wait for a disk."""
         self._ticker_knows = False
         """With `carries_later`: whether the ticker was told of what is moving."""
-        self._stills: list[int] = []
-        """Since when those who stand still do; see `stand_still`."""
+        self._stills: list[int] = []  # since when those who let it stand still do
         self._lease_ns = settings.nanoseconds("lease") or 0
         self._ttl_ns = settings.nanoseconds("ttl")
         self._starvation_ns = settings.nanoseconds("starvation")
