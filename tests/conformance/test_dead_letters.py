@@ -10,7 +10,7 @@ from pika import spec
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 from tests.conformance.client import Inbox, Message, bodies, count, eventually, get, get_soon, publish
-from tests.conformance.wire import Wire
+from tests.conformance.wire import Wire, publishing
 
 Namer = Callable[..., str]
 
@@ -355,14 +355,19 @@ def test_a_consumer_takes_dead_letters_as_they_come(connection: BlockingConnecti
     assert get(channel, queue) is None
 
 
-@pytest.mark.parametrize("arguments", [{"x-message-ttl": 0}, {"x-max-length": 1}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"x-message-ttl": 0}, {"x-max-length": 1}, {"x-max-length": 1, "x-overflow": "reject-publish"}],
+    ids=["no time to live", "drop-head", "reject-publish"],
+)
 def test_dead_letters_come_to_who_waits_for_them_however_few_their_queue_holds(
-    channel: BlockingChannel, name: Namer, arguments: dict[str, Any]
+    wire: Wire, channel: BlockingChannel, name: Namer, arguments: dict[str, Any]
 ) -> None:
     dead = name("dead")
     channel.queue_declare(dead, arguments=arguments)
     inbox = Inbox(channel, dead, auto_ack=True)
     queue = dying(channel, name, "", dead, message_ttl=300)
-    for number in range(40):
-        publish(channel, queue, str(number))
-    assert inbox.take_bodies(40) == [str(number) for number in range(40)]
+    wire.open()
+    texts = [str(number) for number in range(40)]
+    wire.send(publishing(1, queue, *texts))
+    assert inbox.take_bodies(40) == texts

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pika import frame, spec
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.compat import long
 from pika.exceptions import UnroutableError
 
 from tests.conformance.client import Inbox, bodies, channel_closed, count, eventually, get, get_soon, publish
+from tests.conformance.wire import Wire, publishing
 
 pytestmark = pytest.mark.usefixtures("holdfast_only")
 Namer = Callable[..., str]
@@ -134,6 +136,18 @@ def test_a_delayed_exchange_is_declared_again_alike_only(channel: BlockingChanne
         channel.exchange_declare(exchange, "x-delayed-message", durable=True, arguments={"x-delayed-type": "direct"})
 
 
+@pytest.mark.parametrize("arguments", [{}, {"x-message-ttl": 0}], ids=["its own", "the queue's"])
+def test_what_was_delayed_and_has_no_time_to_live_comes_to_who_waits(
+    confirming: BlockingChannel, name: Namer, arguments: dict[str, int]
+) -> None:
+    queue = name()
+    confirming.queue_declare(queue, durable=True, arguments=arguments)
+    inbox = Inbox(confirming, queue, auto_ack=True)
+    own: dict[str, Any] = {} if arguments else {"expiration": "0"}
+    publish(confirming, queue, *"abc", headers={"x-delay": 300}, **own)
+    assert inbox.take_bodies(3) == [*"abc"]
+
+
 def test_a_purge_removes_delayed_messages_and_counts_them(confirming: BlockingChannel, queue: str) -> None:
     publish(confirming, queue, "late", "later", headers={"x-delay": 1500})
     publish(confirming, queue, "now")
@@ -196,3 +210,40 @@ def test_a_queue_that_holds_and_refuses_everything_hands_on_what_a_consumer_take
 def test_a_queue_type_that_does_not_exist_is_a_failed_precondition(channel: BlockingChannel, name: Namer) -> None:
     with channel_closed(406, "PRECONDITION_FAILED", "unsupported queue type 'paper'"):
         channel.queue_declare(name(), durable=True, arguments={"x-queue-type": "paper"})
+
+
+@pytest.mark.parametrize("arguments", [{"x-message-ttl": 60_000}, {"x-max-length": 10}], ids=["ttl", "length"])
+def test_nothing_is_delivered_on_a_channel_that_is_closed(
+    wire: Wire, channel: BlockingChannel, name: Namer, arguments: dict[str, int]
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments=arguments)
+    wire.open()
+    wire.call(1, spec.Basic.Consume(queue=queue, consumer_tag="c", no_ack=False))
+    wire.expect(spec.Basic.ConsumeOk)
+    wire.send(publishing(1, queue, "a"), publishing(1, "key", "b", exchange="conformance.absent"))
+    closed = False
+    while not closed:
+        received = wire.receive()
+        closed = isinstance(received, frame.Method) and isinstance(received.method, spec.Channel.Close)
+    wire.call(1, spec.Channel.CloseOk())
+    wire.call(1, spec.Channel.Open())
+    wire.expect(spec.Channel.OpenOk)
+    assert get_soon(channel, queue).body == b"a"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"x-message-ttl": 0}, {"x-max-length": 1}, {"x-max-length": 1, "x-overflow": "reject-publish"}]
+)
+def test_of_many_dead_letters_at_once_none_is_lost_that_a_consumer_waits_for(
+    wire: Wire, confirming: BlockingChannel, name: Namer, arguments: dict[str, Any]
+) -> None:
+    dead, dying = name("dead"), name("dying")
+    confirming.queue_declare(dead, arguments=arguments)
+    inbox = Inbox(confirming, dead, auto_ack=True)
+    leads = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    confirming.queue_declare(dying, arguments={"x-message-ttl": 300, **leads})
+    wire.open()
+    texts = [str(number) for number in range(3000)]
+    wire.send(publishing(1, dying, *texts))
+    assert inbox.take_bodies(3000) == texts

@@ -91,6 +91,21 @@ def test_a_limited_queue_refuses_nothing_that_a_consumer_waits_for(
     assert inbox.take_bodies(20) == texts
 
 
+def test_a_queue_of_no_length_keeps_nothing_of_what_its_consumer_cannot_take(
+    wire: Wire, channel: BlockingChannel, name: Namer
+) -> None:
+    queue = limited(channel, name, max_length=0)
+    channel.basic_qos(prefetch_count=1)
+    inbox = Inbox(channel, queue)
+    wire.open()
+    wire.send(publishing(1, queue, *"abc"))
+    [first] = inbox.take(1)
+    assert first.body == b"a"
+    channel.basic_ack(first.tag)
+    assert inbox.is_quiet()
+    assert count(channel, queue) == 0
+
+
 def test_the_bytes_of_the_bodies_are_limited(channel: BlockingChannel, name: Namer) -> None:
     queue = limited(channel, name, max_length_bytes=10)
     publish(channel, queue, "aaaa", "bbbb", "cc", "d", headers={"not": "counted" * 10})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Delivery, Store
+from holdfast import Delivery, QueueFull, Store
 from holdfast.queue.delivery import Waiting
 from holdfast.testing import SimClock
 
@@ -41,14 +41,37 @@ def test_what_is_taken_was_never_too_old(store: Store, clock: SimClock) -> None:
     assert not queue.lease(1), "it had its turn"
 
 
-def test_who_stands_still_later_does_not_keep_the_queue_too_long_for_ever(store: Store) -> None:
+def test_what_was_put_before_others_let_it_stand_still_is_judged(store: Store) -> None:
     queue = store.queue("jobs", max_length=1)
     first = queue.stand_still()
-    queue.put(b"a")
+    queue.put_many([b"a", b"b", b"c"])
     second = queue.stand_still()
-    queue.put(b"b")
+    queue.put_many([b"d", b"e"])
     queue.go_on(first)
-    assert payloads(queue.peek()) == [b"b"]
-    queue.put(b"c")
+    assert payloads(queue.peek()) == [b"c", b"d", b"e"]
     queue.go_on(second)
-    assert payloads(queue.peek()) == [b"c"]
+    assert payloads(queue.peek()) == [b"e"]
+
+
+def test_a_queue_that_refuses_takes_so_many_more(store: Store) -> None:
+    queue = store.queue("jobs", max_length=1, overflow="reject")
+    still = queue.stand_still(spare=2)
+    for number in range(3):
+        queue.put(b"%d" % number)
+    with pytest.raises(QueueFull):
+        queue.put(b"3")
+    assert len(queue.lease(2)) == 2
+    queue.go_on(still)
+    with pytest.raises(QueueFull):
+        queue.put(b"4")
+
+
+def test_bytes_that_are_taken_at_once_need_no_room(store: Store) -> None:
+    queue = store.queue("jobs", max_bytes=1, overflow="reject")
+    still = queue.stand_still(spare=2)
+    queue.put_many([b"long", b"longer"])
+    with pytest.raises(QueueFull):
+        queue.put(b"3")
+    queue.lease(2)
+    queue.go_on(still)
+    queue.put(b"3")

@@ -130,10 +130,10 @@ class Channel(Declaring):
 
     def end(self) -> None:
         """It is over: consumers go, and what was not settled comes back."""
+        self.closing = True  # first: what is flushed may be handed out at once, and no longer here
         with contextlib.suppress(HoldfastError):  # whoever published them is told by the close
             self.publishing.flush()
         self.publishing.forget()
-        self.closing = True
         self._flush_acks()
         if self.transaction is not None:
             self.transaction.rollback()

@@ -454,12 +454,14 @@ class Connection(asyncio.BufferedProtocol):
             self.host.drop_owned_by(self)
 
     def _end_channels(self) -> None:
-        for channel in list(self.channels.values()):
-            if not channel.closing:
-                try:
-                    channel.end()
-                except Exception:  # the other channels hold messages too
-                    logger.exception("a channel of %s ended badly", self.peer)
+        ending = [channel for channel in self.channels.values() if not channel.closing]
+        for channel in ending:
+            channel.closing = True  # all, before one hands what it still has to another
+        for channel in ending:
+            try:
+                channel.end()
+            except Exception:  # the other channels hold messages too
+                logger.exception("a channel of %s ended badly", self.peer)
         self.channels.clear()
 
     def _hang_up(self) -> None:

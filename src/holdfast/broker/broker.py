@@ -20,6 +20,7 @@ __all__ = ["Broker"]
 logger = logging.getLogger("holdfast.broker")
 
 DAY_S = 86_400.0
+_AT_ONCE = 4
 
 
 class Broker:
@@ -116,12 +117,16 @@ class Broker:
                 self.schedule(mailbox)
 
     def serve(self, mailbox: Mailbox, then: Callable[[], None]) -> None:
-        """Let a queue hand out all that it can at once, and then call this; from another thread than ours, soon."""
+        """Let a queue hand out what it can at once, and then call this; from another thread than ours, soon.
+
+        It is more than one read of a client brings, and of a long backlog only some: others must have their turn.
+        """
         if threading.get_ident() != self._thread:
             self._post(lambda: self.serve(mailbox, then))
             return
-        while self._hand_out(mailbox):
-            pass
+        for _ in range(_AT_ONCE):
+            if not self._hand_out(mailbox):
+                break
         then()
 
     def _hand_out(self, mailbox: Mailbox) -> bool:

@@ -1,6 +1,7 @@
 """Who gets the messages of a queue? The consumers that have room, highest priority first, in turns."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -117,6 +118,8 @@ class Mailbox:
         """
         queue = self.queue
         arguments = self.arguments
+        if self._holds_nothing and len(bodies) > 1:  # each may take the last room there is
+            return sum(self.put(content, [body], wishes) for body in bodies)
         if self._holds_nothing and not self._takers():
             if arguments.overflow == "drop-head":
                 self.dropped(self, content, bodies)
@@ -133,11 +136,7 @@ class Mailbox:
                 try:
                     _put(queue, [body], like)
                 except QueueFull:
-                    self._serve(self, _nothing)
-                    try:
-                        _put(queue, [body], like)
-                    except QueueFull:
-                        return count
+                    return count
             return len(bodies)
 
     def put_each(self, content: Content, bodies: list[bytes], wishes: list[Instructions]) -> None:
@@ -162,11 +161,15 @@ class Mailbox:
 
     @contextmanager
     def _standing_still(self) -> Iterator[None]:
-        since = self.queue.stand_still()
+        spare = 0
+        if self.arguments.rejects:
+            every = [(consumer, room) for consumer in self._served() if (room := consumer.room()) > 0]
+            spare = _room_of(every, _pools_of(every))
+        still = self.queue.stand_still(spare)
         try:
             yield
         finally:
-            self._serve(self, partial(self.queue.go_on, since))
+            self._serve(self, partial(self.queue.go_on, still))
 
     # Consuming.
 
@@ -209,13 +212,10 @@ class Mailbox:
         takers = self._takers()
         if not takers:
             return False
-        pools: dict[object, int] = {}
-        for consumer, room in takers:
-            if consumer.pool is not None:
-                pools[consumer.pool] = min(pools.get(consumer.pool, 0) + room, consumer.pool_room())
-        room = sum(one for consumer, one in takers if consumer.pool is None) + sum(pools.values())
+        pools = _pools_of(takers)
+        room = min(_room_of(takers, pools), _CHUNK_MAX)
         try:
-            deliveries = self.queue.lease(min(room, _CHUNK_MAX), lease=LEASE_S, most_bytes=_CHUNK_BYTES)
+            deliveries = self.queue.lease(room, lease=LEASE_S, most_bytes=_CHUNK_BYTES)
         except Closed:
             return False
         if not deliveries:
@@ -234,11 +234,13 @@ class Mailbox:
         self.unacked += 1
         return deliveries[0]
 
-    def _takers(self) -> list[tuple[Consumer, int]]:
+    def _served(self) -> "list[Consumer]":
+        return self.consumers if self.active is None else [self.active]
+
+    def _takers(self) -> "Takers":
         """Consumers with room and how much, all of one priority: the highest that has any."""
-        found: list[tuple[Consumer, int]] = []
-        consumers = self.consumers if self.active is None else [self.active]
-        for consumer in consumers:
+        found: Takers = []
+        for consumer in self._served():
             if found and consumer.priority < found[0][0].priority:
                 break
             room = consumer.room()
@@ -246,7 +248,7 @@ class Mailbox:
                 found.append((consumer, room))
         return found
 
-    def _deal(self, takers: list[tuple[Consumer, int]], pools: dict[object, int], deliveries: list[Delivery]) -> None:
+    def _deal(self, takers: "Takers", pools: dict[object, int], deliveries: list[Delivery]) -> None:
         """In turns: the next ones always go to who has got the fewest.
 
         Who had no room for a while catches up, so that consumers who work alike get alike.
@@ -254,7 +256,7 @@ class Mailbox:
         unit = 1 if len(deliveries) <= _ONE_BY_ONE or pools else _UNIT
         line = [(self._given[consumer], place, room) for place, (consumer, room) in enumerate(takers)]
         heapify(line)
-        turns: list[tuple[Consumer, list[Delivery]]] = []
+        turns: deque[tuple[Consumer, list[Delivery]]] = deque()
         at = 0
         while at < len(deliveries) and line:
             given, place, room = line[0]
@@ -275,13 +277,17 @@ class Mailbox:
             hands: dict[Consumer, list[Delivery]] = {}
             for consumer, part in turns:
                 hands.setdefault(consumer, []).extend(part)
-            turns = [*hands.items()]
-        for consumer, hand in turns:  # one by one where a channel has several of them: it sees the order of the queue
-            self._given[consumer] += len(hand)
-            self._hand(consumer, hand)
-        if at < len(deliveries):  # the room of pools is no sum of rooms: some were leased in vain
-            left = deliveries[at:]
-            self.queue.release_ids({left[0].lease: [delivery.id for delivery in left]})
+            turns = deque(hands.items())
+        try:
+            while turns:  # one by one where a channel has several consumers: it sees the order of the queue
+                consumer, hand = turns.popleft()
+                self._given[consumer] += len(hand)
+                self._hand(consumer, hand)
+        finally:
+            # The room of pools is no sum of rooms: some were leased in vain. Or one who cannot be served raised.
+            left = [delivery for _, hand in turns for delivery in hand] + deliveries[at:]
+            if left:
+                self.queue.release_ids({left[0].lease: [delivery.id for delivery in left]})
 
     def _hand(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
         if consumer.no_ack:
@@ -337,8 +343,21 @@ class Mailbox:
         self.consumers.clear()
 
 
-def _nothing() -> None:
-    pass
+Takers = list[tuple[Consumer, int]]
+"""Consumers, and how much room each has."""
+
+
+def _pools_of(takers: Takers) -> dict[object, int]:
+    """What room those have who share it."""
+    pools: dict[object, int] = {}
+    for consumer, room in takers:
+        if consumer.pool is not None:
+            pools[consumer.pool] = min(pools.get(consumer.pool, 0) + room, consumer.pool_room())
+    return pools
+
+
+def _room_of(takers: Takers, pools: dict[object, int]) -> int:
+    return sum(room for consumer, room in takers if consumer.pool is None) + sum(pools.values())
 
 
 def _put(queue: Queue, bodies: list[bytes], like: Message | None) -> None:

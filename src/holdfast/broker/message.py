@@ -43,6 +43,8 @@ PROPERTIES = "amqp-properties"
 _MS = 1000
 _NUMBER = re.compile("[+-]?[0-9]+")
 _PERSISTENT = 2
+_LATE_MS = 50
+"""Whoever hands out what was delayed comes a little later than its time: it lives so long at least."""
 _DEDUP_MAX = 1000
 _SPECIAL = frozenset(("x-delay", "x-deduplication-header", "CC", "BCC"))
 _SPECIAL_RAW = frozenset(name.encode() for name in _SPECIAL)
@@ -168,6 +170,9 @@ def as_message(content: Content, body: bytes, wishes: Instructions, arguments: Q
     ttl = wishes.expiration_ms
     if ttl is not None and arguments.message_ttl_ms is not None:
         ttl = min(ttl, arguments.message_ttl_ms)
+    if wishes.delay_ms is not None:
+        ttl = arguments.message_ttl_ms if ttl is None else ttl
+        ttl = None if ttl is None else max(ttl, _LATE_MS)
     return Message(
         body,
         key,

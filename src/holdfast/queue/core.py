@@ -189,7 +189,7 @@ class Core(Memory):
         self, picks: list[tuple[int, int, int]], now: int, most_bytes: int | None = None
     ) -> tuple[list[int], Columns, list[int], list[int]]:
         """The messages' columns, and which of them are overdue or lost; no more pages than so many bytes are in."""
-        now = min((now, *self._stills))
+        now = self._stills.time(now)
         room = most_bytes if most_bytes is not None else 1 << 62
         ids: list[int] = []
         payloads: list[bytes] = []

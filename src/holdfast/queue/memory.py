@@ -23,6 +23,7 @@ from holdfast.queue.lease import NEVER
 from holdfast.queue.measures import Measures
 from holdfast.queue.settings import QueueSettings
 from holdfast.queue.standing import Standing
+from holdfast.queue.stills import Stills
 from holdfast.queue.waiting import Waiters
 from holdfast.state import State
 from holdfast.state.memory import MemoryState
@@ -113,7 +114,7 @@ class Memory:
         """Whether calls leave it to the background to move dead letters: for callers that must not wait for a disk."""
         self._ticker_knows = False
         """With `carries_later`: whether the ticker was told of what is moving."""
-        self._stills: list[int] = []  # since when those who let it stand still do
+        self._stills = Stills()
         self._lease_ns = settings.nanoseconds("lease") or 0
         self._ttl_ns = settings.nanoseconds("ttl")
         self._starvation_ns = settings.nanoseconds("starvation")

@@ -16,6 +16,7 @@ from holdfast.queue.lease import NEVER
 from holdfast.queue.moves import Moves
 from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.settings import positive_ns
+from holdfast.queue.stills import Still
 
 __all__ = ["JOINED", "Putting"]
 
@@ -90,23 +91,23 @@ class Putting(Moves):
             self._shorten()
         return ids, len(messages) - count
 
-    def stand_still(self) -> int:
-        """From here until `go_on` no message becomes too old, and none is dropped because there are too many.
+    def stand_still(self, spare: int = 0) -> Still:
+        """Until `go_on` none of what is put from here on is too old, and none is dropped because there are too many.
 
-        For who puts messages that others take at once: what they take was never too much, however late they come to it.
-        Gives what `go_on` wants.
+        For who puts messages that others take at once: what they take was never too much, however late they come to
+        it. Where a full queue refuses messages, it takes `spare` more. Gives what `go_on` wants.
         """
         with self._lock:
-            now = self._now()
-            self._stills.append(now)
-        return now
+            still = Still(self._now(), self.log.end, spare)
+            self._stills.add(still)
+        return still
 
-    def go_on(self, since: int) -> None:
-        """Judge what is left."""
+    def go_on(self, still: Still) -> None:
+        """Judge what is left, but for what was put since someone else lets the queue stand still."""
         with self._lock:
-            self._stills.remove(since)
+            self._stills.remove(still)
         if self._drops_excess and not self.closed:
-            self._shorten(anyway=True)
+            self._shorten()
 
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
         """From here on, offer what is put to a transaction first: where `join` takes it, it is put at its end."""
@@ -243,7 +244,10 @@ class Putting(Moves):
         if settings.overflow != "reject":
             return
         waiting = standing.ready.count + standing.delayed.count + self.log.end - standing.scanned
-        if settings.max_length is not None and waiting + count > settings.max_length:
+        spare = self._stills.spare
+        if waiting + count <= spare:
+            return
+        if settings.max_length is not None and waiting + count > settings.max_length + spare:
             raise QueueFull(
                 f"the queue {self.name!r} holds {waiting} of at most {settings.max_length} messages and cannot take "
                 f"{count} more; nothing was written: try again later, or open it with another overflow or max_length"
@@ -260,18 +264,17 @@ class Putting(Moves):
         """How many messages, and how many bytes, are too much."""
         standing, settings = self.standing, self.settings
         messages = size = 0
+        judged = self._stills.end(standing.scanned)
         if settings.max_length is not None:
-            messages = standing.ready.count + standing.delayed.count - settings.max_length
-        if settings.max_bytes is not None:
-            size = standing.waiting_bytes - settings.max_bytes
+            messages = standing.ready.count + standing.delayed.count - (standing.scanned - judged) - settings.max_length
+        if settings.max_bytes is not None and standing.weights is not None:
+            fresh = standing.weights.between(judged, standing.scanned) if judged < standing.scanned else 0
+            size = standing.waiting_bytes - fresh - settings.max_bytes
         return messages, size
 
-    def _shorten(self, *, anyway: bool = False) -> None:
-        """Let the oldest go, lowest priority first, until the queue is as long as it may be; not while it stands still,
-        unless `anyway`: whoever stands still next must not keep it from that for ever."""
+    def _shorten(self) -> None:
+        """Let the oldest go, lowest priority first, until the queue is as long as it may be."""
         with self._lock, self._whole:
-            if self._stills and not anyway:
-                return
             now = self._now()
             draft = self._look(now)
             standing = self.standing
