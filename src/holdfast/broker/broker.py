@@ -3,7 +3,9 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
+from holdfast.base.errors import HoldfastError
 from holdfast.broker.deadletters import DeadLetters
 from holdfast.broker.definitions import Definitions, HostDefinition, open_definitions
 from holdfast.broker.errors import no_such_vhost
@@ -54,6 +56,9 @@ class Broker:
         self._thread = threading.get_ident()
         self._due: dict[Mailbox, None] = {}
         self._turn_is_set = False
+        self._asking = threading.Lock()
+        self._asked: dict[Mailbox, list[Callable[[], None]]] = {}
+        """Queues that other threads want to hand out what they can, and what to call then."""
         self.memory = MemoryWatch(limits or Limits(), str(store.path), alarm)
         self.syncer = Syncer(post, soon)
         self.dead_letters = DeadLetters(self)
@@ -121,13 +126,30 @@ class Broker:
 
         It is more than one read of a client brings, and of a long backlog only some: others must have their turn.
         """
-        if threading.get_ident() != self._thread:
-            self._post(lambda: self.serve(mailbox, then))
+        if threading.get_ident() == self._thread:
+            self._serve(mailbox, [then])
             return
+        with self._asking:
+            waiting = self._asked.setdefault(mailbox, [])
+            waiting.append(then)
+            is_first = len(waiting) == 1  # else somebody has asked, and it is not yet done
+        if is_first:
+            self._post(partial(self._serve_asked, mailbox))
+
+    def _serve_asked(self, mailbox: Mailbox) -> None:
+        with self._asking:
+            waiting = self._asked.pop(mailbox)
+        self._serve(mailbox, waiting)
+
+    def _serve(self, mailbox: Mailbox, waiting: list[Callable[[], None]]) -> None:
         for _ in range(_AT_ONCE):
             if not self._hand_out(mailbox):
                 break
-        then()
+        for then in waiting:
+            try:
+                then()
+            except HoldfastError:  # the others must be called all the same
+                logger.exception("%s may be longer than it should be", mailbox.name, extra={"queue": mailbox.name})
 
     def _hand_out(self, mailbox: Mailbox) -> bool:
         try:

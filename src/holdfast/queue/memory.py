@@ -83,8 +83,7 @@ class Memory:
         self._open_queue = open_queue
         self._find_queue = find_queue
         self._find_forwarder = find_forwarder
-        self._state = state
-        self._prefix = journal.id[:8]
+        self._state, self._prefix = state, journal.id[:8]
         self._journal = Journal(journal)
         self._pending = self._journal.pending
         self._bodies = Bodies(log)
