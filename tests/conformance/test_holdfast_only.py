@@ -247,3 +247,15 @@ def test_of_many_dead_letters_at_once_none_is_lost_that_a_consumer_waits_for(
     texts = [str(number) for number in range(3000)]
     wire.send(publishing(1, dying, *texts))
     assert inbox.take_bodies(3000) == texts
+
+
+@pytest.mark.parametrize("texts", [["x"] * 9000, ["x", "xx"] * 4500], ids=["alike", "differing"])
+def test_of_a_large_burst_a_limited_queue_drops_nothing_that_a_consumer_waits_for(
+    wire: Wire, channel: BlockingChannel, name: Namer, texts: list[str]
+) -> None:
+    queue = name()
+    channel.queue_declare(queue, arguments={"x-max-length": 1})
+    inbox = Inbox(channel, queue, auto_ack=True)
+    wire.open()
+    wire.send(publishing(1, queue, *texts))
+    assert inbox.take_bodies(len(texts)) == texts

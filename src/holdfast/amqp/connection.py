@@ -38,8 +38,8 @@ logger = logging.getLogger("holdfast.amqp")
 _CHANNEL_OPEN, _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x0a", b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _NO_METHOD = (0, 0)
 _PUBLISHING, _ACKING = (60, 40), (60, 80)
-_STATES = {"tuning": "tuning", "opening": "opening", "open": "running"}
-"""What RabbitMQ calls the states after the login."""
+_STATES = {"login": "starting", "open": "running"}
+"""What RabbitMQ calls states otherwise than we do."""
 _CONTENT = (HEADER, BODY)
 _CLOSE_PATIENCE_S = 10.0
 _WRITE_HIGH = 1 << 20
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             except HoldfastError as error:
                 logger.exception("a request of %s failed", self.peer)
                 self.refuse(InternalError(str(error)), channel)
-            offset = following
+            offset = following  # where a run failed in its midst, its channel is closed and hears no more
         self._performing = _NO_METHOD
         return offset
 
@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._state == "open" and isinstance(method, m.ConnectionUpdateSecret):
             self._send(m.ConnectionUpdateSecretOk())
         else:
-            raise FrameError(504, f"unexpected method in connection state {_STATES.get(self._state, 'starting')}")
+            raise FrameError(504, f"unexpected method in connection state {_STATES.get(self._state, self._state)}")
 
     async def _log_in(self, method: m.ConnectionStartOk) -> None:
         try:

@@ -38,6 +38,7 @@ _REPLY = REPLY_TO + "."
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
 _RUN_MAX = 4000
+"""Messages that are put together: no more than a queue hands out at once."""
 _REQUEUE = 2
 """What RabbitMQ sends along with a nack: the default of the method's bit."""
 _LARGE = 16 << 10
@@ -240,6 +241,8 @@ class Publishing:
                 channel.connection.holding.append(self)
                 channel.ends_turn(self.flush)
             self._held.append((wishes, bodies[0]))
+            if len(self._held) >= _RUN_MAX:
+                self.flush()
             return
         self.flush()
         self.publish(way.method, wishes, bodies, self._targets(way, wishes))

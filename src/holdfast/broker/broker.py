@@ -23,6 +23,7 @@ logger = logging.getLogger("holdfast.broker")
 
 DAY_S = 86_400.0
 _AT_ONCE = 4
+"""So many chunks a queue hands out at once: more than is put together, and of a long backlog only some."""
 
 
 class Broker:
@@ -122,10 +123,7 @@ class Broker:
                 self.schedule(mailbox)
 
     def serve(self, mailbox: Mailbox, then: Callable[[], None]) -> None:
-        """Let a queue hand out what it can at once, and then call this; from another thread than ours, soon.
-
-        It is more than one read of a client brings, and of a long backlog only some: others must have their turn.
-        """
+        """Let a queue hand out what it can at once, and then call this; from another thread than ours, soon."""
         if threading.get_ident() == self._thread:
             self._serve(mailbox, [then])
             return

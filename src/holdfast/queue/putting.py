@@ -92,7 +92,7 @@ class Putting(Moves):
         return ids, len(messages) - count
 
     def stand_still(self, spare: int = 0) -> Still:
-        """Until `go_on` none of what is put from here on is too old, and none is dropped because there are too many.
+        """Until `go_on` messages become no older, and what is put from here on is not too much.
 
         For who puts messages that others take at once: what they take was never too much, however late they come to
         it. Where a full queue refuses messages, it takes `spare` more. Gives what `go_on` wants.
