@@ -6,16 +6,23 @@ BIN := $(VENV)/bin
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)  # one more than cores: many tests wait
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test tools lint types check bench charts docs docs-serve lock clean
+.PHONY: help demo test test-all test-quick tools lint types check bench compare charts docs docs-serve lock clean
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/run.ready ## See it work: writers, workers and a server killed, dead letters, the page, a backup, and all of it in Spark
 	@$(BIN)/holdfast demo
 
-test: $(VENV)/dev.ready ## Run all tests
+test: $(VENV)/dev.ready ## Run every test, with seeded samples of the exhaustive sweeps
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup --durations 15
+
+test-all: $(VENV)/dev.ready ## Run every test, with all of the exhaustive sweeps
+	@HOLDFAST_TEST_ALL=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --durations 15
+
+PKG ?=
+test-quick: $(VENV)/dev.ready ## Run the tests of one package that need no JVM, browser or server: make test-quick PKG=queue
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m "not slow and not heavy" tests/$(PKG)
 
 tools: ## Install what some tests use beside Python, on Debian as root; without them those tests are skipped
 	@for tool in chromium prometheus rabbitmqadmin; do command -v $$tool; done | wc -l | grep -qx 3 || { \
@@ -40,6 +47,10 @@ bench: $(VENV)/dev.ready ## Measure beside peers; keep the figures in benchmarks
 	@$(BIN)/python -m benchmarks.table
 	@$(BIN)/python -m benchmarks.web
 	@$(MAKE) --no-print-directory charts
+
+OLD ?= HEAD
+compare: $(VENV)/dev.ready ## Measure this tree and another revision in turns: make compare OLD=v0.1.0
+	@$(BIN)/python -m benchmarks.compare $(OLD)
 
 charts: $(VENV)/dev.ready ## Redraw the charts of the README from the kept figures
 	@$(BIN)/python -m benchmarks.charts

@@ -1,8 +1,11 @@
 """What tests share: a simulated store, and names that print the seed."""
 
+import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+import sys
+import tracemalloc
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +14,13 @@ from hypothesis import HealthCheck, settings
 import holdfast
 from holdfast import Store
 from holdfast.testing import SimClock, SimFiles
+from tests import tiers
 
 settings.register_profile(
     "holdfast",
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize="CI" in os.environ,  # what lands is judged by the same examples; everyone else looks for new ones
 )
 settings.load_profile("holdfast")
 
@@ -31,6 +34,60 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A Java that lives for a test is mostly busy with compiling what it runs a few times: it does so in the quick way.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+def pytest_report_header() -> str:
+    """Name the tier and the seed of its samples."""
+    return tiers.described()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let hypothesis draw a sample that its seed alone decides, except where the exhaustive tests look for new ones."""
+    if not tiers.ALL and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(tiers.SEED)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start a JVM, a browser or a server."""
+    for item in items:
+        if tiers.is_heavy(item.path, getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.heavy)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Keep the garbage collection after each test short: what is there by now need not be searched each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """Charge a file or socket left open to the test that left it.
+
+    A `ResourceWarning` comes when the garbage is collected. Without this that is the fault of whichever test runs then.
+    """
+    yield
+    if isinstance(item, pytest.Function):
+        item.funcargs.clear()  # pytest keeps them until the next test begins
+    left: list[str] = []
+
+    def note(unraisable: "sys.UnraisableHookArgs") -> None:
+        opened = tracemalloc.get_object_traceback(unraisable.object) if tracemalloc.is_tracing() else None
+        where = "\n".join(opened.format()) if opened else "run with python -X tracemalloc=25 to see where it was opened"
+        left.append(f"{unraisable.exc_value!r} of {unraisable.object!r}: {where}")
+
+    before, sys.unraisablehook = sys.unraisablehook, note
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    if nextitem is None or nextitem.path != item.path:
+        gc.freeze()
+    if left:
+        pytest.fail("this test left something behind:\n" + "\n".join(left), pytrace=False)
 
 
 @pytest.fixture

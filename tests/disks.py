@@ -13,7 +13,7 @@ from holdfast.base.files import File, Mode, SystemFile, SystemFiles
 
 __all__ = ["PATIENCE_S", "Ballast", "NotingFiles", "SlowFiles", "fills_the_disk"]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """How long a test waits for what must happen."""
 GIB = 1 << 30
 fills_the_disk = pytest.mark.xdist_group("disk")

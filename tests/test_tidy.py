@@ -1,10 +1,9 @@
-"""House rules that a machine can keep: imports go down the rooms, modules stay small, public names are explained."""
+"""House rules that a machine can keep: imports go down the rooms, public names are explained."""
 
 import ast
 import importlib
 import inspect
 import pkgutil
-import re
 import sys
 from pathlib import Path
 
@@ -31,7 +30,6 @@ ROOMS = [
     "base",
 ]
 """From the top down: a room may import itself and what stands below it. `store` is what lies in no room."""
-LINES_MAX = 500
 SOURCES = sorted(SRC.rglob("*.py"))
 MODULES = ["holdfast", *(module.name for module in pkgutil.walk_packages([str(SRC)], "holdfast."))]
 
@@ -70,11 +68,6 @@ def test_every_room_is_known() -> None:
     assert folders <= set(ROOMS)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_of)
-def test_no_module_is_over_500_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LINES_MAX
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_every_name_in_all_exists_and_every_public_name_has_a_docstring(name: str) -> None:
     if name == "holdfast.__main__":
@@ -111,14 +104,6 @@ def test_every_module_says_what_it_exports(path: Path) -> None:
     text = path.read_text()
     if path.name not in ("__main__.py", "__init__.py"):
         assert "__all__" in text
-
-
-def test_names_come_from_the_domain() -> None:
-    banned = re.compile(r"(Manager|Helper|Utils?|Handler)$")
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                assert not banned.search(node.name), f"{path.name}: {node.name}"
 
 
 def test_the_core_needs_neither_spark_nor_a_server() -> None:

@@ -6,10 +6,31 @@ from holdfast.testing import SimClock, SimFiles
 files = SimFiles(seed=7)
 store = holdfast.open("data", files=files, clock=SimClock(), background=False)
 ```
+
+A disk that fails and heals while the process goes on:
+
+```python
+files.outage(["write", "sync"], ["journal", "state"], error=errno.EIO, times=3)
+files.outage(kinds=["segment"], error=errno.ENOSPC, seconds=30, clock=clock)
+```
 """
 
 from holdfast.testing.clock import SimClock
 from holdfast.testing.crash import CRASH_MODES, Scenario, crash_points
 from holdfast.testing.files import Crash, SimFiles
+from holdfast.testing.outages import FILE_KINDS, OPERATIONS, FileKind, Operation, Outage, kind_of
 
-__all__ = ["CRASH_MODES", "Crash", "Scenario", "SimClock", "SimFiles", "crash_points"]
+__all__ = [
+    "CRASH_MODES",
+    "FILE_KINDS",
+    "OPERATIONS",
+    "Crash",
+    "FileKind",
+    "Operation",
+    "Outage",
+    "Scenario",
+    "SimClock",
+    "SimFiles",
+    "crash_points",
+    "kind_of",
+]

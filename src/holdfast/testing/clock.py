@@ -1,8 +1,6 @@
 """What time is it in a test? The time that the test says."""
 
-import threading
-
-from holdfast.base.clock import NS, Duration, duration_ns
+from holdfast.base.clock import NS, Duration, Waitable, duration_ns
 
 __all__ = ["SimClock"]
 
@@ -30,7 +28,7 @@ class SimClock:
         """Let simulated time pass at once."""
         self.advance(seconds)
 
-    def wait(self, condition: threading.Condition, seconds: float) -> None:
+    def wait(self, condition: Waitable, seconds: float) -> None:
         """Let simulated time pass at once: nobody else runs meanwhile."""
         self.advance(seconds)
 
@@ -41,6 +39,10 @@ class SimClock:
     def set_back(self, duration: Duration) -> None:
         """What a wrong time server does to a wall clock."""
         self._now_ns -= duration_ns(duration, "duration")
+
+    def set_ahead(self, duration: Duration) -> None:
+        """The other way round: the wall clock jumps, and no time has passed."""
+        self._now_ns += duration_ns(duration, "duration")
 
     def _pass(self, nanoseconds: int) -> None:
         self._now_ns += nanoseconds

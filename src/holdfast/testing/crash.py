@@ -1,5 +1,6 @@
 """What if the machine stopped right here? Runs a scenario once for every operation, in every way a disk can lose it."""
 
+import random
 from collections.abc import Callable, Iterable
 from typing import Protocol, get_args
 
@@ -29,6 +30,8 @@ def crash_points(
     modes: Iterable[CrashMode] = CRASH_MODES,
     seeds: Iterable[int] = (0, 1),
     confirms: bool = True,
+    every: int = 1,
+    sample: int = 0,
 ) -> int:
     """Stop a fresh scenario at each operation and check it in each mode; returns how many cases there were.
 
@@ -36,13 +39,17 @@ def crash_points(
     as many cases, of which only the first is checked: the others could not turn out differently. Work that confirms
     nothing, like opening what an earlier crash has left, owes the same after every operation: with `confirms=False` a
     disk that was checked after one operation is not checked again after another.
+    With `every=n` the scenario is stopped at one of each n successive operations, chosen by the seed `sample`: a
+    sweep of a long scenario takes the square of the number of its operations.
     An AssertionError gets the operation, mode and seed added: with them the case can be replayed.
     """
     cases = 0
-    operation = 0
     checked: set[object] = set()
+    choices = random.Random(sample)
+    before = 0
     while True:
-        operation += 1
+        operation = before + 1 + choices.randrange(every)
+        before += every
         disk = files(operation)
         disk.crash_at(operation)
         work = scenario()

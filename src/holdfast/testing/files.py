@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from itertools import pairwise
@@ -10,9 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+from holdfast.base.clock import Clock, Duration
 from holdfast.base.errors import Locked
-from holdfast.base.files import Buffer, File, Lock, Mode
+from holdfast.base.files import Buffer, File, Lock, Mode, write_all
 from holdfast.base.resting import Awake
+from holdfast.testing.outages import FileKind, Operation, Outage, outage
 
 __all__ = ["Crash", "CrashMode", "SimFiles"]
 
@@ -84,6 +86,8 @@ class SimFiles:
         self._pending: list[_Change] = []
         self._locks: set[str] = set()
         self._faults: list[_Fault] = []
+        self._outages: list[Outage] = []
+        self._luck = Random(f"outages-{seed}")
         self._crash_at: int | None = None
         self._crashed = False
 
@@ -99,6 +103,56 @@ class SimFiles:
         `pattern` is matched against the path; the first `skip` matches pass.
         """
         self._faults.append(_Fault(kind, pattern, error, skip, times))
+
+    def outage(
+        self,
+        operations: Collection[Operation] | None = None,
+        kinds: Collection[FileKind] | None = None,
+        *,
+        error: int = errno.ENOSPC,
+        times: int | None = None,
+        seconds: Duration | None = None,
+        clock: Clock | None = None,
+        chance: float = 1.0,
+    ) -> Outage:
+        """Let operations on some kinds of files fail for a while, and then heal, while the process goes on.
+
+        `operations` are those that change something if None, `kinds` all if None: see `OPERATIONS`, `FILE_KINDS` and
+        `kind_of`. The outage is over after so many failed operations (`times`), after so many `seconds` of the store's
+        simulated `clock`, or when `heal` of what this returns is called. With a `chance` below 1, that part of them
+        fails, chosen by the seed. A sync that fails loses the pages as Linux does: they are read back as they were
+        written, and never reach the disk.
+        """
+        self._outages = [one for one in self._outages if not one.over]
+        self._outages.append(
+            outage(
+                operations,
+                kinds,
+                error=error,
+                times=times,
+                seconds=seconds,
+                clock=clock,
+                chance=chance,
+                random=self._luck,
+            )
+        )
+        return self._outages[-1]
+
+    def heal(self) -> None:
+        """End all outages, and what `fail` has planned; a disk that is full (`capacity`) stays so."""
+        self._outages.clear()
+        self._faults.clear()
+
+    def evict(self) -> None:
+        """Empty the page cache of what is clean: pages that a failed sync did not write are read from the disk again.
+
+        What was written and not synced is dirty, and stays.
+        """
+        for inode in {id(inode): inode for inode in self._names.values()}.values():
+            inode.content = bytearray(inode.durable)
+        for change in self._pending:
+            if change.kind in _DATA and change.inode is not None:
+                _apply(change.inode.content, change)
 
     def after_crash(self, mode: CrashMode, seed: int = 0) -> "SimFiles":
         """The disk after a power cut, with a choice of what became of everything that was not synced.
@@ -231,11 +285,32 @@ class SimFiles:
         """As `Files.random_bytes`, from the seed."""
         return self._random.randbytes(size)
 
+    def free(self, path: Path) -> int | None:
+        """As `Files.free`."""
+        if self.capacity is None:
+            return None
+        return max(0, self.capacity - sum(len(file.content) for file in self._names.values()))
+
+    def allocate(self, path: Path, size: int) -> None:
+        """As `Files.allocate`."""
+        file = self._open(str(path), "x")
+        try:
+            free = self.free(path)
+            if free is not None and free < size:
+                raise _error(errno.ENOSPC, str(path))
+            write_all(file, bytes(size), 0)
+        except OSError:
+            self.remove(path)
+            raise
+
     # ------------------------------------------------------------ inside
 
     def _open(self, path: str, mode: Mode) -> "_SimFile":
         self._check("open", path)
         if mode == "x":
+            for one in self._outages:
+                if one.strikes("create", path):
+                    raise _error(one.error, path)
             if path in self._names:
                 raise _error(errno.EEXIST, path)
             if _folder(path) not in self._dirs:
@@ -262,6 +337,9 @@ class SimFiles:
         """Raise what the test planned for this operation."""
         if self._crashed:
             raise Crash
+        for one in self._outages:
+            if one.strikes(kind, path):
+                raise _error(one.error, path)
         for fault in self._faults:
             if fault.kind in (kind, "*") and fault.times and fnmatch(path, fault.pattern):
                 if fault.skip:
@@ -310,8 +388,10 @@ class SimFiles:
         try:
             self._check("sync", path)
         except OSError:
-            # What Linux does: the pages are marked clean, are still read back, and never reach the disk.
-            self._pending = others
+            # What Linux does: the pages are marked clean, are still read back, and never reach the disk. That a file
+            # became shorter is in the journal of the file system, and not lost with them.
+            lost = {id(change) for change in mine if change.kind == "write"}
+            self._pending = [change for change in self._pending if id(change) not in lost]
             raise
         self._count("sync", path)
         if not self._lose_syncs:
