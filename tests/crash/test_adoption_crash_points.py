@@ -11,6 +11,7 @@ from holdfast.log import incoming
 from holdfast.log.draft import Draft
 from holdfast.log.incoming import Incoming, Manifest, PartWriter
 from holdfast.testing import Crash, SimClock, SimFiles, crash_points
+from tests.tiers import crash_sample
 
 PATH = Path("data")
 PLACED = 1500
@@ -136,7 +137,7 @@ SCENARIOS: dict[str, Callable[[], Adoptions]] = {
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_crash_loses_or_doubles_a_batch(name: str) -> None:
-    assert crash_points(SCENARIOS[name], seeds=(0,)) > 500
+    assert crash_sample(SCENARIOS[name], seeds=(0,), every=5) > 500
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -166,10 +167,11 @@ def test_finishing_may_be_cut_off_anywhere_too(name: str) -> None:
         crashed.crash_at(stop)
         with pytest.raises(Crash):
             work.run(crashed)
-        crash_points(
+        crash_sample(
             lambda work=work: Finishing(work),  # type: ignore[misc]
             files=lambda _, crashed=crashed, stop=stop: crashed.after_crash("torn", stop),  # type: ignore[misc]
             modes=("dropped", "reordered"),
             seeds=(0,),
             confirms=False,
+            every=5,
         )

@@ -5,17 +5,21 @@ import pytest
 from holdfast.testing import CRASH_MODES, Crash, SimFiles, crash_points
 from holdfast.testing.files import CrashMode
 from tests.crash.scenarios import SCENARIOS, LogWork, disk_without_lock, open_store
+from tests.tiers import crash_sample
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_crash_loses_what_was_confirmed(name: str) -> None:
-    cases = crash_points(SCENARIOS[name], seeds=range(3))
+    cases = crash_sample(SCENARIOS[name], seeds=range(3), every=5)
     assert cases > 200
 
 
 @pytest.mark.parametrize("name", ["sync", "roll", "batch"])
 def test_short_writes_change_nothing_about_it(name: str) -> None:
-    assert crash_points(SCENARIOS[name], files=lambda seed: SimFiles(seed, short_writes=0.5), seeds=range(2)) > 200
+    assert (
+        crash_sample(SCENARIOS[name], files=lambda seed: SimFiles(seed, short_writes=0.5), seeds=range(2), every=5)
+        > 200
+    )
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -44,7 +48,7 @@ def test_recovery_itself_may_be_cut_off_anywhere(name: str, mode: CrashMode) -> 
         def disk(_: int, crashed: SimFiles = crashed, stop: int = first_stop) -> SimFiles:
             return crashed.after_crash(mode, stop)
 
-        crash_points(recovering, files=disk, seeds=range(2), confirms=False)
+        crash_sample(recovering, files=disk, seeds=range(2), confirms=False, every=5)
 
 
 class Recovering(LogWork):

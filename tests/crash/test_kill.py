@@ -13,8 +13,9 @@ import pytest
 
 import holdfast
 from tests.crash.writer import payload_of
+from tests.tiers import a_seed, rounds
 
-ROUNDS = 100
+ROUNDS = rounds(100, 20)
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -39,8 +40,8 @@ def confirmed_by_a_killed_writer(folder: Path, patience_s: float) -> dict[int, i
 
 
 @pytest.mark.slow
-def test_a_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
+def test_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    seed = a_seed()
     print("seed", seed)
     moments = random.Random(seed)
     folder = tmp_path / "data"

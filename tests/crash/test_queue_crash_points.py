@@ -4,11 +4,12 @@ import pytest
 
 from holdfast.testing import Crash, SimFiles, crash_points
 from tests.crash.queue_scenarios import SCENARIOS, QueueWork
+from tests.tiers import crash_sample
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_crash_loses_doubles_or_brings_back_a_message(name: str) -> None:
-    assert crash_points(SCENARIOS[name], seeds=(0,)) > 200
+    assert crash_sample(SCENARIOS[name], seeds=(0,), every=5) > 200
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -39,10 +40,11 @@ def test_opening_may_be_cut_off_anywhere_too(name: str) -> None:
         crashed.crash_at(stop)
         with pytest.raises(Crash):
             work.run(crashed)
-        crash_points(
+        crash_sample(
             lambda work=work: Opening(work),  # type: ignore[misc]
             files=lambda _, crashed=crashed, stop=stop: crashed.after_crash("torn", stop),  # type: ignore[misc]
             modes=("dropped", "reordered"),
             seeds=(0,),
             confirms=False,
+            every=5,
         )

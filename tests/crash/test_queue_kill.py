@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.tiers import a_seed, rounds
 
-MESSAGES = 200_000
-KILLS = 15
+MESSAGES = rounds(200_000, 50_000)
+KILLS = rounds(15, 6)
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -89,7 +90,7 @@ def run(folder: Path, missing: list[int], seed: int, patience_s: float | None, l
 
 @pytest.mark.slow
 def test_each_message_is_acked_once_though_the_process_is_killed_again_and_again(tmp_path: Path) -> None:
-    seed = random.randrange(2**31)
+    seed = a_seed()
     print("seed", seed)
     rng = random.Random(seed)
     folder = tmp_path / "data"

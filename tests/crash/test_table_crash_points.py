@@ -5,6 +5,7 @@ import pytest
 from holdfast.testing import Crash, SimFiles, crash_points
 from holdfast.testing.files import CrashMode
 from tests.crash.table_scenarios import SCENARIOS, WEAK, TableWork
+from tests.tiers import crash_sample
 
 
 def modes_of(name: str) -> tuple[CrashMode, ...]:
@@ -14,19 +15,19 @@ def modes_of(name: str) -> tuple[CrashMode, ...]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_crash_loses_a_change_or_leaves_half_of_one(name: str) -> None:
-    assert crash_points(SCENARIOS[name], modes=modes_of(name), seeds=(0,)) > 100
+    assert crash_sample(SCENARIOS[name], modes=modes_of(name), seeds=(0,), every=5) > 100
 
 
 @pytest.mark.parametrize("name", WEAK)
 def test_without_sync_a_crash_takes_the_last_changes_and_never_half_a_transaction(name: str) -> None:
-    assert crash_points(WEAK[name], modes=modes_of(name), seeds=(0,)) > 100
+    assert crash_sample(WEAK[name], modes=modes_of(name), seeds=(0,), every=5) > 100
 
 
 def test_no_crash_loses_a_change_or_leaves_half_of_one_while_the_log_of_transactions_is_emptied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("holdfast.transactions._FULL", 1)
-    assert crash_points(SCENARIOS["outbox"], modes=("dropped", "reordered"), seeds=(0,)) > 100
+    assert crash_sample(SCENARIOS["outbox"], modes=("dropped", "reordered"), seeds=(0,), every=5) > 100
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -54,10 +55,11 @@ def test_opening_may_be_cut_off_anywhere_too() -> None:
         crashed.crash_at(stop)
         with pytest.raises(Crash):
             work.run(crashed)
-        crash_points(
+        crash_sample(
             lambda work=work: Opening(work),  # type: ignore[misc]
             files=lambda _, crashed=crashed, stop=stop: crashed.after_crash("torn", stop),  # type: ignore[misc]
             modes=("reordered",),
             seeds=(0,),
             confirms=False,
+            every=5,
         )

@@ -41,7 +41,7 @@ def payloads(store: Store, name: str = "clicks") -> list[bytes]:
 
 
 def test_every_error_is_one_of_the_tree() -> None:
-    for name in errors.__all__:
+    for name in (one for one in errors.__all__ if isinstance(getattr(errors, one), type)):
         assert issubclass(getattr(errors, name), HoldfastError)
         assert getattr(holdfast, name) is getattr(errors, name)
 
@@ -252,7 +252,7 @@ def test_after_a_failed_fsync_the_writer_stops_and_says_so(
     log = store.log("clicks", flush=flush)
     log.append(b"safe")
     log.sync()
-    files.fail("sync", errno.EIO, pattern="*.data")
+    files.fail("sync", errno.EIO, pattern="*.data", times=9)
     with pytest.raises(WriterStopped, match="takes no more writes"):
         log.append(b"doubtful")
         log.sync()
@@ -264,6 +264,7 @@ def test_after_a_failed_fsync_the_writer_stops_and_says_so(
         with pytest.raises(WriterStopped):
             store.close()
         store.close()
+    files._faults.clear()
     assert payloads(reopen())[0] == b"safe"
 
 

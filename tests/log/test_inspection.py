@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Flush, InvalidArgument, NotFound, Roll, Store
+from holdfast.log.record import Damage
 from holdfast.testing import SimFiles
 
 
@@ -104,3 +105,21 @@ def test_inspect_shows_damage_as_damage(store: Store, files: SimFiles) -> None:
     at = files.content(path).index(b"payload")
     files.content(path)[at] ^= 1
     assert log.inspect(at).what == "damage"
+
+
+@pytest.mark.parametrize(
+    ("first_lost", "lost", "cost"),
+    [
+        (None, 0, "no record lost"),
+        (3, 0, "no record lost"),
+        (3, 1, "record 3 lost"),
+        (3, 2, "records 3 to 4 lost"),
+        (3, None, "records lost: unknown"),
+        (None, 2, "records lost: unknown"),
+    ],
+)
+def test_damage_is_reported_with_the_records_that_were_lost(
+    first_lost: int | None, lost: int | None, cost: str
+) -> None:
+    damage = Damage("clicks/0.log", 64, 8, "wrong checksum", first_lost, lost)
+    assert str(damage) == f"clicks/0.log at byte 64 (8 bytes): wrong checksum; {cost}"

@@ -8,6 +8,7 @@ import holdfast
 from holdfast import Flush, Log, Message, Retention, Roll, Store
 from holdfast.log.record import HeaderValue
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
+from tests.tiers import rounds
 
 PAYLOADS = st.binary(max_size=40) | st.integers(0, 3000).map(bytes)
 HEADERS = st.dictionaries(st.text(max_size=3), st.text(max_size=5) | st.binary(max_size=5), max_size=2)
@@ -149,4 +150,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=400, stateful_step_count=30)
+TestLogMachine.settings = settings(max_examples=rounds(400, 100), stateful_step_count=30)

@@ -160,3 +160,102 @@ def test_a_place_in_another_log_than_the_queue_reads_is_one_that_was_left_behind
     log = store.log("clicks")
     log.positions.set(Position(place_of("jobs"), 0, 0))
     assert log.positions.remove(place_of("jobs"))
+
+
+def pass_time(store: Store, clock: SimClock, seconds: float, step: float = 1.0) -> None:
+    """As the background of a store does that is left alone."""
+    for _ in range(round(seconds / step)):
+        clock.advance(step)
+        store.tick()
+
+
+@pytest.mark.parametrize("flush", [Flush.sync(), Flush.batch(), Flush.async_()], ids=lambda flush: flush.mode)
+def test_what_is_too_old_goes_though_nothing_is_written(store: Store, clock: SimClock, flush: Flush) -> None:
+    log = store.log("idle", flush=flush, roll=Roll.count(2), retention=Retention(max_age=10))
+    log.append_many([b"%d" % n for n in range(2)])
+    log.append_many([b"%d" % n for n in range(2, 5)])
+    pass_time(store, clock, 8)
+    assert (log.start, log.end) == (0, 5)
+    pass_time(store, clock, 20)
+    assert (log.start, log.end, log.stats().records, log.stats().segments) == (5, 5, 0, 1)
+    segments = log.segments()
+    pass_time(store, clock, 60)
+    assert log.segments() == segments, "an empty segment is begun again and again"
+    assert log.append(b"next") == 5
+
+
+def test_the_background_leaves_what_a_tailer_has_yet_to_read(store: Store, clock: SimClock) -> None:
+    log = store.log("idle", flush=Flush.sync(), retention=Retention(max_age=10))
+    log.append_many([b"a", b"b"])
+    tailer = log.tailer("reader")
+    assert len(tailer.read_many(1)) == 1
+    tailer.commit()
+    pass_time(store, clock, 60)
+    assert (log.start, log.stats().segments) == (0, 1)
+    assert len(tailer.read_many(1)) == 1
+    tailer.commit()
+    pass_time(store, clock, 60)
+    assert log.start == log.end == 2
+
+
+def test_the_background_keeps_to_min_segments(store: Store, clock: SimClock) -> None:
+    log = store.log("idle", flush=Flush.sync(), roll=Roll.count(1), retention=Retention(max_age=10, min_segments=3))
+    log.append(b"a")
+    log.append(b"b")
+    pass_time(store, clock, 60)
+    assert (log.start, log.stats().segments) == (0, 2)
+    log.append(b"c")
+    pass_time(store, clock, 60)
+    assert (log.start, log.stats().segments) == (1, 3)
+
+
+def test_compact_says_how_many_bytes_went(log: Log) -> None:
+    sizes = [segment.bytes for segment in log.segments()]
+    would = log.compact(retention=Retention(max_segments=3), dry_run=True)
+    freed = log.compact(retention=Retention(max_segments=3))
+    assert freed == would == 7
+    assert (freed.segments, freed.bytes, would.bytes) == (7, sum(sizes[:7]), sum(sizes[:7]))
+    assert (log.compact(retention=Retention(max_segments=3)).bytes, log.compact()) == (0, 0)
+
+
+def test_the_folders_of_days_without_segments_go_with_the_last_of_them(
+    store: Store, files: SimFiles, clock: SimClock
+) -> None:
+    log = store.log("clicks", flush=Flush.sync(), roll=Roll.count(1))
+    for _ in range(3):
+        log.append(b"x")
+        clock.advance(86_400)
+
+    def days() -> list[str]:
+        return sorted(path for path in files.folders() if path.startswith("data/logs/clicks/2026/01/"))
+
+    before = days()
+    assert len(before) == 3
+    log.compact(retention=Retention(max_segments=1))
+    assert days() == before[-1:]
+
+
+def test_the_times_of_a_log_are_those_of_its_first_and_last_record(log: Log) -> None:
+    records = list(log.read())
+    stats = log.stats()
+    assert (stats.first_timestamp, stats.last_timestamp) == (records[0].timestamp, records[-1].timestamp)
+
+
+def test_a_segment_is_past_when_all_records_in_it_are_older_than_the_moment(store: Store, clock: SimClock) -> None:
+    log = store.log("idle", flush=Flush.sync())
+    log.append(b"first")
+    clock.advance(5)
+    log.append(b"last")
+    written = next(log.read(1)).timestamp
+    assert not log.is_past(written)
+    assert log.is_past(written + 1)
+
+
+def test_a_segment_without_records_is_never_past(store: Store, clock: SimClock) -> None:
+    log = store.log("idle", flush=Flush.sync(), retention=Retention(max_age=10))
+    log.append(b"first")
+    clock.advance(60)
+    store.tick()
+    log.retire()
+    assert (log.start, log.end) == (1, 1)
+    assert not log.is_past(clock.time_ns() + 1)

@@ -216,3 +216,31 @@ def test_blocks_are_whole_and_arrow_sees_the_same(store: Store) -> None:
     assert batches[0].column("key").to_pylist() == [b"k"]
     block = list(log.blocks())[1]
     assert bytes(block.data[block.offsets[2] : block.offsets[3]]) == b"ccc"
+
+
+def test_a_time_that_two_blocks_share_leads_to_the_first_record_of_that_time(store: Store, clock: SimClock) -> None:
+    log = store.log("events", flush=Flush.batch())
+    log.append(b"before")
+    clock.advance(1)
+    first = log.append(b"at that time")
+    log.sync()
+    clock.set_back(1)  # the log's own time does not go back: the next record gets the time of the last one
+    log.append(b"at that time, in the next block")
+    log.sync()
+    clock.advance(2)
+    log.append(b"after")
+    log.sync()
+    times = [record.timestamp for record in log.read()]
+    assert times[0] < times[1] == times[2] < times[3]
+    tailer = log.tailer("reader")
+    tailer.seek_time(times[1])
+    assert tailer.position == first == 1
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 5), (0, 3), (2, 5), (1, 4), (4, 5)])
+def test_a_part_of_a_block_has_the_sizes_of_its_own_payloads(store: Store, start: int, stop: int) -> None:
+    log = store.log("events")
+    log.append_many([b"x" * size for size in (3, 1, 4, 1, 5)])
+    log.sync()
+    [piece] = log.pieces(start, stop)
+    assert piece.sizes() == [len(payload) for payload in piece.payloads()] == [3, 1, 4, 1, 5][start:stop]

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.log.layout import BlockHeader, parse_block_header
 from holdfast.log.writer import SegmentWriter
 from holdfast.queue import bodies
-from holdfast.testing import SimClock
+from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 
 ASYNC = Flush.async_()
@@ -240,6 +241,7 @@ def test_a_limit_is_a_whole_number(disk_store: Store) -> None:
 
 DRAIN = """
 import sys
+from collections.abc import Callable
 import holdfast
 from holdfast import Flush
 
@@ -294,3 +296,22 @@ def test_in_normal_work_nearly_all_bodies_come_from_memory(disk_store: Store) ->
         queue.ack(batch)
     assert queue.cache_hits + queue.cache_misses == 100_000
     assert queue.cache_hits > 95_000
+
+
+@pytest.mark.parametrize("hit", [0, 5, 6, 9])
+def test_a_damaged_message_is_skipped_alone_wherever_it_is_in_its_block(
+    store: Store, files: SimFiles, reopen: Callable[..., Store], hit: int
+) -> None:
+    queue = store.queue("orders")
+    for first in (0, 5):
+        queue.put_many([b"message number %d" % number for number in range(first, first + 5)])
+    store.close()
+    [segment] = [path for path in files.snapshot() if path.startswith("data/logs/orders/2") and path.endswith(".data")]
+    content = files.content(segment)
+    content[content.index(b"message number %d" % hit)] ^= 0xFF
+    queue = reopen().queue("orders")
+    left = [number for number in range(10) if number != hit]
+    taken = queue.lease(20)
+    assert [(message.id, message.payload) for message in taken] == [(n, b"message number %d" % n) for n in left]
+    queue.ack(taken)
+    assert (queue.stats().ready, queue.stats().leased) == (0, 0)

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Backoff, Delivery, Flush, Message, QueueFull, Store
 from holdfast.base.errors import InvalidArgument
+from holdfast.queue.weights import Weights
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call, got
 from tests.queue.inside import open_sim, tiny_limits
@@ -186,3 +187,13 @@ def test_the_bytes_are_exact_whatever_happens(seed: int, flush: Flush) -> None:
             work.queue.waiting()
             assert standing.waiting_bytes == work.expected(), f"seed {seed}"
             standing.check()
+
+
+def test_what_is_forgotten_takes_nothing_from_the_bytes_of_later_messages() -> None:
+    weights = Weights()
+    weights.take(100, [1, 2, 4, 8, 16])
+    weights.forget_before(102)
+    weights.forget_before(103)
+    assert weights.base == 103
+    assert [weights.between(103, end) for end in (103, 104, 105, 106)] == [0, 8, 24, 24]
+    assert weights.reach(103, 105, 9) == 105

@@ -235,3 +235,77 @@ def test_a_window_that_is_made_shorter_counts_at_once(
     store.close()
     queue = reopen().queue("orders", dedup_window=60)
     assert queue.put(b"y", dedup="id") == 1
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_clock_that_was_ahead_for_a_while_does_not_lengthen_the_window(
+    store: Store, clock: SimClock, reopen: Callable[..., Store], flush: Flush, looked: bool, reopened: bool
+) -> None:
+    queue = store.queue("orders", flush=flush, dedup_window=60)
+    clock.set_ahead(3600)
+    queue.put(b"ahead", dedup="id")
+    if looked:
+        queue.stats()
+    clock.set_back(3600)
+    assert queue.put(b"at once", dedup="id") == 0
+    queue.put(b"the log repeats its last time", dedup="other")
+    if reopened:
+        store.close()
+        queue = reopen().queue("orders", flush=flush, dedup_window=60)
+        assert queue.put(b"at once", dedup="id") == 0
+    clock.advance(50)
+    assert queue.put(b"too soon", dedup="id") == 0
+    assert queue.put(b"too soon", dedup="other") == 1
+    clock.advance(70)
+    assert queue.put(b"late enough", dedup="id") == 2
+    assert queue.put(b"late enough", dedup="other") == 3
+    assert queue.put(b"again", dedup="id") == 2
+
+
+def test_a_clock_that_jumps_ahead_does_not_end_the_window(store: Store, clock: SimClock, flush: Flush) -> None:
+    queue = store.queue("orders", flush=flush, dedup_window=60)
+    queue.put(b"x", dedup="id")
+    clock.set_ahead(3600)
+    assert queue.put(b"x", dedup="id") == 0
+    clock.advance(61)
+    assert queue.put(b"x", dedup="id") == 1
+
+
+def test_an_id_that_was_put_by_a_clock_ahead_is_new_a_window_after_the_restart(
+    store: Store, clock: SimClock, reopen: Callable[..., Store]
+) -> None:
+    store.queue("orders", dedup_window=60).put(b"x", dedup="id")
+    clock.set_ahead(3600)
+    store.queue("orders").put(b"x", dedup="ahead")
+    store.close()
+    clock.set_back(3600)
+    queue = reopen().queue("orders")
+    clock.advance(61)
+    assert queue.put(b"x", dedup="ahead") == 2
+    assert queue.put(b"x", dedup="id") == 3
+
+
+def test_ids_in_the_future_that_are_read_from_the_log_are_new_after_a_window(
+    store: Store, files: SimFiles, clock: SimClock
+) -> None:
+    clock.set_ahead(3600)
+    store.queue("orders", dedup_window=60).put(b"x", dedup="id")
+    clock.set_back(3600)
+    after = files.after_crash("dropped")
+    queue = holdfast.open("data", files=after, clock=clock, background=False).queue("orders")
+    assert queue.put(b"x", dedup="id") == 0
+    clock.advance(61)
+    assert queue.put(b"x", dedup="id") == 1
+
+
+def test_the_time_between_two_openings_counts(store: Store, clock: SimClock, reopen: Callable[..., Store]) -> None:
+    store.queue("orders", dedup_window=60).put(b"x", dedup="id")
+    store.close()
+    clock.advance(30)
+    again = reopen()
+    assert again.queue("orders").put(b"x", dedup="id") == 0
+    again.close()
+    clock.advance(31)
+    queue = reopen().queue("orders")
+    assert queue.put(b"x", dedup="id") == 1

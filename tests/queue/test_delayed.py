@@ -219,3 +219,16 @@ def test_orphans_by_the_thousand_do_not_hide_the_one_behind_them() -> None:
         waiting = restored_over([(due, due, 0) for due in range(1, 30)], 29, set(range(1, 29)))
         assert waiting.next_due == 29
         assert (waiting.count, waiting.orphans) == (1, 28)
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_hint_finds_a_message_where_it_is_and_nothing_where_it_is_not(is_saved: bool) -> None:
+    state = MemoryState()
+    if is_saved:
+        fill(state, [(10, 1, 7), (20, 2, 0)])
+    delayed = Delayed(state, PREFIX)
+    if not is_saved:
+        delayed.add(10, 1, 7)
+        delayed.add(20, 2, 0)
+    assert delayed.find([], 2, [(10, 1), (20, 2)]) == [(10, 1, 7), (20, 2, 0)]
+    assert delayed.find([], 2, [(11, 1), (10, 2), (30, 3)]) == []

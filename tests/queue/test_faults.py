@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Backoff, Delivery, DiskFull, Flush, LeaseLost, Message, Queue, StorageError, Store, WriterStopped
-from holdfast.testing import SimClock, SimFiles
+from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from tests.queue.calls import ALL_MODES
 
 Reopen = Callable[..., Store]
@@ -195,12 +195,12 @@ def test_a_queue_that_could_not_be_opened_again_has_lost_nothing(
 # A failed fsync.
 
 
-def test_after_a_failed_fsync_of_the_journal_changes_are_refused_until_it_is_opened_again(
+def test_after_a_failed_fsync_of_the_journal_changes_are_refused_until_it_can_be_written_again(
     queue: Queue, files: SimFiles, store: Store, reopen: Reopen
 ) -> None:
     held = queue.lease(2)
     files.fail("sync", errno.EIO, pattern=JOURNAL)
-    with pytest.raises(WriterStopped, match="open"):
+    with pytest.raises(WriterStopped, match="goes on"):
         queue.ack(held)
     for change in (lambda: queue.lease(1), held[0].ack, held[0].nack, queue.purge):
         with pytest.raises(WriterStopped):
@@ -214,11 +214,33 @@ def test_after_a_failed_fsync_of_the_journal_changes_are_refused_until_it_is_ope
     again.ack(again.lease(4))
 
 
+def test_after_a_failed_fsync_of_the_journal_the_queue_goes_on_when_the_disk_works(
+    queue: Queue, files: SimFiles, clock: SimClock, store: Store, reopen: Reopen
+) -> None:
+    queue.ack(queue.lease(2))
+    held = queue.lease(2)
+    files.fail("sync", errno.EIO, pattern=JOURNAL, times=3)
+    with pytest.raises(WriterStopped, match="goes on"):
+        queue.ack(held)
+    for _ in range(2):
+        clock.advance(1)
+        with pytest.raises(WriterStopped):
+            queue.lease(1)
+    clock.advance(1)
+    queue.ack(held)
+    queue.put(b"more")
+    rest = queue.lease(9)
+    assert [message.id for message in rest] == [4, 5, 6]
+    for mode in CRASH_MODES:
+        after = holdfast.open("data", files=files.after_crash(mode), clock=clock, background=False).queue("orders")
+        assert (after.stats().total_acked, after.stats().leased, after.stats().ready) == (4, 3, 0)
+
+
 def test_after_a_failed_fsync_of_the_log_what_is_there_can_still_be_worked_off(
     queue: Queue, files: SimFiles, store: Store, reopen: Reopen
 ) -> None:
     files.fail("sync", errno.EIO, pattern=LOG)
-    with pytest.raises(WriterStopped, match="open"):
+    with pytest.raises(WriterStopped, match="goes on"):
         queue.put(b"doubtful")
     with pytest.raises(WriterStopped):
         queue.put(b"more")
@@ -229,6 +251,19 @@ def test_after_a_failed_fsync_of_the_log_what_is_there_can_still_be_worked_off(
     assert again.stats().leased == 2
     assert again.stats().total_acked == 4
     assert again.stats().ready in (0, 1)
+
+
+def test_after_a_failed_fsync_of_the_log_puts_go_on_when_the_disk_works(
+    queue: Queue, files: SimFiles, clock: SimClock
+) -> None:
+    files.fail("sync", errno.EIO, pattern=LOG)
+    with pytest.raises(WriterStopped, match="goes on"):
+        queue.put(b"not there")
+    clock.advance(1)
+    assert queue.put(b"after") == 6
+    for mode in CRASH_MODES:
+        after = holdfast.open("data", files=files.after_crash(mode), clock=clock, background=False).queue("orders")
+        assert [one.payload for one in after.peek(99)][5:] == [b"5", b"after"]
 
 
 def test_after_a_failed_fsync_of_the_state_the_queue_goes_on_without_checkpoints(

@@ -8,9 +8,10 @@ import pytest
 from holdfast import Backoff, Flush, Queue, Store
 from holdfast.base.errors import InvalidArgument, StorageError
 from holdfast.queue.forwarding import Letter
-from holdfast.testing import SimClock, SimFiles, crash_points
+from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 from tests.queue.inside import open_sim
+from tests.tiers import crash_sample
 
 TARGET = "amqp-dlx:away"
 AT_ONCE = Backoff(base=0, cap=0)
@@ -209,4 +210,4 @@ class Forwarded:
 
 
 def test_no_crash_loses_a_letter_or_hides_that_it_may_come_twice() -> None:
-    assert crash_points(Forwarded, seeds=(0,)) > 100
+    assert crash_sample(Forwarded, seeds=(0,), every=5) > 100

@@ -13,8 +13,9 @@ from holdfast.base.checksum import crc32c
 from holdfast.errors import InvalidArgument
 from holdfast.queue import importing
 from holdfast.queue.importing import ImportResult, LedgerQImport, find_dlq
-from holdfast.testing import SimClock, SimFiles, crash_points
+from holdfast.testing import SimClock, SimFiles
 from tests.queue.test_ledgerq import FIXTURES, WRITTEN, a_segment, an_entry
+from tests.tiers import crash_sample
 
 NOW = 1_794_800_000_000_000_000
 SECOND = 1_000_000_000
@@ -243,7 +244,7 @@ class ImportWork:
 
 def test_stopped_at_any_operation_and_run_again_it_brings_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importing, "_BATCH", 3)
-    assert crash_points(ImportWork, seeds=(0,)) > 200
+    assert crash_sample(ImportWork, seeds=(0,), every=5) > 200
 
 
 def test_what_is_done_and_no_longer_kept_does_not_come_again(into: Importing) -> None:

@@ -155,7 +155,9 @@ def test_a_checkpoint_that_fails_while_closing_is_told_of(
     queue.lease()
     files.fail("write", errno.ENOSPC, pattern="data/state/*", times=100)
     store.close()
-    assert [fields(record)["queue"] for record in told() if record.name == "holdfast.queue"] == ["orders"]
+    records = [record for record in told() if record.name == "holdfast.queue"]
+    assert {fields(record)["queue"] for record in records} == {"orders"}
+    assert "the last checkpoint of orders failed" in " ".join(record.getMessage() for record in records)
 
 
 def test_background_work_that_fails_is_told_of_with_its_queue(

@@ -31,7 +31,7 @@ MESSAGES = st.builds(
     key=st.none() | st.binary(min_size=1, max_size=2),
     headers=st.none() | st.dictionaries(st.sampled_from(["a", "b"]), st.text(max_size=2), max_size=2),
     delay=st.sampled_from([None, None, None, 0, 0.5, 3, 20]),
-    priority=st.sampled_from([0, 0, 0, 1, 9]),
+    priority=st.sampled_from([0, 0, 0, 1, 9, 10, 255]),
     ttl=st.sampled_from([None, None, None, 0.5, 4]),
     dedup=st.sampled_from([None, None, None, "x", "y", b"z"]),
 )

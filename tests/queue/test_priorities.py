@@ -36,6 +36,21 @@ def test_one_by_one_and_in_batches_the_order_is_the_same(store: Store, flush: Fl
     assert [one(singly) for _ in range(60)] == payloads(at_once.lease(60)) == expected
 
 
+def test_a_message_beside_delayed_ones_keeps_its_priority(
+    store: Store, reopen: Callable[..., Store], clock: SimClock, flush: Flush
+) -> None:
+    given = [10, 100, 255, 9]
+    queue = store.queue("orders", flush=flush)
+    queue.put_many(
+        [Message(b"now", priority=n) for n in given] + [Message(b"later", delay=5, priority=n) for n in given]
+    )
+    assert [delivery.priority for delivery in queue.lease(4)] == [255, 100, 10, 9]
+    store.close()
+    queue = reopen().queue("orders", flush=flush)
+    clock.advance(6)
+    assert [delivery.priority for delivery in queue.lease(4)] == [255, 100, 10, 9]
+
+
 def test_each_message_is_delivered_once_over_many_segments(store: Store, flush: Flush) -> None:
     queue = store.queue("orders", flush=flush, roll=Roll.count(3))
     for n in range(50):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Backoff, Flush, InvalidArgument, InvalidName, Locked, NotFound, Retention, Roll, Store
+from holdfast import Backoff, Corrupt, Flush, InvalidArgument, InvalidName, Locked, NotFound, Retention, Roll, Store
 from holdfast.testing import SimClock, SimFiles
 
 DAY = 86_400
@@ -203,15 +203,19 @@ def test_a_name_that_cannot_be_is_refused(store: Store, name: Any) -> None:
         store.queue(name)
 
 
-def test_settings_that_are_not_legible_are_the_defaults_and_that_is_said(
+def test_settings_that_are_not_legible_are_an_error_and_open_anew_without_their_file(
     store: Store, files: SimFiles, reopen: Callable[..., Store], caplog: pytest.LogCaptureFixture
 ) -> None:
     store.queue("orders", lease=7).put(b"x")
     store.close()
     files.content("data/journals/orders/queue.json")[:] = b"{"
+    said = r"settings of the queue 'orders'.*put it back from a backup, or delete this file"
+    with reopen() as again, pytest.raises(Corrupt, match=said):
+        again.queue("orders")
+    files.remove(Path("data/journals/orders/queue.json"))
     with caplog.at_level(logging.WARNING):
         queue = reopen().queue("orders")
-    assert "not legible" in caplog.text
+    assert "queue.json is gone" in caplog.text
     assert (queue.settings.lease, queue.stats().ready) == (30, 1)
 
 
@@ -373,3 +377,49 @@ def test_a_queue_whose_journal_was_shortened_is_rebuilt_from_its_snapshot(
     files.remove(Path("data/state/state.flat"))
     queue = reopen().queue("orders")
     assert queue.standing.describe() == before
+
+
+def test_the_history_of_a_queue_that_falls_idle_goes_by_itself(
+    store: Store, clock: SimClock, reopen: Callable[..., Store], files: SimFiles, flush: Flush
+) -> None:
+    queue = store.queue("orders", history=100, flush=flush)
+    queue.put_many([b"%d" % n for n in range(50)])
+    queue.ack(queue.lease(50))
+    for _ in range(40):
+        clock.advance(5)
+        store.tick()
+    assert (queue.log.start, queue.log.end) == (50, 50)
+    left = {path: len(content) for path, content in files.snapshot().items() if path.endswith(".data")}
+    assert len(left) == 2, "a segment of the log, one of the journal"
+    for _ in range(100):
+        clock.advance(5)
+        store.tick()
+    after = {path: len(content) for path, content in files.snapshot().items() if path.endswith(".data")}
+    assert after == left, "an idle journal is written again and again"
+    assert queue.put(b"next") == 50
+    held = queue.lease(1, lease=DAY)
+    store.close()
+    again = reopen().queue("orders", history=100, flush=flush)
+    assert again.lease(9) == []
+    assert held[0].id == 50
+    assert again.put(b"last") == 51
+    assert [message.id for message in again.lease(9)] == [51]
+
+
+def test_a_journal_that_was_renewed_is_enough_without_the_state(
+    store: Store, clock: SimClock, reopen: Callable[..., Store], files: SimFiles
+) -> None:
+    queue = store.queue("orders", history=100)
+    queue.put_many([b"%d" % n for n in range(5)])
+    queue.ack(queue.lease(2))
+    held = queue.lease(1, lease=100 * DAY)
+    for _ in range(60):
+        clock.advance(5)
+        store.tick()
+    assert queue.log.start == 0, "messages that wait are never too old"
+    store.close()
+    for path in [path for path in files.snapshot() if "/state" in path]:
+        files.remove(Path(path))
+    again = reopen().queue("orders")
+    assert [message.id for message in again.lease(9)] == [3, 4]
+    assert held[0].id == 2

@@ -78,6 +78,7 @@ def test_a_message_is_followed_from_put_to_ack(queue: Queue, traces: Traces) -> 
     received = traces.one()
     assert (received.name, received.kind) == ("receive orders", SpanKind.CONSUMER)
     assert facts(received)["operation.type"] == "receive"
+    assert facts(received)["message.id"] == str(id)
     assert links_of(received) == [trace_of(put)]
     assert message.ack()
     settled = traces.one()

@@ -432,6 +432,13 @@ def test_the_first_record_is_as_new_as_is_asked_for(state: State) -> None:
     assert state.first("available", b"a", b"c", since=state.commits) == (b"a", b"a")
 
 
+def test_each_commit_counts(state: State) -> None:
+    for number in range(3):
+        before = state.commits
+        put(state, "available", {b"%d" % number: b""})
+        assert state.commits > before
+
+
 def test_a_commit_without_a_sync_is_there_at_once_and_after_closing(state: State, place: Place) -> None:
     transaction = state.transaction()
     transaction.put("available", b"key", b"value")
@@ -441,3 +448,32 @@ def test_a_commit_without_a_sync_is_there_at_once_and_after_closing(state: State
     with_it = place.open()
     assert with_it.get("available", b"key") == b"value"
     with_it.close()
+
+
+def test_a_transaction_that_takes_over_another_commits_both_and_uses_the_other_up(state: State) -> None:
+    put(state, "leases", {b"read": b"1", b"gone": b"1"})
+    first, second = state.transaction(), state.transaction()
+    first.put("leases", b"both", b"first")
+    second.get("leases", b"read")
+    second.put("leases", b"both", b"second")
+    second.delete("leases", b"gone")
+    first.absorb(second)
+    with pytest.raises(Closed):
+        second.put("leases", b"late", b"x")
+    with pytest.raises(Closed):
+        second.commit()
+    first.put("leases", b"own", b"x")
+    first.commit()
+    assert content(state, "leases") == {b"read": b"1", b"both": b"second", b"own": b"x"}
+
+
+def test_what_an_absorbed_transaction_read_is_checked_when_both_commit(state: State) -> None:
+    put(state, "leases", {b"read": b"1"})
+    first, second = state.transaction(), state.transaction()
+    second.get("leases", b"read")
+    second.put("leases", b"late", b"x")
+    first.absorb(second)
+    put(state, "leases", {b"read": b"2"})
+    with pytest.raises(Conflict):
+        first.commit()
+    assert content(state, "leases") == {b"read": b"2"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Locked, ReadOnly, StorageError
+from holdfast.base.errors import Closed, Locked, ReadOnly, StorageError
 from holdfast.base.files import Files, SystemFiles
 from holdfast.state import FlatState, RocksState, open_state
 from holdfast.testing import SimFiles
@@ -198,3 +198,17 @@ def test_a_file_where_the_folder_should_be_is_an_error_and_stays(tmp_path: Path)
         with pytest.raises(StorageError, match="file stands where a folder"):
             open_state(SystemFiles(), tmp_path / "state", read_only=read_only)
     assert (tmp_path / "state").read_bytes() == b"mine"
+
+
+def test_a_reader_of_a_store_without_a_state_finds_nothing_until_it_closes(home: Home) -> None:
+    state = open_state(*home, read_only=True)
+    assert state.get("index", b"key") is None
+    assert list(state.scan("index")) == []
+    assert state.commits == 0
+    state.close()
+    with pytest.raises(Closed):
+        state.get("index", b"key")
+    with pytest.raises(Closed):
+        state.scan("index")
+    with pytest.raises(Closed):
+        state.transaction()

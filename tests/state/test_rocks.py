@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rocksdict import Options, SstFileWriter
 
 from holdfast.base.errors import Closed, Corrupt, DiskFull, HoldfastError, Locked, NotFound, StorageError, WriterStopped
 from holdfast.state import TABLE_FAMILIES, RocksState
 from holdfast.state.refusal import refusal
+from tests.interrupts import Interrupts, LimitExceeded
 from tests.state.places import content, put
 from tests.state.writer import number_in
+from tests.tiers import a_seed
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -61,7 +64,7 @@ def writing(folder: Path) -> Iterator[Child]:
 
 
 def test_kills_lose_nothing_that_was_committed_and_leave_nothing_by_halves(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
+    seed = a_seed()
     print("seed", seed)
     moments = random.Random(seed)
     for _ in range(8):
@@ -298,3 +301,59 @@ def test_entries_of_an_index_that_went_do_not_pile_up_in_memory(tmp_path: Path) 
     assert removed is not None and removed <= 5000
     assert [name for name, _ in state.scan("index")] == [b"%08d%08d" % (300, record) for record in range(100)]
     state.close()
+
+
+@pytest.mark.parametrize("error", [LimitExceeded, TimeoutError])
+def test_a_handler_that_raises_at_any_place_of_a_commit_does_not_stop_the_state(
+    tmp_path: Path, error: type[Exception]
+) -> None:
+    state = RocksState(tmp_path / "state")
+    at = 0
+
+    def commit() -> None:
+        try:
+            put(state, "leases", {b"key": b"%d" % at})
+        except (LimitExceeded, TimeoutError):
+            return
+
+    while True:
+        interrupts = Interrupts(at, error=error)
+        interrupts.run(commit)
+        if not interrupts.raised:
+            break
+        at += 1
+        put(state, "leases", {b"key": b"%d" % at})
+        assert state.get("leases", b"key") == b"%d" % at
+    assert at > 10
+    state.close()
+    with contextlib.closing(RocksState(tmp_path / "state")) as state:
+        assert state.get("leases", b"key") == b"%d" % at
+
+
+def test_the_first_record_of_a_damaged_file_is_an_error_and_not_missing(tmp_path: Path) -> None:
+    state = RocksState(tmp_path / "state")
+    put(state, "leases", {b"%06d" % number: b"x" * 50 for number in range(500)})
+    state.flush()
+    state.close()
+    for path in (tmp_path / "state").glob("*.sst"):
+        raw = bytearray(path.read_bytes())
+        raw[100] ^= 0xFF
+        path.write_bytes(raw)
+    with contextlib.closing(RocksState(tmp_path / "state")) as state, pytest.raises(Corrupt, match="damaged"):
+        state.first("leases", b"0", b"9")
+
+
+def test_what_sorted_files_hold_is_there_at_once_and_counts_as_a_commit(tmp_path: Path) -> None:
+    with contextlib.closing(RocksState(tmp_path / "state")) as state:
+        put(state, "leases", {b"b": b"2"})
+        assert state.first("leases", b"a", b"z", since=state.commits) == (b"b", b"2")
+        writer = SstFileWriter(options=Options(raw_mode=True))
+        writer.open(str(tmp_path / "one.sst"))
+        writer[b"a"] = b"1"
+        writer.finish()
+        before = state.commits
+        state.ingest("leases", [tmp_path / "one.sst"])
+        assert state.commits > before
+        assert state.first("leases", b"a", b"z", since=before) == (b"a", b"1")
+        put(state, "leases", {b"c": b"3"})
+        assert content(state, "leases") == {b"a": b"1", b"b": b"2", b"c": b"3"}

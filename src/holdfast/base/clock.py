@@ -1,13 +1,12 @@
 """What time is it? Time is injected everywhere, so that a test can replay a run."""
 
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from holdfast.base.errors import InvalidArgument
 
-__all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "duration_ns", "from_ns", "instant_ns"]
+__all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "Waitable", "duration_ns", "from_ns", "instant_ns"]
 
 NS = 1_000_000_000
 _LONGEST_NS = 200 * 365 * 86_400 * NS
@@ -17,6 +16,14 @@ Duration = int | float | timedelta
 """A length of time as users write it: seconds, or a timedelta."""
 Instant = int | datetime
 """A point in time as users write it: nanoseconds since 1970, or an aware datetime."""
+
+
+class Waitable(Protocol):
+    """What can be waited for while a lock is held, such as a condition variable."""
+
+    def wait(self, seconds: float, /) -> object:
+        """Release the lock, and return with it held: after a notification, or so many seconds."""
+        ...
 
 
 class Clock(Protocol):
@@ -34,7 +41,7 @@ class Clock(Protocol):
         """Let time pass."""
         ...
 
-    def wait(self, condition: threading.Condition, seconds: float) -> None:
+    def wait(self, condition: Waitable, seconds: float) -> None:
         """Let time pass until the held condition is notified, at the longest so many seconds."""
         ...
 
@@ -46,7 +53,7 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
-    def wait(self, condition: threading.Condition, seconds: float) -> None:
+    def wait(self, condition: Waitable, seconds: float) -> None:
         """Wait for the condition."""
         condition.wait(seconds)
 

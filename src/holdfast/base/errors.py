@@ -2,6 +2,7 @@
 
 import errno
 import os
+from types import FrameType
 
 __all__ = [
     "Closed",
@@ -20,7 +21,15 @@ __all__ = [
     "ReadOnly",
     "StorageError",
     "WriterStopped",
+    "is_interrupt",
+    "is_reported",
+    "raised_by_handler",
+    "storage_error",
 ]
+
+
+_HAS_VARARGS = 0x04
+"""In the flags of a function that it has `*args`: `inspect.CO_VARARGS`."""
 
 
 class HoldfastError(Exception):
@@ -97,7 +106,43 @@ class DiskFull(StorageError):
 
 
 class WriterStopped(StorageError):
-    """A sync to disk failed, so the log takes no more writes until it is opened again."""
+    """A sync to disk failed, so no more writes are taken until the disk works again.
+
+    A log tries to recover once a second, when something is appended; a table needs the store to be opened again.
+    """
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether the handler of a signal raised this, in the middle of what it is caught from.
+
+    A handler can raise anything, also an OSError: what a call to the system was doing then has not failed. It is known
+    by its arguments, one of which is the frame that it interrupted.
+    """
+    trace = error.__traceback__
+    while trace is not None and (inner := trace.tb_next) is not None:
+        if _is_given(inner.tb_frame, trace.tb_frame):
+            return True
+        trace = inner
+    return False
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this cut something off from outside (Ctrl-C, a signal's handler), and did not come of what was done."""
+    return not isinstance(error, Exception) or raised_by_handler(error)
+
+
+def is_reported(error: OSError) -> bool:
+    """Whether the system reported this: not a signal's handler, nor another thread, which can only raise a class."""
+    return error.errno is not None and not raised_by_handler(error)
+
+
+def _is_given(frame: FrameType, wanted: FrameType) -> bool:
+    code, values = frame.f_code, frame.f_locals
+    count = code.co_argcount + code.co_kwonlyargcount
+    given = [values.get(name) for name in code.co_varnames[:count]]
+    if code.co_flags & _HAS_VARARGS:
+        given += values.get(code.co_varnames[count]) or ()
+    return any(one is wanted for one in given)
 
 
 def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> StorageError:

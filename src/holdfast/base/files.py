@@ -5,14 +5,15 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import sys
 import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
-from holdfast.base.errors import Locked, storage_error
+from holdfast.base.errors import Locked, is_reported, storage_error
 from holdfast.base.resting import AWAKE, Awake
 
 __all__ = [
@@ -21,9 +22,11 @@ __all__ = [
     "Files",
     "Lock",
     "SystemFiles",
+    "UmaskFiles",
     "UnsyncedFiles",
     "errors_as_ours",
     "forget",
+    "is_open_to_group",
     "read_file",
     "replace_file",
     "write_all",
@@ -128,6 +131,14 @@ class Files(Protocol):
         """Bytes that nobody else has, for ids; injected so that a test can replay them."""
         ...
 
+    def free(self, path: Path) -> int | None:
+        """How many bytes may still be written on the disk of this folder; None where that is not known."""
+        ...
+
+    def allocate(self, path: Path, size: int) -> None:
+        """Make a file of so many bytes that has its room on the disk; after an OSError there is none."""
+        ...
+
 
 def write_all(file: File, data: Buffer, offset: int) -> None:
     """Write every byte, however many calls it takes."""
@@ -184,6 +195,8 @@ def errors_as_ours(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not is_reported(error):
+            raise
         raise storage_error(error, doing, path) from error
 
 
@@ -229,6 +242,13 @@ class SystemFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def allocate(self, size: int) -> None:
+        """Have room for so many bytes."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self._fd, 0, size)
+        else:  # macOS
+            write_all(self, bytes(size), 0)
+
     def map(self, size: int) -> memoryview:
         # The mapping lives as long as a view of it does; nothing needs to be closed by hand.
         return memoryview(mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ)) if size else memoryview(b"")
@@ -272,33 +292,67 @@ _LOCK_TRIES = 20
 _LOCK_PAUSE_S = 0.005
 
 
+def is_open_to_group(folder: Path) -> bool:
+    """Whether a folder's mode is that of a store which its group may read: 0750, and no other."""
+    try:
+        return stat.S_IMODE(folder.stat().st_mode) & 0o777 == 0o750
+    except OSError:
+        return False
+
+
 class SystemFiles:
-    """The operating system's files."""
+    """The operating system's files.
+
+    What is made here is for its owner alone (folders 0700, files 0600), whatever the umask says; with `group_readable`
+    the group may read it (0750, 0640).
+    """
 
     awake = AWAKE
+    group_readable = False
+    folder_mode, file_mode = 0o700, 0o600
+
+    def __init__(self, *, group_readable: bool = False) -> None:
+        if group_readable:
+            self.group_readable = True
+            self.folder_mode, self.file_mode = 0o750, 0o640
+
+    @classmethod
+    def of_store(cls, folder: Path) -> Self:
+        """Files for a store: open to the group if its folder is."""
+        return cls(group_readable=is_open_to_group(folder))
 
     def open(self, path: Path, mode: Mode) -> File:
-        return SystemFile(os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))
+        return SystemFile(self._opened(path, mode))
+
+    def _opened(self, path: Path, mode: Mode) -> int:
+        fd = os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, self.file_mode)
+        if self.group_readable and mode == "x":
+            os.fchmod(fd, self.file_mode)  # the umask may have taken the group's part
+        return fd
 
     def list(self, path: Path) -> list[str]:
         try:
-            return sorted(entry.name for entry in path.iterdir())
+            return sorted(os.listdir(path))  # noqa: PTH208 - a log may have thousands of segments, and a Path for each costs
         except FileNotFoundError:
             return []
 
     def exists(self, path: Path) -> bool:
         return path.exists()
 
-    def make_dirs(self, path: Path) -> None:
+    def make_dirs(self, path: Path, *, sync: bool = True) -> None:
+        """As `Files.make_dirs`; without `sync` the caller syncs what it needs."""
         if path.is_dir():
             return
         if path.parent != path:
-            self.make_dirs(path.parent)
+            self.make_dirs(path.parent, sync=sync)
         with contextlib.suppress(FileExistsError):
-            path.mkdir()
+            path.mkdir(self.folder_mode)
+            if self.group_readable:
+                path.chmod(self.folder_mode)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-        self.sync_dir(path.parent)
+        if sync:
+            self.sync_dir(path.parent)
 
     def replace(self, source: Path, target: Path) -> None:
         source.replace(target)
@@ -317,7 +371,7 @@ class SystemFiles:
             os.close(fd)
 
     def lock(self, path: Path) -> Lock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self.file_mode)
         try:
             # A reader that asks `is_locked` holds a shared lock for an instant; that is not a second writer.
             for attempt in range(_LOCK_TRIES):
@@ -359,6 +413,30 @@ class SystemFiles:
     def random_bytes(self, size: int) -> bytes:
         return os.urandom(size)
 
+    def free(self, path: Path) -> int | None:
+        try:
+            disk = os.statvfs(path)
+        except OSError:
+            return None
+        return disk.f_bavail * disk.f_frsize
+
+    def allocate(self, path: Path, size: int) -> None:
+        file = self.open(path, "x")
+        assert isinstance(file, SystemFile)
+        try:
+            file.allocate(size)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            file.close()
+
+
+class UmaskFiles(SystemFiles):
+    """Files whose modes the umask decides: for what is made for others to read, such as a lake."""
+
+    folder_mode, file_mode = 0o777, 0o666
+
 
 class _UnsyncedFile(SystemFile):
     __slots__ = ()
@@ -372,7 +450,7 @@ class UnsyncedFiles(SystemFiles):
 
     def open(self, path: Path, mode: Mode) -> File:
         """As `Files.open`."""
-        return _UnsyncedFile(os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, 0o644))
+        return _UnsyncedFile(self._opened(path, mode))
 
     def sync_dir(self, path: Path) -> None:
         """As `Files.sync_dir`, and nothing of it."""

@@ -381,12 +381,15 @@ class Registry:
         with self._guard:
             keys = self._having(labels)
             for name, key in keys:
-                self._families[name].remove(key, labels)
-                for label in key:
-                    self._labelled[label].discard((name, key))
-                    if not self._labelled[label]:
-                        del self._labelled[label]
+                self._remove(name, key, labels)
         return len(keys)
+
+    def _remove(self, name: str, key: Labels, labels: Mapping[str, str]) -> None:
+        self._families[name].remove(key, labels)
+        for label in key:
+            self._labelled[label].discard((name, key))
+            if not self._labelled[label]:
+                del self._labelled[label]
 
     def _having(self, labels: Mapping[str, str]) -> set[tuple[str, Labels]]:
         return set.intersection(*(self._labelled.get(label, set()) for label in labels.items()))

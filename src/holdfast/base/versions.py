@@ -5,8 +5,9 @@ from datetime import datetime
 
 from holdfast.base.clock import Clock, Instant, from_ns, instant_ns
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.section import Condition
 
-__all__ = ["VERSION_MAX", "Versions", "check_not_ahead", "time_of", "version_before", "version_of"]
+__all__ = ["VERSION_MAX", "Fenced", "Versions", "check_not_ahead", "time_of", "version_before", "version_of"]
 
 _LOGICAL_BITS = 20
 _MS = 1_000_000
@@ -15,17 +16,35 @@ _AHEAD_MS = 3_600_000
 _LAST_TIME = 253_402_300_799_999 << _LOGICAL_BITS
 """The end of the year 9999, which is the last that a datetime can be in."""
 _LOGICAL_MAX = (1 << _LOGICAL_BITS) - 1
+_ROOM = 1 << 14
+"""Versions below that of a transaction that others can have until it ends, at least. More would move versions ahead of
+the clock where there are many transactions: this does from 64 a millisecond on."""
+
+
+class Fenced(Exception):
+    """All versions below that of the transaction under way are taken: wait for its end, holding no lock."""
 
 
 class Versions:
     """Gives each change of a store a number above all before it: 44 bits of Unix milliseconds and 20 bits of count.
 
     Numbers never go back, whatever the machine's clock does. May be used from any thread.
+
+    A transaction takes its version when it begins, as a fence. Tables that it has not touched are written meanwhile,
+    with versions below the fence. So versions rise in every table, and nothing with a version above the transaction's
+    exists before it has taken place.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
+        self._lifted = Condition(self._guard)
+        self._fence = 0
+        """The version of the transaction under way; 0 if there is none."""
+        self._fenced_at = 0
+        """The time of its beginning, which is the time of all that is given below the fence after that."""
+        self._owner = 0
+        """The thread of that transaction."""
         self.last = 0
         """The highest version that was given or seen."""
 
@@ -33,15 +52,54 @@ class Versions:
         """A version above every one that was given or seen, and not before now."""
         with self._guard:
             version = max(self.last + 1, self._clock.time_ns() // _MS << _LOGICAL_BITS)
-            if version >= VERSION_MAX:
-                raise InvalidArgument("there are no more versions: one that was taken in lies thousands of years ahead")
+            if self._fence and version >= self._fence:
+                version = max(self.last + 1, self._fenced_at)
+                if version >= self._fence:
+                    raise Fenced
+            _check_end(version)
             self.last = version
             return version
+
+    def begin_fence(self) -> int:
+        """A version for a transaction: until `end_fence` all others are below it. There is one at a time."""
+        with self._guard:
+            assert not self._fence, "there is one transaction at a time"
+            now = self._clock.time_ns() // _MS << _LOGICAL_BITS
+            fence = max(self.last + _ROOM, now | 1 << (_LOGICAL_BITS - 1))
+            _check_end(fence)
+            self._fence, self._fenced_at, self._owner = fence, now, threading.get_ident()
+            return fence
+
+    def end_fence(self) -> None:
+        """Versions go on above that of the transaction. Before others can write to what it touched."""
+        with self._guard:
+            self.last, self._fence = max(self.last, self._fence), 0
+            self._lifted.notify_all()
+
+    def wait_for_end(self) -> None:
+        """Return when there is no fence. The caller holds no lock that the transaction may want."""
+        with self._guard:
+            while self._fence:
+                if self._owner == threading.get_ident():
+                    raise InvalidArgument("a transaction of this thread is under way: end it first")
+                self._lifted.wait()
+
+    def admit(self, version: int) -> None:
+        """As `see`, unless there is a fence and the version is not below it: that raises `Fenced`."""
+        with self._guard:
+            if self._fence and version >= self._fence:
+                raise Fenced
+            self.last = max(self.last, version)
 
     def see(self, version: int) -> None:
         """Take note of a version that came from elsewhere: those to come are above it."""
         with self._guard:
             self.last = max(self.last, version)
+
+
+def _check_end(version: int) -> None:
+    if version >= VERSION_MAX:
+        raise InvalidArgument("there are no more versions: one that was taken in lies thousands of years ahead")
 
 
 def time_of(version: int) -> datetime:

@@ -32,7 +32,7 @@ class Adopter(Untold):
                 writer = self._writer
                 assert writer is not None
                 with self._lock:
-                    if self._draft.payloads or self._unwritten is not None:
+                    if self.draft.payloads or self._unwritten is not None:
                         continue  # others appended meanwhile
                     plan = incoming.begin(manifest, writer.end, max(self.clock.time_ns(), writer.last_timestamp))
                     self._skip_to(plan.base + manifest.records)
@@ -60,7 +60,7 @@ class Adopter(Untold):
         fresh = self._new_draft(sequence, None)
         if self._asleep:
             fresh.room = -1
-        self._draft = fresh
+        self.draft = fresh
         if self._views:
             self._recent, self._recent_bytes = deque([fresh]), 0
 
@@ -82,9 +82,12 @@ class Adopter(Untold):
             incoming.finish(plan)
         except (OSError, Corrupt) as error:
             # The sequences behind the batch may be given already: nothing can be written before it is finished.
-            stopped = writer.stop(f"a batch could not be adopted to its end: {error}")
+            stopped = writer.stop(f"a batch could not be adopted to its end: {error}", recoverable=False)
             self._give_up([], stopped)
             raise stopped from error
+        except BaseException as error:  # an interrupt: how far it came is found out when the log is opened
+            self._give_up([], writer.stop(f"the adoption of a batch was interrupted ({error!r})"))
+            raise
         if len(writer.segments) > segments:
             self._rolled()
 

@@ -1,6 +1,7 @@
 """How do many threads append at once? They gather in one draft, and whoever comes first writes it for all."""
 
 import contextlib
+import errno
 import logging
 import threading
 from collections import deque
@@ -11,12 +12,15 @@ from typing import Protocol
 from holdfast.base.clock import Clock
 from holdfast.base.errors import (
     Closed,
+    Corrupt,
     HoldfastError,
     MessageTooLarge,
     ReadOnly,
     WriterStopped,
+    is_reported,
     storage_error,
 )
+from holdfast.base.section import Section
 from holdfast.log.batch import ALL, Extra, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.layout import BLOCK_MAX
@@ -24,13 +28,16 @@ from holdfast.log.record import Headers, Message
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Appender", "View"]
+__all__ = ["Appender", "Room", "View"]
 
 logger = logging.getLogger("holdfast.log")
 
 BLOCK_RECORDS = 1 << 16
 _COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and headers aside
 RECENT_BYTES = 8 << 20
+_RECOVERY_PAUSE_S = 1.0
+"""So long after a failure of the disk, and after each attempt to recover from it, the next attempt is made."""
+_TRIES = 4
 
 
 class View(Protocol):
@@ -41,14 +48,26 @@ class View(Protocol):
         ...
 
 
+class Room(Protocol):
+    """Who is asked about room on the disk before a block is written, and when there is none."""
+
+    def check(self) -> None:
+        """Raise an OSError if what is free must be left to others."""
+        ...
+
+    def make(self, log: "Appender") -> bool:
+        """The disk is full: whether there is more room now. Called with the log's I/O lock held."""
+        ...
+
+
 class Appender:
     """The writing half of a log: a base class, because one call more would cost the common append a tenth.
 
     Locks: a draft's gate is taken before `_io` (who writes to files), and that before `_lock` (who touches the draft);
     the common append takes only `_lock`. Invariant: records are in the draft, in `_unwritten` or in the writer's
     segment, in this order of sequences without a gap, and at most two drafts are in memory. Signals: an exception from
-    a handler (Ctrl-C) may come up at any call; state is changed by plain assignments after the last one, so that every
-    step can be done again.
+    a handler (Ctrl-C) may come up at any call. Which drafts there are, and what is in them, is changed in the section
+    `_drafts` (but for the common append), which repairs what was cut off; steps with files can be done again.
     """
 
     def __init__(self, name: str, folder: Path, settings: LogSettings, clock: Clock, wake: Callable[[], None]) -> None:
@@ -62,12 +81,15 @@ class Appender:
         self._durable_appends = settings.flush.mode == "sync"
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._drafts = Section(self._repair_drafts)
+        """Entered after `_lock`."""
         self._io = threading.Lock()
         self._writer: SegmentWriter | None = None
         self._refusal: HoldfastError | None = ReadOnly(
             f"the log {name!r} was opened read-only: open the store without read_only=True to write"
         )
-        self._draft = Draft(0, -1, 0)
+        self.draft = Draft(0, -1, 0)
+        """The open draft; under `sync` nothing of it may be read by others."""
         self._unwritten: Draft | None = None
         self._views: tuple[View, ...] = ()
         self.is_shared = False
@@ -81,12 +103,15 @@ class Appender:
         self._end_at_tick = -1
         """Where it ended when the ticker last found nothing to do."""
         self._waiting_since: float | None = None
+        self._recover_at = 0.0
+        """While the writer is stopped: when `recover` tries again."""
         self.written: Callable[[], None] | None = None
         """Called after each write, from whichever thread, by a log that someone keeps account of: must be short."""
         self._gives = False
         """Whether a sequence was given to a block since the log was opened."""
         self.columns_written: set[str] = set()
         """The optional columns of what was written since the log was opened."""
+        self.room: Room | None = None
 
     def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
         """Add a record and return its sequence: 0, 1, 2, ...
@@ -103,7 +128,7 @@ class Appender:
         while True:
             try:
                 self._acquire()
-                draft = self._draft
+                draft = self.draft
                 payloads = draft.payloads
                 sequence = draft.first + len(payloads)
                 room = draft.room - size
@@ -116,8 +141,11 @@ class Appender:
                 self._release()
             except BaseException:
                 # A signal's handler raised, perhaps before the lock was taken or after it was let go: an RLock knows.
-                with contextlib.suppress(RuntimeError):
+                # Nothing is called before it is released: a second one could raise there, and leave it taken.
+                try:  # noqa: SIM105
                     self._release()
+                except RuntimeError:
+                    pass
                 raise
             self._make_room(size, 1)
         if self._durable_appends:
@@ -144,23 +172,18 @@ class Appender:
         total = self.check_size(payloads, extras, largest, limited=limited)
         while True:
             with self._lock:
-                draft = self._draft
+                draft, section = self.draft, self._drafts
                 before = len(draft.payloads)
                 first = draft.first + before
-                if draft.room >= total and first + count <= draft.stop:
-                    try:
-                        for position, column, value, _ in extras:
-                            values = draft.extras.setdefault(column, {})
-                            if position == ALL:
-                                values.update(dict.fromkeys(range(before, before + count), value))
-                            else:
-                                values[before + position] = value
-                        draft.times += [self._now()] * count
-                        draft.payloads += payloads
-                        draft.room -= total
-                    except BaseException:  # a signal's handler raised: all or nothing
-                        draft.forget_after(before)
-                        raise
+                room = draft.room - total
+                if room >= 0 and first + count <= draft.stop and not section.open:
+                    # Closed while it is filled: after an interrupt nothing comes in before the draft was repaired.
+                    section.open, draft.room = True, -1
+                    if extras:
+                        draft.take_extras(extras, before, count)
+                    draft.times += [self._now()] * count
+                    draft.payloads += payloads
+                    section.open, draft.room = False, room
                     return draft, first, count
             self._make_room(total, count)
 
@@ -208,16 +231,16 @@ class Appender:
     def tick(self) -> float | None:
         """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
         flush = self.settings.flush
-        if flush.mode == "sync" or self._refusal is not None:
-            return None
+        if flush.mode == "sync" or not (self._refusal is None or self.recover()):
+            return _RECOVERY_PAUSE_S if self.suspended else None
         interval = flush.interval_ns / 1e9
         with self._lock:
             if not self._has_work():
-                if self._draft.end != self._end_at_tick:  # it is in use: to be woken time and again would cost more
-                    self._end_at_tick = self._draft.end
+                if self.draft.end != self._end_at_tick:  # it is in use: to be woken time and again would cost more
+                    self._end_at_tick = self.draft.end
                     self._waiting_since = None
                     return interval
-                self._draft.room = -1  # the next append comes the long way round and wakes the ticker
+                self.draft.room = -1  # the next append comes the long way round and wakes the ticker
                 self._asleep = True
                 self._waiting_since = None
                 return None
@@ -236,11 +259,49 @@ class Appender:
             logger.warning("a flush of %s failed: %s", self.name, error, extra={"log": self.name})
         return interval
 
+    @property
+    def suspended(self) -> bool:
+        """Whether appends are refused until the disk works again, after a failed sync."""
+        writer = self._writer
+        return writer is not None and writer.recoverable and isinstance(self._refusal, WriterStopped)
+
+    def recover(self, *, at_once: bool = False) -> bool:
+        """Try to write on after a failure of the disk; whether appends are taken. No more often than once a second.
+
+        Under `sync` what was not confirmed is not there afterwards. Under the weaker modes all that was accepted is:
+        what was written is checked and written again, and what was not waits in memory.
+        """
+        if not self.suspended or not (at_once or self.clock.monotonic() >= self._recover_at):
+            return self._refusal is None
+        with self._io:
+            writer = self._writer
+            if writer is None or not self.suspended:  # another thread did it, or closed the log
+                return self._refusal is None
+            self._recover_at = self.clock.monotonic() + _RECOVERY_PAUSE_S
+            try:
+                writer.recover()
+            except (OSError, Corrupt) as error:
+                if isinstance(error, OSError) and not is_reported(error):
+                    raise
+                logger.warning("the log %s cannot go on yet: %s", self.name, error, extra=self.fields)
+                return False
+            with self._lock, self._drafts:
+                if self._durable_appends:
+                    self.draft = self._new_draft(writer.end, None)
+                    self._keep_written_at_hand()
+                else:
+                    self.draft.room, self._asleep = -1, True
+                self._refusal = None
+        logger.warning("the log %s goes on after a failure of the disk", self.name, extra=self.fields)
+        self._wake()
+        return True
+
     def close(self) -> None:
         """Drain and sync what was accepted, then let go of the files; idempotent.
 
         Where draining fails (a full disk) the log stays open, so that it can be tried again.
         """
+        self.recover(at_once=True)
         with self._io:
             if self.closed:
                 return
@@ -251,7 +312,7 @@ class Appender:
                 if not drained:
                     self._write_out(sync=True)
                 with self._lock:  # what others appended meanwhile was accepted, and goes to disk too
-                    if drained or not (self._draft.payloads or self._unwritten):
+                    if drained or not (self.draft.payloads or self._unwritten):
                         self._refuse(Closed(f"the log {self.name!r} is closed: open the store again"))
                         break
             if writer is not None:
@@ -286,11 +347,11 @@ class Appender:
 
     def attach(self, view: View) -> None:
         """Tell this view when there is more, and keep the last drafts at hand for it."""
-        with self._lock:
+        with self._lock, self._drafts:
             self._views = (*self._views, view)
             self.is_shared = len(self._views) > 1
             if not self._recent and self._writer is not None:
-                self._recent.extend(draft for draft in (self._unwritten, self._draft) if draft is not None)
+                self._recent.extend(draft for draft in (self._unwritten, self.draft) if draft is not None)
 
     def announce(self) -> None:
         """Tell the views that there may be more: what was put under a weaker flush mode can be read at once."""
@@ -299,7 +360,7 @@ class Appender:
 
     def detach(self, view: View) -> None:
         """This view is no more."""
-        with self._lock:
+        with self._lock, self._drafts:
             self._views = tuple(other for other in self._views if other is not view)
             self.is_shared = len(self._views) > 1
             if not self._views:
@@ -321,7 +382,7 @@ class Appender:
         before, writer = self._recent_bytes, self._writer
         if writer is None:
             return 0
-        with self._lock:
+        with self._lock, self._drafts:
             # By what readers find in the segments: of a draft whose flush was interrupted, nobody may have noted that
             # it is written; and what the writer has only just written, they do not find yet.
             segments = writer.segments
@@ -329,7 +390,7 @@ class Appender:
             return before - self._recent_bytes
 
     def _pop_recent(self, most: int, readable: int) -> None:
-        while self._recent_bytes > most and self._recent[0].end <= readable and self._recent[0] is not self._draft:
+        while self._recent_bytes > most and self._recent[0].end <= readable and self._recent[0] is not self.draft:
             self._recent_bytes -= self._recent.popleft().weight
 
     def durable_place(self) -> tuple[Path, int, int] | None:
@@ -348,14 +409,16 @@ class Appender:
     def _start_writing(self, writer: SegmentWriter) -> None:
         self._writer = writer
         self._refusal = None
-        self._draft = self._new_draft(writer.end, None)
+        self.draft = self._new_draft(writer.end, None)
         if not self._durable_appends:
-            self._draft.room, self._asleep = -1, True
+            self.draft.room, self._asleep = -1, True
 
     def _make_room(self, size: int, count: int) -> None:
         """Do what must be done before the draft can take so much; raise if it never will."""
-        with self._lock:
-            draft = self._draft
+        if self._refusal is not None:
+            self.recover()
+        with self._lock, self._drafts:
+            draft = self.draft
             if self._refusal is not None:
                 raise _again(self._refusal)
             if self._asleep:
@@ -396,13 +459,18 @@ class Appender:
         try:
             if self._unwritten is not None:
                 self._write_unwritten(writer, done, syncs=sync or not tell)
+            section = self._drafts
             with self._lock:
-                if self._draft.payloads:
-                    fresh = self._new_draft(self._draft.end, self._draft)
+                if section.open:
+                    section.mend()
+                if self.draft.payloads:
+                    fresh = self._new_draft(self.draft.end, self.draft)
+                    section.open = True
                     if self._views:
                         self._recent.append(fresh)
-                        self._recent_bytes += self._draft.weight
-                    self._unwritten, self._draft = self._draft, fresh
+                        self._recent_bytes += self.draft.weight
+                    self._unwritten, self.draft = self.draft, fresh
+                    section.open = False
             if self._unwritten is not None:
                 self._write_unwritten(writer, done, syncs=sync or not tell)
             if sync:
@@ -411,6 +479,8 @@ class Appender:
             self._give_up(done, stopped)
             raise
         except OSError as error:
+            if not is_reported(error):  # a handler's own: what is not written stays, and is written by the next one
+                raise
             problem = storage_error(error, f"writing to the log {self.name!r} in", self.folder)
             if self._durable_appends:
                 self._give_up(done, problem)
@@ -427,40 +497,91 @@ class Appender:
             self._notify()
 
     def _write_unwritten(self, writer: SegmentWriter, done: list[Draft], *, syncs: bool) -> None:
-        assert self._unwritten is not None
-        if self._unwritten.end > writer.end:  # else an interrupt came just after it was written
-            self._begin_giving()
-            writer.write(self._unwritten, syncs=syncs)
-            self.columns_written.update(self._unwritten.extras)
-        done.append(self._unwritten)
+        """Where the disk is full, try again as often as room can be made."""
+        draft = self._unwritten
+        assert draft is not None
+        tries, end = 0, draft.end
+        while end > writer.end:  # else it is written, perhaps just before an interrupt
+            tries += 1
+            try:
+                if self.room is not None:
+                    self.room.check()
+                self._begin_giving()
+                writer.write(draft, syncs=syncs)
+            except OSError as error:
+                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if not is_full or self.room is None or tries == _TRIES or not self.room.make(self):
+                    raise
+        if draft.extras:
+            self.columns_written.update(draft.extras)
+        done.append(draft)
         self._unwritten = None
 
     def _give_up(self, done: list[Draft], problem: HoldfastError) -> None:
         """Nobody was promised these records: their callers get the error, and their sequences are given anew."""
-        assert self._writer is not None
-        with self._lock:
-            for draft in filter(None, (*done, self._unwritten, self._draft)):
-                draft.error = problem
-            self._unwritten = None
-            if isinstance(problem, WriterStopped):
-                self._refuse(problem)
+        writer = self._writer
+        assert writer is not None
+        stops = isinstance(problem, WriterStopped)
+        if stops:
+            self._recover_at = self.clock.monotonic() + _RECOVERY_PAUSE_S
+        with self._lock, self._drafts:
+            if stops and writer.recoverable and not self._durable_appends:
+                # They were accepted, and others may have seen them: they are kept, and written when the disk works.
+                for draft in done:
+                    draft.written = True
+                self._refusal, self.draft.room = problem, -1
+                self._wake()
             else:
-                self._draft = self._new_draft(self._writer.end, None)
-            if self._views:
-                self._recent = deque([*(draft for draft in self._recent if draft.written), self._draft])
-                self._recent_bytes = sum(draft.weight for draft in self._recent if draft.written)
+                self._fail([*done, *self._open_drafts()], problem)
+
+    def _open_drafts(self) -> list[Draft]:
+        return [draft for draft in (self._unwritten, self.draft) if draft is not None]
+
+    def _fail(self, drafts: list[Draft], problem: HoldfastError) -> None:
+        assert self._writer is not None
+        for draft in drafts:
+            draft.error = problem
+        self._unwritten = None
+        if isinstance(problem, WriterStopped):
+            self._refuse(problem)
+        else:
+            self.draft = self._new_draft(self._writer.end, None)
+        self._keep_written_at_hand()
+
+    def _keep_written_at_hand(self) -> None:
+        """Of the drafts that views find in memory, keep those that are written, and the open one."""
+        if self._views:
+            self._recent = deque([*(draft for draft in self._recent if draft.written), self.draft])
+            self._recent_bytes = sum(draft.weight for draft in self._recent if draft.written)
+
+    def _repair_drafts(self) -> None:
+        """A change of the drafts was cut off: bring to an end what must be, and derive the rest. With `_lock` held."""
+        drafts = self._open_drafts()
+        for draft in drafts:
+            draft.forget_after(len(draft.payloads))
+        if (problem := next((draft.error for draft in drafts if draft.error is not None), None)) is not None:
+            self._fail(drafts, problem)
+        if self._views and self._writer is not None:
+            closed = [draft for draft in self._recent if draft.payloads and draft is not self.draft]
+            if not closed and self._unwritten is not None:
+                closed.append(self._unwritten)
+            self._recent_bytes = sum(draft.weight for draft in closed)
+            self._recent = deque([*closed, self.draft])
+        elif not self._views:
+            self._recent_bytes = 0
+            self._recent = deque()
 
     def _refuse(self, reason: HoldfastError) -> None:
         self._refusal = reason
-        self._draft = Draft(self._writer.durable_end if self._writer is not None else 0, -1, 0)
+        self.draft = Draft(self._writer.durable_end if self._writer is not None else 0, -1, 0)
 
     def _has_work(self) -> bool:
         writer = self._writer
         unsynced = writer is not None and self.settings.flush.mode == "batch" and writer.durable_offset < writer.offset
-        return bool(self._draft.payloads) or self._unwritten is not None or unsynced
+        return bool(self.draft.payloads) or self._unwritten is not None or unsynced
 
     def _check_writable(self) -> None:
-        if self._refusal is not None:
+        if self._refusal is not None and not self.recover():
             raise _again(self._refusal)
 
     def _too_large(self, size: int) -> MessageTooLarge:
@@ -474,6 +595,8 @@ class Appender:
         try:
             yield
         except OSError as error:
+            if not is_reported(error):
+                raise
             raise storage_error(error, f"{doing} the log {self.name!r} in", self.folder) from error
 
     def _begin_giving(self) -> None:

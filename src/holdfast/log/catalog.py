@@ -12,7 +12,6 @@ __all__ = ["SegmentName", "list_segments", "next_name"]
 
 DATA = ".data"
 INDEX = ".index"
-_STEM = re.compile(r"(\d{4})(\d{2})(\d{2})-(\d{4,})\Z")
 
 
 class SegmentName(NamedTuple):
@@ -34,27 +33,29 @@ class SegmentName(NamedTuple):
 
     def data_path(self, log: Path) -> Path:
         """The segment itself."""
-        return self.folder(log) / (self.stem + DATA)
+        return log / self._path(DATA)
 
     def index_path(self, log: Path) -> Path:
         """Its sparse index."""
-        return self.folder(log) / (self.stem + INDEX)
+        return log / self._path(INDEX)
+
+    def _path(self, ending: str) -> str:
+        return f"{self.year:04}/{self.month:02}/{self.day:02}/{self.stem}{ending}"
 
 
 def list_segments(files: Files, log: Path) -> list[SegmentName]:
     """Every segment there is, oldest first."""
     return sorted(
-        name
+        SegmentName(int(year), int(month), int(day), int(match[1]))
         for year in files.list(log)
         if re.fullmatch(r"\d{4}", year)
         for month in files.list(log / year)
         if re.fullmatch(r"\d{2}", month)
         for day in files.list(log / year / month)
         if re.fullmatch(r"\d{2}", day)
+        for fits in [re.compile(rf"{year}{month}{day}-(\d{{4,}}){re.escape(DATA)}", re.ASCII).fullmatch]
         for entry in files.list(log / year / month / day)
-        if entry.endswith(DATA)
-        and (name := _parse(entry.removesuffix(DATA)))
-        and name[:3] == (int(year), int(month), int(day))
+        if (match := fits(entry))
     )
 
 
@@ -65,8 +66,3 @@ def next_name(last: SegmentName | None, now_ns: int) -> SegmentName:
     if last is None or day > last[:3]:
         return SegmentName(*day, 1)
     return last._replace(number=last.number + 1)
-
-
-def _parse(stem: str) -> SegmentName | None:
-    match = _STEM.match(stem)
-    return SegmentName(*map(int, match.groups())) if match else None

@@ -2,8 +2,11 @@
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import methodcaller
 
 from holdfast.base.errors import Closed, StorageError, WriterStopped
 from holdfast.log.adopter import Adopter
@@ -109,7 +112,7 @@ class Cutter(Adopter):
         if isinstance(self._refusal, WriterStopped):
             self._pins += 1
             return Cut(self, writer.durable_end, None)
-        draft = self._draft
+        draft = self.draft
         end, gathered = draft.end, bool(draft.payloads)
         if gathered:
             # It takes no more, so that a block ends here. Whoever comes next finds it full, as any draft is at times.
@@ -131,13 +134,18 @@ def cut_logs(logs: Sequence[Cutter]) -> tuple[list[Cut], float]:
     clock = logs[0].clock
     cuts: list[Cut] = []
     started = clock.monotonic()
+    # Taken and noted, and released, by one call of C code each: an interrupt leaves none of them taken.
+    locks = [log._lock for log in logs]
+    held: list[bool] = []
+    releases = map(methodcaller("release"), compress(locks, held))
     try:
-        with contextlib.ExitStack() as held:
-            for log in logs:
-                held.enter_context(log._lock)
+        try:
+            held.extend(map(methodcaller("acquire"), locks))
             for log in logs:
                 if (cut := log._cut()) is not None:
                     cuts.append(cut)  # noqa: PERF401 - those before an error must be known
+        finally:
+            deque(releases, maxlen=0)
     except BaseException:
         for one in cuts:
             one.unpin()

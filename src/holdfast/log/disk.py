@@ -3,6 +3,7 @@
 import threading
 from typing import NamedTuple
 
+from holdfast.base.errors import is_reported
 from holdfast.base.files import File, write_all
 from holdfast.log.segment import Segment
 
@@ -34,16 +35,32 @@ class Disk:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         """The last one to be taken: its holder waits for the disk only."""
-        self.failure: OSError | None = None
-        """Why an fdatasync has failed."""
+        self.noted: OSError | None = None
+        """What an fdatasync has raised. Who finds something here asks `failure` what it means."""
+
+    def failure(self) -> OSError | None:
+        """Return why an fdatasync has failed.
+
+        What was noted is judged here and not where it came up: a second signal could cut that off.
+        """
+        error = self.noted
+        if error is not None and not is_reported(error):  # a handler's own, which can be an OSError too
+            error = self.noted = None
+        return error
+
+    def trust(self) -> None:
+        """The end of the file was written again: the failure counts no more."""
+        self.noted = None
 
     def sync(self, file: File) -> None:
         """Make all that was written to this file durable, or note why that cannot be. With the lock held."""
-        if self.failure is None:
+        if self.noted is None or self.failure() is None:
             try:
                 file.sync()
             except OSError as error:  # noted before anything is called, where a signal's handler may raise
-                self.failure = error
+                self.noted = error
+                if self.failure() is None:
+                    raise
 
 
 class RoomAhead:
@@ -69,7 +86,9 @@ class RoomAhead:
         zeros = _AHEAD if most is None else _AHEAD[: max(0, most - start)]  # no file becomes larger than was asked for
         try:
             write_all(file, zeros, start)
-        except OSError:  # the disk is full: what fits in is written all the same, and who does not fit is told
+        except OSError as error:  # the disk is full: what fits in is written all the same, and who does not fit is told
             self._little_syncs = 0
+            if not is_reported(error):
+                raise
             return
         self._until = start + len(zeros)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import HoldfastError
+from holdfast.log.batch import ALL, Extra
 from holdfast.log.compression import Codec, compress
 from holdfast.log.layout import (
     ALIGN,
@@ -64,6 +65,18 @@ class Draft:
     def weight(self) -> int:
         """Roughly what it takes in memory, in bytes."""
         return sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads) + _DRAFT_COST
+
+    def take_extras(self, extras: list[Extra], before: int, count: int) -> None:
+        """Add what the `count` records behind the first `before` have beside their payloads, which are added next."""
+        own = self.extras
+        for position, column, value, _ in extras:
+            values = own.get(column)
+            if values is None:
+                values = own[column] = {}
+            if position == ALL:
+                values.update(dict.fromkeys(range(before, before + count), value))
+            else:
+                values[before + position] = value
 
     def forget_after(self, count: int) -> None:
         """Take back all but the first `count` records: an append was interrupted half-way."""

@@ -7,7 +7,6 @@ sequences and times and puts them into the log, each batch at most once. `docs/f
 
 import contextlib
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Iterator
@@ -15,8 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt
-from holdfast.base.files import Files, Lock, errors_as_ours, read_file, replace_file, write_all, write_all_parts
+from holdfast.base.files import Files, Lock, errors_as_ours, read_file, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
 from holdfast.log.draft import Draft, Sealed, frame, seal
@@ -124,7 +124,7 @@ class Incoming:
     def last_done(self, manifest: Manifest) -> int:
         """The last batch of the query that was adopted; -1 where none is known."""
         try:
-            return int(json.loads(read_file(self.files, self._done(manifest)))["batch"])
+            return int(read_checked(self.files, self._done(manifest))["batch"])
         except FileNotFoundError:
             return -1
         except (ValueError, KeyError, TypeError) as error:
@@ -141,8 +141,7 @@ class Incoming:
             if self.refused(manifest):  # it comes again, with other parts
                 self.files.remove(self.folder / (manifest.file + _BAD))
             self.files.sync_dir(self.parts)
-            content = json.dumps({"format": 1, **asdict(manifest)}, ensure_ascii=False)
-            replace_file(self.files, self.folder / manifest.file, content.encode() + b"\n")
+            replace_checked(self.files, self.folder / manifest.file, {"format": 1, **asdict(manifest)})
         return True
 
     def waits(self, manifest: Manifest) -> bool:
@@ -171,7 +170,7 @@ class Incoming:
     def plan(self) -> Plan | None:
         """The adoption that a crash interrupted."""
         try:
-            content = json.loads(read_file(self.files, self.folder / _PLAN))
+            content = read_checked(self.files, self.folder / _PLAN)
             return Plan(Manifest.of(content["manifest"]), int(content["base"]), int(content["time"]))
         except FileNotFoundError:
             return None
@@ -207,7 +206,7 @@ class Incoming:
         """Give the batch its place: durable when this returns."""
         plan = Plan(manifest, base, time)
         content = {"format": 1, "manifest": asdict(manifest), "base": base, "time": time}
-        replace_file(self.files, self.folder / _PLAN, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+        replace_checked(self.files, self.folder / _PLAN, content)
         return plan
 
     def finish(self, plan: Plan) -> None:
@@ -224,7 +223,7 @@ class Incoming:
                 "records": manifest.records,
                 "time": plan.time,
             }
-            replace_file(self.files, self._done(manifest), json.dumps(content, ensure_ascii=False).encode() + b"\n")
+            replace_checked(self.files, self._done(manifest), content)
         self.drop(manifest)
         self.files.remove(self.folder / _PLAN)
         self.files.sync_dir(self.folder)
@@ -253,7 +252,7 @@ class Incoming:
         done: dict[str, int] = {}
         for name in self.files.list(self.folder / _DONE):
             with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
-                done[name.removesuffix(_JSON)] = json.loads(read_file(self.files, self.folder / _DONE / name))["batch"]
+                done[name.removesuffix(_JSON)] = read_checked(self.files, self.folder / _DONE / name)["batch"]
         count = 0
         for name in names:
             match = _PART.match(name)
@@ -269,7 +268,7 @@ class Incoming:
         return self.folder / _DONE / (manifest.digest + _JSON)
 
     def _read_manifest(self, path: Path) -> Manifest:
-        content = json.loads(read_file(self.files, path))
+        content = read_checked(self.files, path)
         if content.pop("format") != 1:
             raise ValueError("it was written by a newer version: upgrade this Holdfast")
         return Manifest.of(content)

@@ -85,6 +85,10 @@ class SparseIndex:
         if last is None or (entry.sequence > last.sequence and entry.offset > last.offset):
             self._raw += pack_entry(entry)
 
+    def cut(self, offset: int) -> None:
+        """Drop the entries beyond an offset of the segment."""
+        del self._raw[bisect_right(range(len(self)), offset, key=partial(self._field, 1)) * ENTRY_SIZE :]
+
     @property
     def sealed(self) -> bool:
         """Whether the last entry vouches for all before it."""

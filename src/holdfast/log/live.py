@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 
 from holdfast.base.files import Files
+from holdfast.log.catalog import list_segments
 from holdfast.log.layout import HEADER_SIZE
-from holdfast.log.recovery import load_segments, survey
+from holdfast.log.opening import OpenedSegments
+from holdfast.log.recovery import survey
 from holdfast.log.segment import Report, Segment
 from holdfast.log.watermark import Watermark, read_watermark
 
@@ -21,7 +23,7 @@ class LiveView:
     """The segments of a log that someone else may be writing. Changes nothing on disk. Threads: any may refresh."""
 
     def __init__(self, files: Files, log: Path, lock: Path, report: Report) -> None:
-        self.segments: tuple[Segment, ...] = ()
+        self.segments = OpenedSegments(files, log, [], report)
         self._files = files
         self._log = log
         self._lock = lock
@@ -36,10 +38,10 @@ class LiveView:
             mark = read_watermark(self._files, self._log)
             if mark is None or mark == self._mark:
                 return
-            segments = self.segments
-            if segments and segments[-1].segment_id == mark.segment_id and self._files.exists(segments[0].path):
+            first, last = self.segments.first, self.segments.last
+            if first and last and last.segment_id == mark.segment_id and self._files.exists(first.path):
                 self._mark = mark
-                segments[-1].extent = (mark.visible_offset, mark.visible_end)
+                last.extent = (mark.visible_offset, mark.visible_end)
             else:
                 self._load()
 
@@ -49,9 +51,9 @@ class LiveView:
         Never beyond what may be read.
         """
         with self._guard:
-            if not self.segments:
+            last, mark = self.segments.last, self._mark
+            if last is None:
                 return 0, 0
-            last, mark = self.segments[-1], self._mark
             if mark is not None and mark.segment_id == last.segment_id:
                 found = mark.durable_offset, mark.durable_end
             else:  # an entry of the index is written after the sync of what it speaks of
@@ -67,32 +69,33 @@ class LiveView:
                 time.sleep(_PAUSE_S)
             with contextlib.suppress(FileNotFoundError):
                 mark = read_watermark(self._files, self._log)
-                segments = load_segments(self._files, self._log, self._report)
+                names = list_segments(self._files, self._log)
+                segments = OpenedSegments(self._files, self._log, names, self._report)
                 if self._bound(segments, mark, last_try=attempt == _TRIES - 1):
-                    replaced, self.segments, self._mark = self.segments, tuple(segments), mark
-                    for segment in replaced:
+                    replaced, self.segments, self._mark = self.segments, segments, mark
+                    for segment in replaced.opened():
                         segment.let_go()
                     return
 
-    def _bound(self, segments: list[Segment], mark: Watermark | None, *, last_try: bool) -> bool:
+    def _bound(self, segments: OpenedSegments, mark: Watermark | None, *, last_try: bool) -> bool:
         """Find how far the last segment may be read; False if the listing does not fit the watermark."""
-        if not segments:
+        last = segments.last
+        if last is None:
             return True
         if mark is None or not self._files.is_locked(self._lock):
-            self._survey(segments[-1], mark)
+            self._survey(last, mark)
             return True
-        known = next((at for at, segment in enumerate(segments) if segment.segment_id == mark.segment_id), None)
-        if known is not None and mark.visible_offset <= segments[known].limit:
+        known = next((segment for segment in segments.newest_first() if segment.segment_id == mark.segment_id), None)
+        if known is not None and mark.visible_offset <= known.limit:
             # Behind the segment that the watermark names there may be one that is being made: not yet ours to see.
-            del segments[known + 1 :]
-            segments[-1].extent = (mark.visible_offset, mark.visible_end)
+            segments.cut_behind(known)
+            known.extent = (mark.visible_offset, mark.visible_end)
             return True
-        if known == len(segments) - 1:
+        if known is last:
             # The watermark is of before a power cut, and the process that has the lock has not opened this log yet.
-            self._survey(segments[-1], mark)
+            self._survey(last, mark)
             return True
         if last_try:
-            last = segments[-1]
             durable = last.index.last()
             last.extent = (durable.offset, durable.sequence) if durable else (HEADER_SIZE, last.base)
         return last_try

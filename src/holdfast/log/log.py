@@ -4,13 +4,17 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
-from holdfast.base.clock import Clock, Instant, instant_ns
-from holdfast.base.errors import Closed, StorageError, WriterStopped
+from holdfast.base.clock import Clock, Instant, duration_ns, instant_ns
+from holdfast.base.errors import Closed, StorageError, WriterStopped, is_reported
 from holdfast.base.files import Files, errors_as_ours
+from holdfast.base.section import Condition
+from holdfast.log.appender import Appender
 from holdfast.log.block import Block
 from holdfast.log.cutter import Cutter
 from holdfast.log.draft import Draft
@@ -21,7 +25,7 @@ from holdfast.log.policy import Retention
 from holdfast.log.positions import Positions
 from holdfast.log.record import Damage, Record
 from holdfast.log.recovery import recover
-from holdfast.log.retention import droppable
+from holdfast.log.retention import Freed, droppable
 from holdfast.log.segment import Segment
 from holdfast.log.settings import LogSettings
 from holdfast.log.tailer import Tailer
@@ -34,6 +38,10 @@ logger = logging.getLogger("holdfast.log")
 
 _DAMAGE_KEPT = 1000
 _PINNED_PAUSE_S = 0.01
+_FOR_EVER_S = 100 * 365 * 86_400
+_base: Callable[[Segment], int] = attrgetter("base")
+_created: Callable[[Segment], int] = attrgetter("created")
+_END_OF_TIME = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,8 @@ class TailerStats:
     position: int
     lag: int
     committed_at: int
+    owner: str | None = None
+    """The user of a server who made it; None where a program with the store did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +104,18 @@ class Log(Cutter):
         read_only: bool,
         wake: Callable[[], None],
         queue_at: Callable[[str], str | None],
+        sync_later: "Callable[[Log], None]" = lambda log: None,
     ) -> None:
-        super().__init__(name, folder, settings, clock, wake)
+        super().__init__(name, folder, settings, clock, wake, sync_later)
         self.id = log_id
         self.positions = Positions(files, folder, log_id, queue_at)
         self.damage: list[Damage] = []
         """Damaged places met since the log was opened, the first thousand."""
         self._damage_seen: set[tuple[str, int, str]] = set()
-        self._arrived = threading.Condition()
+        self._following = threading.RLock()
+        self._arrived = Condition(self._following)
         self._followers = 0
+        """How many wait, or have waited until they were interrupted."""
         self.ids_guard = threading.Lock()
         """For queues: held while an id is looked for and its message gathered, lest two groups both put it."""
         self.ids_in_flight: dict[bytes, Draft] = {}
@@ -122,13 +135,16 @@ class Log(Cutter):
     @property
     def start(self) -> int:
         """The first kept sequence."""
-        segments = self._segments
+        if self._writer is None:
+            first = self._view.segments.first
+            return first.base if first is not None else 0
+        segments = self._writer.segments
         return segments[0].base if segments else 0
 
     @property
     def end(self) -> int:
         """The next sequence to be written; for a read-only log, the end of what may be read."""
-        return self._draft.end if self._writer is not None else self._visible_end
+        return self.draft.end if self._writer is not None else self._visible_end
 
     def tailer(self, name: str | None = None) -> Tailer:
         """An independent reader from the start or, with a name, from where that name last committed."""
@@ -146,7 +162,7 @@ class Log(Cutter):
             for block in self.blocks_between(start, stop):
                 yield from block.records(max(0, start - block.sequence), stop - block.sequence)
             return
-        for segment in reversed(self._segments):
+        for segment in reversed(self._holding(start, stop)):
             if segment.base < stop and start < stop:
                 for block in segment.blocks_reversed(max(start, segment.base), stop, self._report):
                     yield from reversed(block.records(max(0, start - block.sequence), stop - block.sequence))
@@ -161,7 +177,7 @@ class Log(Cutter):
 
     def blocks_between(self, start: int, stop: int) -> Iterator[Block]:
         """The same, for a caller that has asked `readable` already."""
-        segments = self._segments
+        segments = self._holding(start, stop)
         for position, segment in enumerate(segments):
             if segment.base >= stop:
                 return
@@ -174,7 +190,7 @@ class Log(Cutter):
     @property
     def visible_end(self) -> int:
         """The end of what this process may read: under `sync` what is durable, else all that was appended."""
-        return self._draft.end if self._writer is not None and not self._durable_appends else self._visible_end
+        return self.draft.end if self._writer is not None and not self._durable_appends else self._visible_end
 
     def kept_segments(self, *, durable: bool = False) -> tuple[Segment, ...]:
         """The segments as they were at the last `refresh`, oldest first.
@@ -186,10 +202,26 @@ class Log(Cutter):
             return segments
         return (*segments[:-1], segments[-1].bounded(*self._view.durable()))
 
+    def segments_between(self, start: int, stop: int, *, durable: bool = False) -> tuple[Segment, ...]:
+        """The segments of `kept_segments` that hold records from `start` up to `stop`; no other one is opened.
+
+        If the first of them begins behind `start`, what is before it is no longer kept.
+        """
+        if self._writer is not None:
+            segments = self._writer.segments
+            first = max(0, bisect_right(segments, start, key=_base) - 1)
+            return segments[first : max(first + 1, bisect_left(segments, stop, key=_base))]
+        found = self._view.segments.between(start, stop)
+        if durable and found and found[-1] is self._view.segments.last:
+            found = (*found[:-1], found[-1].bounded(*self._view.durable()))
+        return found
+
     @property
-    def draft(self) -> Draft:
-        """The open draft; under `sync` nothing of it may be read."""
-        return self._draft
+    def last_segment(self) -> Segment | None:
+        """The segment that is, or was last, written to; None where there is none."""
+        if self._writer is None:
+            return self._view.segments.last
+        return self._writer.segments[-1] if self._writer.segments else None
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         """The records from `start` up to `stop`, for views: also from drafts, so that nothing need be written first.
@@ -208,6 +240,8 @@ class Log(Cutter):
 
     def _drafts_between(self, start: int, stop: int) -> list[Draft]:
         """Those at hand that hold some of these records, the last one first. Called with the lock held."""
+        if self._drafts.open:
+            self._drafts.mend()
         found: list[Draft] = []
         for draft in reversed(self._recent):
             if draft.first < stop:
@@ -222,7 +256,8 @@ class Log(Cutter):
             drafts = self._drafts_between(sequence, sequence + 1)
         if drafts and drafts[-1].first <= sequence < drafts[-1].end:
             return drafts[-1].times[sequence - drafts[-1].first]
-        segment = next((segment for segment in reversed(self._segments) if segment.base <= sequence), None)
+        holding = self._holding(sequence, sequence + 1)
+        segment = next((segment for segment in reversed(holding) if segment.base <= sequence), None)
         return None if segment is None else segment.time_of(sequence, self._report)
 
     def page_out(self) -> int:
@@ -232,13 +267,13 @@ class Log(Cutter):
 
     def release_mapped(self) -> None:
         """Give back the pages of segments that were read: the system keeps them, and they no longer count as ours."""
-        for segment in self._segments:
+        for segment in self._opened:
             segment.page_out()
 
     def unseen_bytes(self, sequence: int) -> int:
         """For views: the payload bytes that were appended from here on, up to the end of the open draft."""
         total = 0
-        with self._lock:
+        with self._lock, self._drafts:
             for draft in reversed(self._recent):
                 if draft.end <= sequence and draft.payloads:
                     break
@@ -252,11 +287,13 @@ class Log(Cutter):
         """
         timestamp = instant_ns(when, "when")
         end = self.readable()[1]
-        segments = self._segments
-        for position, segment in enumerate(segments):
+        if self._writer is None:
+            segments: Iterable[Segment] = self._view.segments.since(timestamp)
+        else:
             # A segment is created after the last record of the one before, by the log's own time.
-            if position + 1 < len(segments) and segments[position + 1].created < timestamp:
-                continue
+            written = self._writer.segments
+            segments = written[max(0, bisect_left(written, timestamp, key=_created) - 1) :]
+        for segment in segments:
             found = segment.sequence_at_time(timestamp, self._report, past_damage=past_damage)
             if found is not None:
                 return found
@@ -273,7 +310,7 @@ class Log(Cutter):
             if not self.closed:
                 with errors_as_ours("reading the log in", self.folder):
                     self._view.refresh()
-        elif not self._durable_appends and self._refusal is None and (self._draft.payloads or self._unwritten):
+        elif not self._durable_appends and self._refusal is None and (self.draft.payloads or self._unwritten):
             # On a full disk, or while another thread closes the log, one can still read; the next append tells.
             with contextlib.suppress(StorageError, Closed):
                 self._flush(sync=False)
@@ -293,7 +330,7 @@ class Log(Cutter):
                 pause = min(pause * 2, 0.02)
             else:
                 pause = 0.05
-                with self._arrived:
+                with self._following:
                     self._followers += 1
                     if self._visible_end <= sequence:
                         self.clock.wait(self._arrived, left)
@@ -305,7 +342,7 @@ class Log(Cutter):
         try:
             super().close()
         finally:
-            for segment in self._segments:
+            for segment in self._opened:
                 segment.let_go()
 
     def rest(self, *, at_once: bool) -> None:
@@ -329,6 +366,8 @@ class Log(Cutter):
         except WriterStopped as stopped:
             self._give_up([], stopped)
         except OSError as error:  # the files are closed, and all was on disk before
+            if not is_reported(error):
+                raise
             logger.warning("closing the files of %s failed: %s", self.name, error, extra=self.fields)
         finally:
             if True in held:
@@ -352,7 +391,7 @@ class Log(Cutter):
             last_timestamp=last.timestamp if last else None,
             damage=len(self.damage),
             tailers=[
-                TailerStats(kept.name, kept.position, max(0, end - kept.position), kept.committed_at)
+                TailerStats(kept.name, kept.position, max(0, end - kept.position), kept.committed_at, kept.owner)
                 for kept in self.positions.all()
             ],
         )
@@ -380,12 +419,76 @@ class Log(Cutter):
         with errors_as_ours("reading the log in", self.folder):
             return inspect_segment(self._segments, offset, segment)
 
-    def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> int:
-        """Apply retention and return how many segments went (or would go). Never past a named tailer, unless forced."""
+    def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> Freed:
+        """Apply retention; how many segments went (or would go), and in `bytes` how much they had.
+
+        Never past a named tailer, unless forced. The segment that is being written stays.
+        """
         self._check_writable()
         policy = retention or self.settings.retention
         with self._io:
-            return self._drop_by(policy, force=force, dry_run=dry_run) if policy is not None else 0
+            return self._drop_by(policy, force=force, dry_run=dry_run) if policy is not None else Freed()
+
+    def is_past(self, moment: int) -> bool:
+        """Whether a whole segment holds only records from before this moment. Cheap: it looks at no file."""
+        writer = self._writer
+        if writer is None or not writer.segments:
+            return False
+        segments = writer.segments
+        if len(segments) > 1 and segments[1].created < moment:
+            return True
+        return segments[-1].base < writer.end == self.draft.end and writer.last_timestamp < moment
+
+    def retire(self) -> Freed:
+        """Apply retention without traffic: as `compact`, and to the segment that is being written if all in it is past.
+
+        Called by the background of the store.
+        """
+        policy = self.settings.retention
+        if policy is None or policy.max_age is None:
+            return Freed()
+        with self._io:
+            if self._refusal is not None:
+                return Freed()
+            past = self.clock.time_ns() - duration_ns(policy.max_age, "max_age")
+            rolled = len(self._segments) >= policy.min_segments and self._roll_if(past)
+            return self._drop_by(policy, past=self._segments[-1].base if rolled else None)
+
+    def roll(self) -> int:
+        """Begin a new segment, unless the last one is empty; the sequence that it begins with."""
+        self._check_writable()
+        with self._io, self._errors_as_ours("rolling"):
+            self._write_out(sync=True)
+            self._begin_next_segment()
+            return self._segments[-1].base if self._segments else self.end
+
+    def drop_before(self, sequence: int) -> Freed:
+        """Drop segments that hold only records before this one, and that no named tailer has yet to read."""
+        self._check_writable()
+        with self._io:
+            return self._drop_by(Retention(max_age=_FOR_EVER_S), past=sequence)
+
+    def shed(self, asking: Appender) -> Freed:
+        """Drop every segment that all named readers are done with: for room on a full disk.
+
+        `asking` is the log that needs the room, whose I/O lock is held. This one's is taken only if it is free.
+        """
+        held: list[bool] = []
+        try:
+            if asking is not self:
+                held.extend(map(self._io.acquire, (False,)))  # noted by C code, as in `rest`
+            if (asking is not self and True not in held) or self._refusal is not None or self._floor() is None:
+                return Freed()
+            with contextlib.suppress(StorageError):  # without room for another segment, the last one stays
+                self._roll_if(_END_OF_TIME)
+            return self._drop_by(Retention(max_age=_FOR_EVER_S), past=self._segments[-1].base if self._segments else 0)
+        finally:
+            if True in held:
+                self._io.release()
+
+    def held_from(self) -> int | None:
+        """The first record that a named tailer or a queue has yet to read; None where there is none."""
+        return self._floor()
 
     def clear(self, *, force: bool = False) -> int:
         """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
@@ -396,9 +499,7 @@ class Log(Cutter):
             self._write_out(sync=True)
             writer = self._writer
             assert writer is not None
-            if writer.segments and writer.end > writer.segments[-1].base:
-                writer.seal_segment()
-                writer.begin_segment(writer.end)
+            self._begin_next_segment()
             floor = None if force else self._floor()
             count = 0
             for following in writer.segments[1:]:
@@ -410,13 +511,24 @@ class Log(Cutter):
 
     @property
     def _segments(self) -> tuple[Segment, ...]:
-        return self._writer.segments if self._writer is not None else self._view.segments
+        """All segments. A log that is only read opens each of them for this: see `_holding`."""
+        return self._writer.segments if self._writer is not None else self._view.segments.all()
+
+    def _holding(self, start: int, stop: int) -> tuple[Segment, ...]:
+        """The segments that hold these records, and perhaps others."""
+        return self._writer.segments if self._writer is not None else self._view.segments.between(start, stop)
+
+    @property
+    def _opened(self) -> Sequence[Segment]:
+        return self._writer.segments if self._writer is not None else self._view.segments.opened()
 
     @property
     def _visible_end(self) -> int:
-        segments = self._segments
-        end = segments[-1].end if segments else 0
-        return end if end is not None else 0
+        if self._writer is None:
+            last = self._view.segments.last
+            return 0 if last is None else last.end or 0
+        segments = self._writer.segments
+        return segments[-1].end or 0 if segments else 0
 
     def _check_open(self) -> None:
         if self._refusal is not None and self.closed:
@@ -434,18 +546,51 @@ class Log(Cutter):
     def _floor(self) -> int | None:
         return min((kept.position for kept in self.positions.all()), default=None)
 
-    def _drop_by(self, policy: Retention, *, force: bool = False, dry_run: bool = False) -> int:
+    def _begin_next_segment(self) -> None:
+        writer = self._writer
+        assert writer is not None
+        if writer.segments and writer.end > writer.segments[-1].base:
+            writer.seal_segment()
+            writer.begin_segment(writer.end)
+
+    def _roll_if(self, past: int) -> bool:
+        """Begin a new segment if all that was appended is from before this moment, and may go."""
+        writer = self._writer
+        assert writer is not None
+        with self._lock:
+            if self.draft.payloads or self._unwritten is not None or self.pinned:
+                return False
+        if not writer.segments or writer.end == writer.segments[-1].base or writer.last_timestamp >= past:
+            return False
+        with self._errors_as_ours("rolling"):
+            floor = self._floor()
+            if floor is not None and floor < writer.end:
+                return False
+            self._begin_next_segment()
+        return True
+
+    def _drop_by(
+        self, policy: Retention, *, force: bool = False, dry_run: bool = False, past: int | None = None
+    ) -> Freed:
         assert self._writer is not None
         with self._errors_as_ours("dropping old segments of"):
-            count = droppable(self._writer.segments, policy, self.clock.time_ns(), None if force else self._floor())
+            segments, floor = self._writer.segments, None if force else self._floor()
+            count = droppable(segments, policy, self.clock.time_ns(), floor, past)
+            freed = Freed(count, sum(segment.limit for segment in segments[:count]))
             if dry_run:
-                return count
+                return freed
             if self.pinned:
-                return 0  # a backup needs them: they go the next time
+                return Freed()  # a backup needs them: they go the next time
             self._writer.drop(count)
         if count:
-            logger.info("dropped %d segments of %s", count, self.name, extra={"log": self.name, "segments": count})
-        return count
+            logger.info(
+                "dropped segments: log=%s segments=%d bytes=%d",
+                self.name,
+                count,
+                freed.bytes,
+                extra={"log": self.name, "segments": count, "bytes": freed.bytes},
+            )
+        return freed
 
     def _begin_giving(self) -> None:
         if not self._gives:
@@ -463,5 +608,5 @@ class Log(Cutter):
     def _notify(self) -> None:
         super()._notify()
         if self._followers:
-            with self._arrived:
+            with self._following:
                 self._arrived.notify_all()

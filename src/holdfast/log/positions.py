@@ -1,22 +1,25 @@
 """How far has each named reader come? One small file a reader, replaced atomically by the process it lives in."""
 
-import json
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.names import folder_of, name_of, shortened
 
-__all__ = ["QUEUE", "Position", "Positions", "place_of"]
+__all__ = ["QUEUE", "Position", "Positions", "log_ids_in", "lost_positions", "place_of"]
 
 logger = logging.getLogger("holdfast.log")
 
 FOLDER = "tailers"
 _SUFFIX = ".json"
+_KNOWN = ".known"
+"""Ends the name of a file that is there from a tailer's first commit until it is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Position:
     survived: int | None = None
     """For queues: where the log ended when it was opened since; what the queue knows beyond died with a crash, and its
     sequences may have been given again by now."""
+    owner: str | None = None
+    """The user of a server who made it; None where a program with the store did."""
 
 
 QUEUE = "queue:"
@@ -54,26 +59,29 @@ class Positions:
         self._guard = threading.Lock()
         self._settled: dict[str, Position] = {}
         """By queue: its position with what `settle` found, which is not on disk yet."""
+        self._known: set[str] = set()
+        """Tailers of which this process has seen the `.known` file."""
 
     def get(self, name: str) -> Position | None:
         """The kept position, None if there is none for this very log."""
-        kept = self._read(self._path(name))
+        with errors_as_ours("reading a tailer's position in", self._folder):
+            kept = self._read(self._path(name))
         return None if kept is None else self._settled.get(name, kept)
 
     def set(self, position: Position) -> None:
-        """Keep it; durable when this returns."""
+        """Keep it; durable when this returns. Whoever owns the kept one goes on to own it."""
         with self._guard, errors_as_ours("keeping a tailer's position in", self._path(position.name)):
             self._set(position)
 
     def _set(self, position: Position) -> None:
         path = self._path(position.name)
-        if position.name.startswith(QUEUE):
-            kept = self._read(path)
-            if kept is not None and (kept.position, kept.survived) == (position.position, position.survived):
-                # Nothing is new but the time. Who wrote it may have ended before the name was on disk.
-                self._files.sync_dir(self._folder)
-                self._settled.pop(position.name, None)
-                return
+        kept = self._read(path)
+        same = kept is not None and (kept.position, kept.survived) == (position.position, position.survived)
+        if same and position.name.startswith(QUEUE):
+            # Nothing is new but the time. Who wrote it may have ended before the name was on disk.
+            self._files.sync_dir(self._folder)
+            self._settled.pop(position.name, None)
+            return
         content = {
             "name": position.name,
             "position": position.position,
@@ -82,9 +90,24 @@ class Positions:
         }
         if position.survived is not None:
             content["survived"] = position.survived
+        owner = position.owner if kept is None or kept.owner is None else kept.owner
+        if owner is not None:
+            content["owner"] = owner
         self._files.make_dirs(self._folder)
-        replace_file(self._files, path, json.dumps(content).encode() + b"\n")
+        replace_checked(self._files, path, content)
         self._settled.pop(position.name, None)
+        self._note_known(position.name)
+
+    def _note_known(self, name: str) -> None:
+        """Note that there is a tailer of this name, so that the loss of its position is noticed.
+
+        Not for queues: their own folder says so.
+        """
+        if name not in self._known and not name.startswith(QUEUE):
+            known = self._path(name).with_suffix(_KNOWN)
+            if not self._files.exists(known):
+                replace_checked(self._files, known, {"name": name})
+            self._known.add(name)
 
     def exists(self, name: str) -> bool:
         """Whether a reader of this name ever kept a position here."""
@@ -102,17 +125,21 @@ class Positions:
                 "delete the queue, or let it pass over messages with seek"
             )
         self._settled.pop(name, None)
-        if not self._files.exists(path):
-            return False
+        self._known.discard(name)
+        known = path.with_suffix(_KNOWN)
         with errors_as_ours("forgetting a tailer's position in", path):
-            self._files.remove(path)
-            self._files.sync_dir(self._folder)
-        return True
+            found = [one for one in (known, path) if self._files.exists(one)]
+            for one in found:  # the note first: without it nobody misses the position
+                self._files.remove(one)
+            if found:
+                self._files.sync_dir(self._folder)
+        return bool(found)
 
     def all(self) -> list[Position]:
         """Every named reader. One whose file is not legible counts as one that has read nothing."""
-        names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
-        found = [position for name in names if (position := self._read(self._folder / name))]
+        with errors_as_ours("reading the positions of tailers in", self._folder):
+            names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
+            found = [position for name in names if (position := self._read(self._folder / name))]
         return [self._settled.get(position.name, position) for position in found]
 
     def settle(self, end: int) -> None:
@@ -146,18 +173,44 @@ class Positions:
 
     def _read(self, path: Path) -> Position | None:
         try:
-            content = json.loads(read_file(self._files, path))
+            content = read_checked(self._files, path)
             if content["log"] != self._log_id:
                 return None  # kept for a log of that name that was deleted since
-            survived = content.get("survived")
+            survived, owner = content.get("survived"), content.get("owner")
             return Position(
                 str(content["name"]),
                 int(content["position"]),
                 int(content["committed_at"]),
                 None if survived is None else int(survived),
+                None if owner is None else str(owner),
             )
         except FileNotFoundError:
+            if self._files.exists(path.with_suffix(_KNOWN)):
+                logger.error("%s is gone: its tailer starts again from the beginning", path, extra={"path": str(path)})
             return None
-        except (ValueError, KeyError, TypeError):
-            logger.warning("%s is not legible: its tailer starts again", path, extra={"path": str(path)})
+        except (ValueError, KeyError, TypeError) as error:
+            logger.error(
+                "%s is not legible (%s): its tailer starts again from the beginning. Put the file back from a backup, "
+                "or seek to where it should go on and commit",
+                path,
+                error,
+                extra={"path": str(path)},
+            )
             return Position(name_of(path.name.removesuffix(_SUFFIX)) or path.name, 0, 0)
+
+
+def log_ids_in(files: Files, log: Path) -> set[bytes]:
+    """Return the ids of the logs that the legible positions in a log's folder were kept for."""
+    found = set()
+    for name in files.list(log / FOLDER):
+        if name.endswith(_SUFFIX):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                found.add(bytes.fromhex(read_checked(files, log / FOLDER / name)["log"]))
+    return found
+
+
+def lost_positions(files: Files, log: Path) -> list[Path]:
+    """Return the files of positions that tailers of this log kept, and that are gone."""
+    names = set(files.list(log / FOLDER))
+    expected = {name.removesuffix(_KNOWN) + _SUFFIX for name in names if name.endswith(_KNOWN)}
+    return [log / FOLDER / name for name in sorted(expected - names)]

@@ -7,14 +7,33 @@ from holdfast.base.clock import duration_ns
 from holdfast.log.policy import Retention
 from holdfast.log.segment import Segment
 
-__all__ = ["droppable"]
+__all__ = ["Freed", "droppable"]
 
 
-def droppable(segments: Sequence[Segment], policy: Retention, now: int, floor: int | None) -> int:
+class Freed(int):
+    """How many segments went, as a number; and how many bytes they had."""
+
+    bytes: int
+
+    def __new__(cls, segments: int = 0, size: int = 0) -> "Freed":
+        """Of so many segments and bytes."""
+        freed = super().__new__(cls, segments)
+        freed.bytes = size
+        return freed
+
+    @property
+    def segments(self) -> int:
+        """The number itself."""
+        return int(self)
+
+
+def droppable(
+    segments: Sequence[Segment], policy: Retention, now: int, floor: int | None, past: int | None = None
+) -> int:
     """How many of the oldest segments the policy lets go.
 
     The last segment always stays, and so does any with a record at or above `floor`, the lowest position of the
-    named readers (None: nobody holds anything back).
+    named readers (None: nobody holds anything back). Records below `past` are known to be past `max_age`.
     """
     max_age = None if policy.max_age is None else duration_ns(policy.max_age, "max_age")
     kept_bytes = sum(segment.limit for segment in segments)
@@ -23,7 +42,9 @@ def droppable(segments: Sequence[Segment], policy: Retention, now: int, floor: i
         if kept <= policy.min_segments or (floor is not None and following.base > floor):
             break
         # The next segment was created after the last record of this one.
-        too_old = max_age is not None and now - following.created > max_age
+        too_old = max_age is not None and (
+            now - following.created > max_age or (past is not None and following.base <= past)
+        )
         too_big = policy.max_bytes is not None and kept_bytes > policy.max_bytes
         too_many = policy.max_segments is not None and kept > policy.max_segments
         if not (too_old or too_big or too_many):

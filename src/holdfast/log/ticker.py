@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["Ticker", "Ticking"]
 
@@ -32,6 +32,10 @@ class Ticking(Protocol):
         ...
 
 
+def _ask_tick(one: Ticking) -> float | None:
+    return one.tick()
+
+
 class Ticker:
     """Calls `tick` of each log and queue when it is due, or when it rings.
 
@@ -42,42 +46,54 @@ class Ticker:
         self,
         all_of_them: Callable[[], Iterable[Ticking]],
         named: Callable[[str], Iterable[Ticking]] | None = None,
+        *,
+        ask: Callable[[Any], float | None] = _ask_tick,
+        thread_name: str = "holdfast-ticker",
     ) -> None:
-        """`named`: those of one name; without it whoever rings, rings for all."""
+        """`named`: those of one name; without it whoever rings, rings for all. `ask`: how one is asked."""
+        self._ask = ask
+        self._thread_name = thread_name
         self._all = all_of_them
         self._named = named
         # A bare lock that is let go to wake the thread: an Event's own lock would stay taken for ever if a signal's
         # handler raised inside of `set`.
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._rung: deque[str | None] = deque([None])
+        self._rung: deque[str | Ticking | None] = deque([None])
         """Who rang since the last round; None: all, as in the first one."""
         self._agenda = _Agenda()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def wake(self, name: str | None = None) -> None:
-        """Something of this name, or anything, has something to flush, or sooner than it said.
+    def wake(self, name: str | Ticking | None = None) -> None:
+        """Something of this name, this very one, or anything, has something to flush, or sooner than it said.
 
         The thread is made when first needed: a store under `sync` has none.
         """
         self._rung.append(name)  # before the bell: whoever hears it finds the name
         self._ring()
         if self._thread is None:
-            with self._starting:
-                if self._thread is None and not self._stopping:
-                    thread = threading.Thread(target=self._run, name="holdfast-ticker", daemon=True)
-                    thread.start()
-                    self._thread = thread
+            self._start()
 
-    def stop(self) -> None:
-        """End the thread and wait for it."""
+    def stop(self, patience: float | None = None) -> None:
+        """End the thread and wait for it, with `patience` no longer than so many seconds."""
         with self._starting:
             self._stopping = True
         self._ring()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(patience)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._stopping:
+                thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the interpreter is ending, and starts no more threads
+                    self._stopping = True
+                    return
+                self._thread = thread
 
     def _run(self) -> None:
         while not self._stopping:
@@ -86,23 +102,33 @@ class Ticker:
             for number, one in enumerate(self._round()):
                 if not number % _FEW:
                     time.sleep(0)  # a thread that waits for the disk all the time would else wait for us each time, too
-                self._agenda.note(one, _tick(one))
+                self._agenda.note(one, self._tick(one))
             due = self._agenda.due_in()
             self._bell.acquire(timeout=-1 if due is None else max(0.0, min(due, threading.TIMEOUT_MAX)))
 
     def _round(self) -> Iterable[Ticking]:
         """Whose turn it is."""
-        names: dict[str | None, None] = {}
+        rung: dict[str | Ticking | None, None] = {}
         while self._rung:
-            names[self._rung.popleft()] = None
-        if None in names or (names and self._named is None):
+            rung[self._rung.popleft()] = None
+        names = [one for one in rung if isinstance(one, str)]
+        if None in rung or (names and self._named is None):
             self._agenda = _Agenda()
-            return list(self._all())
-        found = dict.fromkeys(self._agenda.take())
-        for name in names:
-            if name is not None and self._named is not None:
-                found.update(dict.fromkeys(self._named(name)))
+            found = dict.fromkeys(self._all())
+        else:
+            found = dict.fromkeys(self._agenda.take())
+            for name in names:
+                if self._named is not None:
+                    found.update(dict.fromkeys(self._named(name)))
+        found.update({one: None for one in rung if one is not None and not isinstance(one, str)})
         return found
+
+    def _tick(self, one: Ticking) -> float | None:
+        try:
+            return self._ask(one)
+        except Exception:  # whatever went wrong with one, the others are still served
+            logger.exception("the background work of %s failed", one.name, extra=one.fields)
+            return _AFTER_FAILURE_S
 
     def _ring(self) -> None:
         with contextlib.suppress(RuntimeError):  # it rings already
@@ -148,11 +174,3 @@ class _Agenda:
 
     def _counts(self, entry: tuple[float, int, Ticking]) -> bool:
         return self._when.get(entry[2]) == entry[0]
-
-
-def _tick(one: Ticking) -> float | None:
-    try:
-        return one.tick()
-    except Exception:  # whatever went wrong with one, the others are still served
-        logger.exception("the background work of %s failed", one.name, extra=one.fields)
-        return _AFTER_FAILURE_S

@@ -1,23 +1,97 @@
 """How are those who wait for the disk served first? What was made durable is told to others a little later."""
 
+import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from holdfast.base.errors import WriterStopped
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Closed, WriterStopped
 from holdfast.log.appender import Appender
+from holdfast.log.settings import LogSettings
 
-__all__ = ["Untold"]
+__all__ = ["SYNC_AFTER_S", "Untold"]
 
 T = TypeVar("T")
 
+SYNC_AFTER_S = 0.8
+"""Under `async`, how long after a write the background syncs it: with the write and the sync about a second."""
+_ASK_AGAIN_S = 10.0
+"""After so long without a sync the thread that was asked is gone: closing the store failed, and it goes on."""
+
 
 class Untold(Appender):
-    """An appender for a broker: it syncs for many who wait, and each call of `tell` is one that nobody waits for."""
+    """An appender for a broker: it syncs for many who wait, and each call of `tell` is one that nobody waits for.
+
+    Under `async` it also asks `sync_later` for a call of `sync_if_due` once it has written something, so that the
+    durable end follows the visible one while nobody calls `sync`. A log that has nothing unsynced asks for nothing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        settings: LogSettings,
+        clock: Clock,
+        wake: Callable[[], None],
+        sync_later: Callable[[Any], None] = lambda log: None,
+    ) -> None:
+        super().__init__(name, folder, settings, clock, wake)
+        self._sync_later = sync_later
+        self._sync_asked_at: float | None = None
+        """When `sync_later` was called, if `sync_if_due` has not synced since."""
+        self._unsynced_since: float | None = None
+
+    def tick(self) -> float | None:
+        """As in `Appender`; and ask for a sync of what is written, if nobody else is about to make it."""
+        again = super().tick()
+        writer, asked_at = self._writer, self._sync_asked_at
+        if self.settings.flush.mode != "async" or writer is None or self._refusal is not None or writer.is_durable:
+            return again
+        now = self.clock.monotonic()
+        if asked_at is None or now - asked_at > _ASK_AGAIN_S:
+            self._sync_asked_at = now
+            self._sync_later(self)
+        return again
+
+    def sync_if_due(self) -> float | None:
+        """Sync what was written, once that is `SYNC_AFTER_S` ago; in how many seconds to come again, None if done.
+
+        Only what was handed to the operating system, and without the I/O lock while the disk works: appends go on.
+        """
+        now = self.clock.monotonic()
+        if self._unsynced_since is None:
+            self._unsynced_since = now
+        left = self._unsynced_since + SYNC_AFTER_S - now
+        if left > 0 and self._refusal is None:
+            return left
+        # Before the sync: what is written while it goes on asks again.
+        self._unsynced_since = self._sync_asked_at = None
+        with contextlib.suppress(
+            Closed, WriterStopped
+        ):  # the writer has logged why it stopped; the next append says so
+            self._sync_written()
+        return None
+
+    def _sync_written(self) -> None:
+        with self._io:
+            writer = self._writer
+            if writer is None or self._refusal is not None:
+                return
+            begun = self._stopping(lambda: writer.begin_sync(ahead=False))
+        if begun is None:
+            return
+        is_on_disk = writer.await_disk(begun)
+        with self._io:
+            if not is_on_disk:
+                self._stopping(writer.check)
+            if not self.closed:
+                writer.tell()
 
     @property
     def gathered_bytes(self) -> int:
         """What was appended and is not written yet, in bytes; 0 where the next append looks for room first."""
-        room = self._draft.room
+        room = self.draft.room
         return self.settings.flush.bytes - room if room >= 0 else 0
 
     def sync_untold(self) -> None:
@@ -44,11 +118,13 @@ class Untold(Appender):
 
         Unless `patient`, this is left to whoever is writing, if anyone is.
         """
-        if self._io.acquire(blocking=patient):
-            try:
-                if self._writer is not None and not self.closed:
-                    self._writer.tell()
-            finally:
+        held: list[bool] = []
+        try:
+            held.extend(map(self._io.acquire, (patient,)))  # taken and noted by one call of C code
+            if True in held and self._writer is not None and not self.closed:
+                self._writer.tell()
+        finally:
+            if True in held:
                 self._io.release()
         self._notify()
 

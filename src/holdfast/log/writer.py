@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import WriterStopped
+from holdfast.base.errors import WriterStopped, is_reported
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
 from holdfast.base.resting import Rest
 from holdfast.log.catalog import SegmentName, next_name
 from holdfast.log.compression import Codec
 from holdfast.log.disk import Begun, Disk, RoomAhead
 from holdfast.log.draft import Draft, Sealed, frame, seal
+from holdfast.log.identity import note_start
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
 from holdfast.log.layout import (
     HEADER_SIZE,
@@ -25,6 +26,7 @@ from holdfast.log.layout import (
 )
 from holdfast.log.policy import Roll
 from holdfast.log.recovery import Survey
+from holdfast.log.rewriting import rewrite_end
 from holdfast.log.segment import Segment
 from holdfast.log.watermark import Watermark, WatermarkFile
 
@@ -75,10 +77,14 @@ class SegmentWriter:
         self.segments: tuple[Segment, ...] = tuple(segments)
         """Replaced whole when a segment comes or goes, so that readers may keep the tuple they have."""
         self.stopped: WriterStopped | None = None
+        self.recoverable = True
+        """Where it has stopped: whether `recover` may help."""
         self._disk = Disk()
         self._room = RoomAhead()
         self._reached: Begun | None = None
         """The last sync that was done without the log's I/O lock."""
+        self._published: tuple[Segment, int, int] | None = None
+        """What other processes were told last: the segment, and how far it is durable."""
         self.used = False
         """Set with each block, for those who look which log was not used lately."""
         self._rest = rest
@@ -86,6 +92,8 @@ class SegmentWriter:
         """Whether the last segment takes more; its files may be closed all the same."""
         self._changed = False
         """Whether that was written to since the log was opened."""
+        self._was_cut = False
+        """Whether its file was made shorter since the last sync of all of it."""
         self._file: File | None = None
         self._index_file: File | None = None
         self._index_offset = 0
@@ -120,26 +128,30 @@ class SegmentWriter:
         """Put a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
         self.check()  # its files may be closed by now: opened again, they would know of no failure
-        self._note_reached()
+        if self._reached is not None:
+            self._note_reached()
         if self._is_full(sealed):
             self.seal_segment()
         if not self._writing:
             self.begin_segment(sealed.sequence)
         file = self._file or self._wake()
         self.used = self._changed = True
-        parts = frame(sealed, self.offset, self.durable_offset, self.segments[-1].segment_id)
+        segment, durable_only = self.segments[-1], self.settings.durable_only
+        parts = frame(sealed, self.offset, self.durable_offset, segment.segment_id)
         try:
             size = write_all_parts(file, parts, self.offset)
         except OSError:
             self._undo_write()
             raise
-        # Assignments only, so that an interrupt finds the block either wholly counted or to be written again in place.
+        # Assignments only, so that an interrupt finds the block either wholly counted, and to be read here, or to be
+        # written again in place.
         end, offset = self.end + sealed.records, self.offset + size
-        self.end, self.offset, self.last_timestamp = end, offset, sealed.last_timestamp
+        extent = segment.extent if durable_only else (offset, end)
+        self.end, self.offset, self.last_timestamp, segment.extent = end, offset, sealed.last_timestamp, extent
         if self.end - self._entry_sequence >= self.settings.index_interval:
             self._add_entry()
-        if not self.settings.durable_only:
-            self._publish(tell=tell)
+        if tell and not durable_only:
+            self._publish()
 
     def sync(self, *, tell: bool = True) -> None:
         """Make all that was written durable. A failure is final: the pages may be lost and must not be retried.
@@ -151,9 +163,12 @@ class SegmentWriter:
             self._note_durable(self.offset, self.end)
             self._publish(tell=tell)
 
-    def begin_sync(self) -> Begun | None:
-        """What `await_disk` is to make durable while others write on; None where all is."""
-        file = self._to_sync()
+    def begin_sync(self, *, ahead: bool = True) -> Begun | None:
+        """What `await_disk` is to make durable while others write on; None where all is.
+
+        Without `ahead` no room is made behind the end: that pays for those who wait for many small syncs.
+        """
+        file = self._to_sync(ahead=ahead)
         return None if file is None else Begun(file, self.segments[-1], self.offset, self.end)
 
     def await_disk(self, begun: Begun) -> bool:
@@ -161,16 +176,17 @@ class SegmentWriter:
 
         `tell`, or whoever syncs next, takes note of it.
         """
-        with self._disk.lock:
+        disk = self._disk
+        with disk.lock:
             reached = self._reached
             # Else it was closed, after a sync of all or because the writer had stopped; or a later sync was quicker.
             if begun.file is self._file and (
                 reached is None or reached.segment is not begun.segment or reached.offset < begun.offset
             ):
-                self._disk.sync(begun.file)
-                if self._disk.failure is None:
+                disk.sync(begun.file)
+                if disk.noted is None or disk.failure() is None:
                     self._reached = begun
-            return self._disk.failure is None and self.stopped is None
+            return (disk.noted is None or disk.failure() is None) and self.stopped is None
 
     def check(self) -> None:
         """Raise if this writes no more."""
@@ -178,17 +194,19 @@ class SegmentWriter:
         if self.stopped is not None:
             raise self.stopped
 
-    def _to_sync(self) -> File | None:
+    def _to_sync(self, *, ahead: bool = True) -> File | None:
         self._check_disk()
-        self._note_reached()
+        if self._reached is not None:
+            self._note_reached()
         if self._file is None:
             assert self.is_durable, "files were closed before all that was written to them was on disk"
             return None
         if self.is_durable:
-            if self.segments[-1].extent != (self.offset, self.end):  # an interrupt came before it was told
+            if self._published != (self.segments[-1], self.offset, self.end):  # an interrupt came before it was told
                 self._publish()
             return None
-        self._room.make(self._file, self.durable_offset, self.offset, self.settings.roll.bytes)
+        if ahead:
+            self._room.make(self._file, self.durable_offset, self.offset, self.settings.roll.bytes)
         return self._file
 
     def _note_reached(self) -> None:
@@ -197,7 +215,10 @@ class SegmentWriter:
             self._note_durable(reached.offset, reached.end)
 
     def _note_durable(self, offset: int, end: int) -> None:
-        self.durable_offset, self.durable_end = offset, end
+        if self.settings.durable_only:
+            self.durable_offset, self.durable_end, self.segments[-1].extent = offset, end, (offset, end)
+        else:
+            self.durable_offset, self.durable_end = offset, end
         self._write_entries()
 
     def tell(self) -> None:
@@ -244,18 +265,24 @@ class SegmentWriter:
             return
         file = self._file or self._wake()
         self.sync()
-        if file.size() > self.offset:  # on disk before there is a next segment: only the last may end in zeros
+        if file.size() > self.offset or (self._was_cut and not closing):
+            # On disk before there is a next segment: only the last may end in zeros.
             file.truncate(self.offset)
             self._sync_file(file)
+            self._was_cut = False
         self._write_entries()
         segment, index_file = self.segments[-1], self._index_file
         try:
             if index_file is not None and not self._entries and self.end > segment.base:
                 self._seal_index(segment.index, index_file)
         except OSError as error:  # derived: without it the segment is only slower to open
+            if not is_reported(error):
+                raise
             logger.warning(
                 "the index of %s was not finished: %s", segment.path, error, extra={"segment": str(segment.path)}
             )
+            with contextlib.suppress(OSError):  # what a failed sync has lost of it would pass for damage
+                self.files.remove(segment.name.index_path(self.log))
         self._publish()
         self._writing, self._changed, self._entries = False, False, []
         self._close_files()
@@ -280,6 +307,10 @@ class SegmentWriter:
 
     def drop(self, count: int) -> None:
         """Forget and delete the oldest `count` segments, which must be sealed ones."""
+        if not count:
+            return
+        start = self.segments[count].base if count < len(self.segments) else self.end
+        noted = self._note_start(start)
         for segment in self.segments[:count]:
             assert segment is not self.active
             folder = segment.path.parent
@@ -293,6 +324,17 @@ class SegmentWriter:
                 self.files.remove_dir(folder)
                 folder = folder.parent
                 self.files.sync_dir(folder)
+        if not noted:
+            self._note_start(start)  # there is room now
+
+    def _note_start(self, start: int) -> bool:
+        """Note what is dropped on purpose; False where it cannot be written, which must not keep a full disk full."""
+        try:
+            note_start(self.files, self.log, start)
+        except OSError as error:
+            logger.warning("the start of %s could not be noted: %s", self.log, error, extra={"log": str(self.log)})
+            return False
+        return True
 
     def _resume(self, segment: Segment, found: Survey) -> bool:
         if segment.header_damaged or not found.whole:
@@ -305,7 +347,7 @@ class SegmentWriter:
             index = SparseIndex(SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created))
         segment.index = index
         self._index_offset = HEADER_SIZE + len(index) * ENTRY_SIZE
-        self._writing = True
+        self._writing = self._was_cut = True  # perhaps: whoever closed it may have failed to sync that
         last = index.last()
         self._entry_sequence = last.sequence if last else segment.base
         for entry in found.checkpoints:
@@ -358,6 +400,7 @@ class SegmentWriter:
         segment.extent = (HEADER_SIZE, base)
         segments = (*self.segments, segment)
         self._index_offset = self.offset = self.durable_offset = HEADER_SIZE
+        self._was_cut = False
         self._room.forget()
         self._entry_sequence = base
         self._file, self._index_file, self.segments = file, index_file, segments
@@ -430,24 +473,57 @@ class SegmentWriter:
         self._check_disk()
 
     def _check_disk(self) -> None:
-        if (error := self._disk.failure) is not None:
+        if self._disk.noted is not None and (error := self._disk.failure()) is not None:
             raise self.stopped or self.stop(f"fdatasync failed: {error.strerror or error}") from error
 
     def _undo_write(self) -> None:
         assert self._file is not None
         self._room.forget()
+        self._was_cut = True
         try:
             self._file.truncate(self.offset)
         except OSError as error:
+            if not is_reported(error):  # then the next block is written over what is there
+                raise
             raise self.stop(f"a failed write could not be undone: {error.strerror or error}") from error
 
-    def stop(self, reason: str) -> WriterStopped:
+    def recover(self) -> None:
+        """Write on after a failure of the disk, once the end of the active segment is known to be on it.
+
+        What was written and not synced is written once more; where readers see only what is durable, nobody was
+        promised that, and it is cut off. Raises OSError or `Corrupt` where that is not possible, and changes nothing.
+        """
+        assert self.stopped is not None and self.recoverable
+        self._close_files()
+        offset, end = (self.durable_offset, self.durable_end) if self.settings.durable_only else (self.offset, self.end)
+        segment = self.active
+        if segment is not None:
+            rewrite_end(self.files, segment.path, segment.segment_id, self.durable_offset, offset)
+            segment.index.cut(offset)
+            self._entries = [entry for entry in self._entries if entry.offset <= offset]
+            last = segment.index.last()
+            self._entry_sequence = last.sequence if last else segment.base
+        with self._disk.lock:
+            self._disk.trust()
+        self._reached = None
+        self._was_cut = False
+        self._room.forget()
+        self.durable_offset, self.durable_end = self.offset, self.end = offset, end
+        self.stopped = None
+        self._publish()
+
+    def stop(self, reason: str, *, recoverable: bool = True) -> WriterStopped:
         """Write no more: what is on disk can no longer be known, but for what was."""
         self._note_reached()
+        self.recoverable = recoverable
         path = self.segments[-1].path if self.segments else self.log
         self.stopped = WriterStopped(
-            f"{reason}, so {str(path)!r} takes no more writes. Check the disk, then close the store and open it again: "
-            "all that was confirmed is safe"
+            f"{reason}, so {str(path)!r} takes no more writes. All that was confirmed is safe. "
+            + (
+                "Check the disk: the log goes on when its end can be written again, without opening the store again"
+                if recoverable
+                else "Check the disk, then close the store and open it again"
+            )
         )
         logger.error("the writer stopped: %s", reason, extra={"segment": str(path)})
         return self.stopped
@@ -466,6 +542,8 @@ class SegmentWriter:
         try:
             write_all(self._index_file, data, self._index_offset)
         except OSError as error:  # derived: tried again at the next sync, at the same offset
+            if not is_reported(error):
+                raise
             logger.warning("an index entry was not written: %s", error, extra={"segment": str(self.segments[-1].path)})
             return
         self._index_offset += len(data)
@@ -485,15 +563,19 @@ class SegmentWriter:
         try:
             self._watermark.write(mark)
         except OSError as error:  # other processes see the new records later, at the next one
+            if not is_reported(error):
+                raise
             logger.warning("the watermark was not written: %s", error, extra={"log": str(self.log)})
         if self._file is None:
             self._watermark.rest()
+        self._published = (segment, self.durable_offset, self.durable_end)
 
     def _close_files(self) -> None:
         with self._disk.lock:
-            files, self._file, self._index_file = (self._file, self._index_file), None, None
-            for file in files:
-                if file is not None:
-                    file.close()
+            file, index_file, self._file, self._index_file = self._file, self._index_file, None, None
+            if file is not None:
+                file.close()
+            if index_file is not None:
+                index_file.close()
         self._watermark.rest()
         self.files.awake.leave(id(self))

@@ -74,6 +74,28 @@ class Checkpoint:
             logger.warning("the kept position of a queue is not legible: its state is built anew", extra=self._fields)
             return None
 
+    def adopt(self, queue: str) -> KeptPosition | None:
+        """Take over what was kept for the queue of this name beside another journal, which is lost; None if nothing.
+
+        The rows get the prefix of the present journal, and lie before its first event.
+        """
+        others = [
+            (kept["scanned"], key, kept)
+            for key, raw in self._state.scan("positions")
+            if key != self._prefix and (kept := _of_queue(raw, queue)) is not None
+        ]
+        if not others:
+            return None
+        _, lost, kept = max(others, key=lambda one: one[0])
+        batch = self._state.transaction()
+        for family in FAMILIES:
+            for key, value in self._state.scan(family, lost, after(lost)):
+                batch.put(family, self._prefix + key.removeprefix(lost), value)
+            batch.delete_range(family, lost, after(lost))
+        batch.put("positions", self._prefix, json.dumps({**kept, "journal": self._journal_id, "position": 0}).encode())
+        batch.commit()
+        return self.position()
+
     def save(self, standing: Standing, position: int, now: int) -> None:
         """Keep the state as it is at this position of the journal: all of it or, after a crash, none."""
         batch = self._state.transaction()
@@ -98,6 +120,7 @@ class Checkpoint:
             batch.put("in_progress", number(prefix, sequence), b"M" + json.dumps(move).encode())
         kept = {
             "journal": self._journal_id,
+            "queue": standing.name,
             "position": position,
             "scanned": standing.scanned,
             "expiring": standing.expiring,
@@ -286,3 +309,12 @@ class Checkpoint:
     def _count_orphan(self, family: str, what: str) -> None:
         self.orphans += 1
         logger.warning("an orphan in %s was put right: %s", family, what, extra={**self._fields, "family": family})
+
+
+def _of_queue(raw: bytes, queue: str) -> KeptPosition | None:
+    """Return what was kept if it is of this queue; rows of earlier versions do not say of which they are."""
+    try:
+        kept: KeptPosition = json.loads(raw)
+        return kept if kept["queue"] == queue and kept.keys() >= _FIELDS else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

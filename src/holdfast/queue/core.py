@@ -38,17 +38,17 @@ class Core(Memory):
         """Bring the state up to now: what was put, what is due, what has run out. With the lock held."""
         if self._closed is not None:
             raise Closed(*self._closed.args)
-        if self._journal.broken:
+        if self._journal.broken or self._generation != self._state.generation:
             self._reload()
         if self.read_only:
             self.log.refresh()
             start, end = self._journal.log.readable()
             if not start <= self._followed <= end:  # its beginning was dropped, or a crash took its end
                 self._load()
-            self._follow()
+            self._followed, _ = self._follow(self.standing, self._followed)
         standing = self.standing
-        if standing.scanned != self.log.visible_end:
-            self._catch_up(now)
+        if standing.scanned != (end := self.log.visible_end):
+            self._enter(standing, now, end, save=not self.read_only)
         if not standing.plain:
             standing.look_again()
         if standing.delayed.count and (due := standing.delayed.next_due) is not None:
@@ -163,8 +163,9 @@ class Core(Memory):
         lease_id = standing.last_lease + 1 if standing.last_lease >= now else now
         expires = now + self._lease_ns
         event = encode_lease_of_one(now, lease_id, expires, sequence)
-        if len(self._pending) < PENDING_MAX and not self._asleep:
-            self._pending.append(event)
+        pending = self._pending
+        if len(pending) < PENDING_MAX and not self._asleep:
+            pending.append(event)
         else:
             self._record(event)
         if fresh:
@@ -319,8 +320,7 @@ class Core(Memory):
 
     def _deal(self, now: int) -> None:
         """Give what is ready to those who wait, in turns."""
-        line = list(self._waiters.line)
-        if not line or not self.standing.ready:
+        if not self.standing.ready or not (line := self._waiters.waiting()):
             return
         available = min(self.standing.ready.count, sum(waiter.demand for waiter in line))
         for waiter, share in zip(line, shares([waiter.demand for waiter in line], available), strict=True):

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from itertools import islice
 from struct import Struct
 
+from holdfast.base.clock import NS, Clock
 from holdfast.queue.keys import after, number, number_of
 from holdfast.state import State, Transaction
 
@@ -23,10 +24,24 @@ class Dedup:
 
     In the state: `prefix i id` -> sequence and time, and `prefix t sequence` -> id, by which old ones are found.
     Invariant: an id whose message is not below `_low` and whose time is within the window is known.
+
+    Times are of a timeline of its own, which begins with the wall clock and goes on with what elapses, also over
+    restarts as far as the wall clock tells: a wall clock that is set ahead or back moves neither end of a window. (The
+    times of records cannot serve for that: they never go back, so a clock that was ahead once leaves them ahead.)
     """
 
-    def __init__(self, state: State, prefix: bytes, window: int, limit: int, queue: str = "") -> None:
+    def __init__(
+        self, state: State, prefix: bytes, window: int, limit: int, queue: str = "", clock: Clock | None = None
+    ) -> None:
+        """Without a clock, the times that are given are those of the timeline."""
         self._queue = queue
+        self._clock = clock
+        self._began_ns = clock.time_ns() if clock is not None else 0
+        self._began_at = clock.monotonic() if clock is not None else 0.0
+        self._restored = 0
+        """Ids of messages below this sequence were kept by an earlier opening."""
+        self.put_at: dict[int, int] = {}
+        """By sequence: when, on the timeline, messages with an id were put here that `note` has not met yet."""
         self.scanned = 0
         """Ids of messages below this sequence were taken in."""
         self.count = 0
@@ -48,7 +63,7 @@ class Dedup:
         """Messages below this sequence have their ids in the state."""
 
     def find(self, key: bytes, now: int) -> int | None:
-        """The sequence of the message that had this id within the window."""
+        """The sequence of the message that had this id within the window; `now` is of the timeline (`present`)."""
         known = self._recent.get(key)
         if (
             known is None
@@ -56,24 +71,34 @@ class Dedup:
             and self._saved > self._low
             and (raw := self._state.get(_FAMILY, self._by_id + key))
         ):
-            known = _VALUE.unpack(raw)
+            known = self._unpack(raw)
         if known is None or known[0] < self._low or known[1] + self._window <= now:
             return None
         return known[0]
 
     def note(self, key: bytes, sequence: int, time: int, now: int) -> None:
-        """A message with this id is in the log."""
-        if time + self._window <= now:
-            return
+        """A message with this id is in the log, with this time of the log."""
+        put_at = self.put_at.pop(sequence, None)
+        if put_at is not None:
+            time = put_at
+            if not self._window:
+                return
+        else:
+            now = self.present(now)
+            if self._clock is not None:  # its age by the present clock; what is in the future is new to us
+                time = now - max(0, self._clock.time_ns() - time)
+            if time + self._window <= now:
+                return
         old = self._recent.pop(key, None)
         if old is None or old[0] < self._saved:  # else it takes the place of one that no checkpoint has seen
             self.count += 1
         self._recent[key] = (sequence, time)
         if self.count > self._limit:
-            self._shorten(now)
+            self._shorten(self.present(now))
 
     def forget_from(self, sequence: int) -> None:
         """Messages from here on died with a crash, and their ids with them."""
+        self._restored = min(self._restored, sequence)
         self.scanned = min(self.scanned, sequence)
         dead: set[int] = set()
         if self._saved > sequence:
@@ -102,8 +127,11 @@ class Dedup:
         for key, (sequence, time) in self._fresh():
             batch.put(_FAMILY, self._by_id + key, _VALUE.pack(sequence, time))
             batch.put(_FAMILY, number(self._by_sequence, sequence), key)
-        self._expire(batch, now)
+        self._expire(batch, self.present(now))
+        # Where there is no id there is nothing to measure, and a queue that is only opened and closed writes nothing.
+        moment = {"present": self.present(now), "wall": self._clock.time_ns()} if self.count and self._clock else {}
         return {
+            **moment,
             "scanned": self.scanned,
             "window": self._window,
             "count": self.count,
@@ -127,6 +155,10 @@ class Dedup:
         self._low = self._low_saved = kept["low"] or 0
         self.shortened_to = kept["shortened_to"]
         self.shortened_at = kept["shortened_at"] or 0
+        self._restored = self.scanned
+        present, wall = kept.get("present"), kept.get("wall")
+        if self._clock is not None and present is not None and wall is not None:  # else an older version kept it
+            self._began_ns = present + max(0, self._began_ns - wall)
 
     def clear(self) -> None:
         """Forget all, in memory."""
@@ -135,9 +167,21 @@ class Dedup:
 
     def window_at(self, now: int) -> int:
         """How far back a duplicate is found, in nanoseconds."""
+        now = self.present(now)
         if self.shortened_to is not None and now - self.shortened_at > self._window:
             self.shortened_to = None  # a whole window has passed without the limit being met
         return self._window if self.shortened_to is None else min(self._window, self.shortened_to)
+
+    def present(self, now: int) -> int:
+        """Now, on the timeline; without a clock, what is given."""
+        if self._clock is None:
+            return now
+        return self._began_ns + int((self._clock.monotonic() - self._began_at) * NS)
+
+    def _unpack(self, raw: bytes) -> tuple[int, int]:
+        """A value of the state. What an older version kept is the time of the record, which may be in the future."""
+        sequence, time = _VALUE.unpack(raw)
+        return sequence, min(time, self._began_ns) if sequence < self._restored and self._clock is not None else time
 
     def _fresh(self) -> "list[tuple[bytes, tuple[int, int]]]":
         found = []
@@ -156,7 +200,7 @@ class Dedup:
         for entry, key in self._state.scan(_FAMILY, start, stop):  # what is behind is void, and gone already
             sequence = number_of(entry)
             raw = self._state.get(_FAMILY, self._by_id + key)
-            known = _VALUE.unpack(raw) if raw else None
+            known = self._unpack(raw) if raw else None
             if sequence >= low and known and known[0] == sequence and known[1] + self._window > now:
                 break
             batch.delete(_FAMILY, entry)
@@ -182,7 +226,7 @@ class Dedup:
             start, stop = number(self._by_sequence, self._low), number(self._by_sequence, self._saved)
             for entry, key in islice(self._state.scan(_FAMILY, start, stop), give_up):
                 raw = self._state.get(_FAMILY, self._by_id + key)
-                oldest.append((number_of(entry), _VALUE.unpack(raw)[1] if raw else 0))
+                oldest.append((number_of(entry), self._unpack(raw)[1] if raw else 0))
         if len(oldest) < give_up:
             known = {sequence for sequence, _ in oldest}
             memory = (value for value in self._recent.values() if value[0] >= self._low and value[0] not in known)

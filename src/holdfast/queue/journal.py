@@ -1,8 +1,10 @@
 """How does a queue remember? Each event goes to a log of its own: its last snapshot and tail are the state."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 
+from holdfast.base.errors import StorageError
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
 from holdfast.log.policy import Retention
@@ -29,8 +31,12 @@ class Journal:
         """Events that are not handed to the log yet: with a weaker flush mode at most `PENDING_MAX`."""
         self.since_checkpoint = 0
         """Bytes of events since the last checkpoint."""
+        self._handing: tuple[int, int] | None = None
+        """While events are handed to the log: where that ended before, and how many events they are."""
         self.durable = log.settings.flush.mode == "sync"
         self._expected = log.end
+        self._snapshot_end = -1
+        """Where the last snapshot ended: a journal that ends there holds nothing else."""
         self.broken = False
         """Records were given up after a failed write: the state in memory is ahead of the truth."""
 
@@ -54,18 +60,32 @@ class Journal:
 
     def flush(self) -> None:
         """Hand the gathered events to the log."""
-        if self.pending:
-            record = b"".join(self.pending)
+        pending = self.pending
+        if self._handing is not None:  # the last time this was cut off: the log's end says whether it has them
+            end, count = self._handing
+            if self.log.end > end:
+                del pending[:count]
+            self._handing = None
+        if pending:
+            record = b"".join(pending)
+            self._handing = (self.log.end, len(pending))
             self.log.append(record)
-            self.pending.clear()
+            # No call between these two, where a handler could raise: events must be in the journal once.
+            del pending[:]
+            self._handing = None
             self.since_checkpoint += len(record)
 
     def sync(self) -> int:
         """Make everything durable; the position behind it."""
         self.flush()
         self.make_durable()
+        end = self.log.end
+        if self.durable and end != self._expected:
+            # Another thread's write failed, and its caller has not noted that yet. What was decided counts for nothing.
+            self.broken = True
+            raise StorageError(f"events of the journal in {str(self.log.folder)!r} could not be written: try again")
         self.since_checkpoint = 0
-        return self.log.end
+        return end
 
     def make_durable(self) -> None:
         """Return when all that was handed to the log is on disk. May be called without the queue's lock."""
@@ -80,9 +100,21 @@ class Journal:
         for record in self.log.read(position, end):
             yield record.sequence, list(decode(record.payload))
 
+    def settle(self) -> None:
+        """Before the state is read again: decide for every event that was taken in whether it is in the log.
+
+        Under `sync` what cannot be written did not happen, and its caller has the error. Under a weaker mode the
+        caller was told that it did: it must be in the log before that is read, or this raises and it is kept.
+        """
+        if self.durable:
+            with contextlib.suppress(StorageError):
+                self.log.write_out()
+        else:
+            self.flush()
+            self.log.write_out()
+
     def reread(self) -> None:
-        """Begin again after `broken`: from what is in the log."""
-        self.pending.clear()
+        """The state is what is in the log: it is no longer `broken`."""
         self._expected = self.log.end
         self.broken = False
 
@@ -91,8 +123,21 @@ class Journal:
         parts = _split(rows)
         for number, part in enumerate(parts):
             self.log.append(encode(Snapshot(now, number, number == len(parts) - 1, part)))
-        self._expected = self.log.end
+        self._expected = self._snapshot_end = self.log.end
         self.log.sync()
+
+    def is_past(self, moment: int) -> bool:
+        """Whether events from before this moment could go, of a queue where nothing has happened since."""
+        return self._snapshot_end < self.log.end and not self.pending and self.log.is_past(moment)
+
+    def renew(self, rows: Rows, now: int) -> None:
+        """Replace all events by a snapshot of what came of them, unless someone has yet to read them."""
+        held_from = self.log.held_from()
+        if held_from is not None and held_from < self.log.end:
+            return
+        first = self.log.roll()
+        self.write_snapshot(rows, now)
+        self.log.drop_before(first)
 
     def last_snapshot(self) -> tuple[Rows, int] | None:
         """The last whole snapshot, and the position behind it."""

@@ -52,6 +52,17 @@ class Measures:
             """What nobody has looked at yet counts as ready: a scrape of ten thousand queues takes no lock."""
             return queue.standing.ready.count + max(0, queue.log.visible_end - queue.standing.scanned)
 
+        registry.reading(
+            "holdfast_queue_checkpoint_failures_total",
+            "Checkpoints that failed since the queue was opened.",
+            self._labels,
+            lambda: queue.checkpoints.failures,
+        )
+        gauge(
+            "checkpoint_failing_seconds",
+            "Seconds since checkpoints began to fail; 0 while they succeed.",
+            lambda: max(0, clock.time_ns() - failing.since) / 1e9 if (failing := queue.checkpoints.failing) else 0.0,
+        )
         gauge("ready", "Messages that may be delivered now.", ready)
         gauge("delayed", "Messages that must wait.", lambda: queue.standing.delayed.count)
         gauge("leased", "Messages that are held by consumers.", lambda: queue.standing.leases.count)

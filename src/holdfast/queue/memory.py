@@ -4,17 +4,18 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.base.clock import NS, Clock
 from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, WriterStopped
 from holdfast.base.metrics import Registry
+from holdfast.base.section import Section
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
 from holdfast.log.positions import Position, place_of
 from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
+from holdfast.queue.checkpointing import CheckpointHealth
 from holdfast.queue.dedup import Dedup
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
 from holdfast.queue.forwarding import Forwarder
@@ -89,7 +90,8 @@ class Memory:
         self._bodies = Bodies(log)
         self._waiters = Waiters(clock)
         self._lock = threading.Lock()
-        self._whole = _Whole(self._spoil)
+        self._whole = Section(self._spoil)
+        """Entered after the lock, by whoever looks at the state or changes it."""
         self._mover = threading.Lock()
         self._pausing = threading.Lock()
         self._is_paused, self._keep_paused = is_paused, keep_paused
@@ -102,9 +104,11 @@ class Memory:
         """When the ticker comes next by itself."""
         self._waiting_at = (-1, 0.0)
         """For readers: the record of the journal that is ahead of the log, and since when."""
-        self._loading = False
-        """While the journal is replayed no checkpoint may be made: it would speak of what is not applied yet."""
+        self._reloading = False
+        """Whether the state is to be read again, and an attempt has begun."""
         self._checkpoint_at: float | None = None
+        self.checkpoints = CheckpointHealth()
+        """Whether they succeed. Where they fail, all else goes on: opening has more of the journal to read."""
         self._doubtful_moves = False
         """Whether a move may have reached its target without our knowing."""
         self._handed_over: set[int] = set()
@@ -158,54 +162,90 @@ class Memory:
     # Reading the past.
 
     def _load(self) -> None:
-        """Build the state from the last checkpoint, or without one the last snapshot, and the journal from there."""
-        now = self._now()
-        journal = self._journal.log
-        self._checkpoint = Checkpoint(self._state, self._prefix, journal.id, self.fields)
-        self.standing = self._new_standing()
-        start, end = journal.readable()
-        kept = self._checkpoint.position()
-        if kept is not None and kept["position"] > end:
-            logger.warning(
-                "the journal of %s is shorter than it was: going on from its end", self.name, extra=self.fields
-            )
-            kept["position"] = end
-        position, built_anew = 0, False
-        if kept is None or kept["position"] < start:
-            kept, position = self._rebuild(start, end)
-            built_anew = True
-        else:
-            position = kept["position"]
-        if kept is not None:
-            self._checkpoint.load(self.standing, kept, now)
-            self._weigh()
-        window = self.settings.nanoseconds("dedup_window") or 0
-        if built_anew or (kept is not None and (kept["dedup"].get("window") or 0) < window):
-            self._reread_dedup_ids(now)  # they are not there, or too few of them: the window was made longer
-        self._floor_kept = -1
-        self._followed = position
-        highest = self._follow()
+        """Build the state aside and let it take the place of the present one: whole, or after an error not at all."""
         if not self.read_only:
-            self._settle_beginning(start == end == 0, highest)
-        self._catch_up(self._now())
+            self._state.recover()
+        loaded = self._build()
+        self._state, self._checkpoint, self.standing, self._followed, self._generation, journal_lost = loaded
         self._doubtful_moves = bool(self.standing.moving)
         self._handed_over = set(self.standing.moving)
         self._log_is_new = False
+        if journal_lost and not self.read_only:
+            self._save()  # with all that the journal still had
+            self._journal.write_snapshot(self._checkpoint.dump(), self._now())
 
-    def _new_standing(self) -> Standing:
+    def _build(self) -> "_Loaded":
+        """Make the state from the last checkpoint, or without one the last snapshot, and the journal from there."""
+        now = self._now()
+        journal = self._journal.log
+        state = self._state
+        generation = state.generation
+        checkpoint = Checkpoint(state, self._prefix, journal.id, self.fields)
+        start, end = journal.readable()
+        kept, journal_lost = self._kept_position(checkpoint, start, end)
+        built_anew = kept is None
+        if built_anew:
+            if self.read_only:
+                state = MemoryState()
+                checkpoint = Checkpoint(state, self._prefix, journal.id, self.fields)
+            kept, position = self._rebuild(checkpoint, start, end)
+        else:
+            assert kept is not None
+            position = kept["position"]
+        standing = self._new_standing(state)
+        if kept is not None:
+            checkpoint.load(standing, kept, now)
+            self._weigh(standing)
+        window = self.settings.nanoseconds("dedup_window") or 0
+        if built_anew or (kept is not None and (kept["dedup"].get("window") or 0) < window):
+            self._reread_dedup_ids(state, standing, now)  # not there, or too few of them: the window was made longer
+        self._floor_kept = -1
+        position, highest = self._follow(standing, position)
+        if not self.read_only:
+            self._settle_beginning(standing, start == end == 0 and kept is None, highest)
+        self._enter(standing, self._now(), self.log.visible_end)
+        return _Loaded(state, checkpoint, standing, position, generation, journal_lost)
+
+    def _kept_position(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, bool]:
+        """Return the last checkpoint, None if the state must be rebuilt, and whether events it knows of are lost.
+
+        A checkpoint knows what was done up to its position. Where the journal lost that (its files were deleted), the
+        checkpoint still counts, and the journal goes on from it with a snapshot.
+        """
+        kept = checkpoint.position()
+        if kept is None and end == 0 and not self.read_only and self.log.positions.exists(place_of(self.name)):
+            kept = checkpoint.adopt(self.name)
+            if kept is not None:
+                logger.error("the journal of %s is gone: going on from its checkpoint", self.name, extra=self.fields)
+                return kept, True
+        if kept is None or start <= kept["position"] <= end:
+            return kept, False
+        if kept["position"] < start and self._journal.last_snapshot() is not None:
+            return None, False  # which says more than the checkpoint
+        logger.error(
+            "the journal of %s has lost events (it has %d to %d): going on from the checkpoint at %d",
+            self.name,
+            start,
+            end,
+            kept["position"],
+            extra=self.fields,
+        )
+        return {**kept, "position": min(max(kept["position"], start), end)}, True
+
+    def _new_standing(self, state: State) -> Standing:
         window = self.settings.nanoseconds("dedup_window") or 0
         return Standing(
             self.name,
-            self._state,
+            state,
             self._prefix,
             dedup_window=window,
             dedup_limit=self.settings.dedup_limit,
             weighs=self.settings.max_bytes is not None and not self.read_only,
+            clock=self._clock,
         )
 
-    def _weigh(self) -> None:
+    def _weigh(self, standing: Standing) -> None:
         """What waits was weighed when it came in; after a restart it is again, from what the log says."""
-        standing = self.standing
         if standing.weights is not None:
             floor = standing.floor()
             standing.weights.begin(floor)
@@ -213,17 +253,13 @@ class Memory:
                 standing.weights.take(piece.first, piece.sizes())
             standing.weigh()
 
-    def _rebuild(self, start: int, end: int) -> tuple[KeptPosition | None, int]:
+    def _rebuild(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, int]:
         """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
         if end > 0:
             level = logging.WARNING if start > 0 else logging.INFO  # a young queue has no checkpoint yet
             logger.log(level, "the state of %s is built anew from its journal", self.name, extra=self.fields)
-        if self.read_only:
-            self._state = MemoryState()
-            self._checkpoint = Checkpoint(self._state, self._prefix, self._journal.log.id, self.fields)
-            self.standing = self._new_standing()
-        else:
-            self._checkpoint.clear()
+        if not self.read_only:
+            checkpoint.clear()
         snapshot = self._journal.last_snapshot() if end > 0 else None
         if snapshot is None:
             if start > 0:
@@ -234,42 +270,39 @@ class Memory:
                 )
             return None, start
         rows, position = snapshot
-        self._checkpoint.undump(rows)
-        return self._checkpoint.position(), position
+        checkpoint.undump(rows)
+        return checkpoint.position(), position
 
-    def _reread_dedup_ids(self, now: int) -> None:
+    def _reread_dedup_ids(self, state: State, standing: Standing, now: int) -> None:
         """The ids of messages that are done already are only in the log."""
         window = self.settings.nanoseconds("dedup_window") or 0
-        dedup = self.standing.dedup = Dedup(self._state, self._prefix, window, self.settings.dedup_limit, self.name)
-        first, end = self.log.sequence_at(now - window), min(self.standing.scanned, self.log.visible_end)
+        limit = self.settings.dedup_limit
+        dedup = standing.dedup = Dedup(state, self._prefix, window, limit, self.name, self._clock)
+        first, end = self.log.sequence_at(now - window), min(standing.scanned, self.log.visible_end)
         for piece in self.log.pieces(first, end) if first < end else ():
             for sequence, key, time in zip(
                 range(piece.first, piece.end), piece.strings("dedup") or (), piece.times(), strict=False
             ):
                 if key is not None:
                     dedup.note(key, sequence, time, now)
-        dedup.scanned = self.standing.scanned
+        dedup.scanned = standing.scanned
 
-    def _follow(self) -> int:
-        """Apply what the journal has beyond what was applied; the end of the highest message it speaks of."""
+    def _follow(self, standing: Standing, position: int) -> tuple[int, int]:
+        """Apply what the journal has from `position` on: up to where, and the end of the highest message it names."""
         highest = 0
-        self._loading = True
         end = self._journal.log.readable()[1]
-        for position, events in self._journal.replay(self._followed, end):
+        for at, events in self._journal.replay(position, end):
             touched = max(map(_end_of, events), default=0)
             if self.read_only and touched > self.log.visible_end:
                 self.log.refresh()
-                if touched > self.log.visible_end and self._should_wait_for(position):
-                    end = position
-                    break
+                if touched > self.log.visible_end and self._should_wait_for(at):
+                    return at, highest
             for event in events:
                 highest = _end_of(event) if isinstance(event, Cut) else max(highest, _end_of(event))
-                if _end_of(event) > self.standing.scanned:
-                    self._catch_up(event.time, _end_of(event))
-                self.standing.apply(event)
-        self._loading = False
-        self._followed = end
-        return highest
+                if _end_of(event) > standing.scanned:
+                    self._enter(standing, event.time, min(_end_of(event), self.log.visible_end))
+                standing.apply(event)
+        return end, highest
 
     def _should_wait_for(self, position: int) -> bool:
         """Whether a reader may expect that the log will soon show what this record of the journal speaks of.
@@ -282,63 +315,84 @@ class Memory:
             self._waiting_at = (position, now)
         return now - self._waiting_at[1] < _PATIENCE_S
 
-    def _settle_beginning(self, is_new: bool, highest: int) -> None:
+    def _settle_beginning(self, standing: Standing, is_new: bool, highest: int) -> None:
         end = self.log.end
         decided = is_new or self._log_is_new
         if is_new:
             self._keep_floor(self.log.start)
-            self._decide([Sought(self._now(), self.log.start)])
+            self._decide([Sought(self._now(), self.log.start)], standing)
         if self._log_is_new:
             logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self.fields)
-            self._decide([Cut(self._now(), 0), Sought(self._now(), self.log.start)])
+            self._decide([Cut(self._now(), 0), Sought(self._now(), self.log.start)], standing)
         kept = self.log.positions.get(place_of(self.name))
         survived = end if kept is None or kept.survived is None else min(end, kept.survived)
-        if not self._log_is_new and (highest > survived or self.standing.scanned > survived):
+        if not self._log_is_new and (highest > survived or standing.scanned > survived):
             # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences are given
             # again, to others, so what was known of them must be forgotten, and for good.
             logger.warning("messages from %d on did not survive in %s", survived, self.name, extra=self.fields)
-            self._decide([Cut(self._now(), survived)])
+            self._decide([Cut(self._now(), survived)], standing)
             decided = True
         if decided:
             self._journal.sync()
         if not is_new:
-            self._keep_floor(min(self.standing.floor(), end))  # which also says that this was taken into account
+            self._keep_floor(min(standing.floor(), end))  # which also says that this was taken into account
 
     def _reload(self) -> None:
-        """After a failed write, or a change that was cut off: memory is not the truth, so it begins again."""
-        logger.warning("the state of %s is read again, after a change that failed", self.name, extra=self.fields)
-        with contextlib.suppress(StorageError, ReadOnly):  # what cannot be written did not happen
-            self._journal.flush()
-            self._journal.make_durable()
-        self._journal.reread()
+        """After a failed write, or a change that was cut off: memory is not the truth, so it begins again.
+
+        Where that fails, the state counts as broken as before: nothing is served, and the next call tries again.
+        """
+        if not self._reloading:
+            logger.warning("the state of %s is read again, after a change that failed", self.name, extra=self.fields)
+            self._reloading = True
+        try:
+            if not self.read_only:
+                with contextlib.suppress(StorageError):  # a put that was cut off may have left a message with an id
+                    self.log.write_out()
+                self._journal.settle()
+            self._load()
+        except StorageError as error:
+            raise type(error)(
+                f"the queue {self.name!r} serves nothing until its state can be read again, after a write that failed: "
+                f"{error}"
+            ) from error
         self._bodies.forget()
-        self._load()
-        self._journal.broken = False
+        self._journal.reread()
         self._quick = self._may_be_quick
+        self._reloading = False
 
     def _spoil(self) -> None:
-        """Something went wrong in the middle of a change: the next call begins again from the journal."""
+        """A change was cut off half-way: the state in memory must not be used, and is read again from the journal."""
         self._journal.broken = True
         self._quick = False
+        self._waiters.wake_all()
 
-    def _catch_up(self, now: int, end: int | None = None) -> None:
-        """Take in what the log has got, up to `end`."""
-        standing = self.standing
-        visible = self.log.visible_end
-        end = visible if end is None else min(end, visible)
+    def _catch_up(self, now: int) -> None:
+        """Take in what the log has got."""
+        self._enter(self.standing, now, self.log.visible_end, save=not self.read_only)
+
+    def _enter(self, standing: Standing, now: int, end: int, *, save: bool = False) -> None:
+        """Let the log's messages enter a state, up to `end`, which must be visible.
+
+        Without `save` no checkpoint is made on the way: while the journal is replayed, one would speak of what is not
+        applied yet.
+        """
         if standing.scanned < end:
             for piece in self.log.pieces(standing.scanned, end):
                 standing.enter(piece, now)
-                if standing.unsaved > CHECKPOINT_VALUES and not (self.read_only or self._loading):
-                    self._save()
+                is_due = save and standing.unsaved > CHECKPOINT_VALUES and not self._state.stopped
+                if is_due and not self.checkpoints.wait(self._clock.monotonic()):
+                    with contextlib.suppress(StorageError):
+                        self._save()
             standing.scanned = end
             standing.dedup.scanned = max(standing.dedup.scanned, end)
 
-    def _decide(self, events: list[Event]) -> Draft | None:
+    def _decide(self, events: list[Event], standing: Standing | None = None) -> Draft | None:
         """Let events happen: first in the journal, then here. Hand the result to `_commit` without the lock."""
+        standing = standing or self.standing
         draft = self._record(b"".join(map(encode, events)))
         for event in events:
-            self.standing.apply(event)
+            standing.apply(event)
         return draft
 
     def _record(self, event: bytes) -> Draft | None:
@@ -358,11 +412,39 @@ class Memory:
         if self.read_only:
             raise ReadOnly(f"the queue {self.name!r} was opened read-only")
         with self._lock, self._whole:
+            if self._closed is not None:
+                raise Closed(*self._closed.args)
+            self._recover_and_save()
+
+    def _recover_and_save(self) -> None:
+        """Make a checkpoint, with the lock held; where a failed write has stopped the state, open that again first."""
+        try:
+            if self._state.stopped:
+                self._state.recover()
+            if self._journal.broken or self._generation != self._state.generation:
+                self._reload()
             self._catch_up(self._now())
-            self._save()
+        except StorageError as error:
+            self._note_failed_checkpoint(error)
+            raise
+        self._save()
 
     def _save(self) -> None:
-        """Make a checkpoint, with the lock held. Log and journal are on disk before it speaks of them."""
+        """Make a checkpoint, with the lock held, of a state that is known to be whole."""
+        try:
+            self._write_checkpoint()
+        except StorageError as error:
+            self._note_failed_checkpoint(error)
+            raise
+        if self.checkpoints.succeeded():
+            logger.warning("the checkpoints of %s succeed again", self.name, extra=self.fields)
+
+    def _note_failed_checkpoint(self, error: StorageError) -> None:
+        if self.checkpoints.failed(str(error), self._now(), self._clock.monotonic()):
+            logger.error("the checkpoints of %s fail, and are tried again: %s", self.name, error, extra=self.fields)
+
+    def _write_checkpoint(self) -> None:
+        """Log and journal are on disk before a checkpoint speaks of them."""
         self.log.sync()
         position = self._journal.sync()
         now = self._now()
@@ -375,6 +457,23 @@ class Memory:
         if self._history_ns and self._journal.has_older_than(now - self._history_ns):
             self._journal.write_snapshot(self._checkpoint.dump(), now)
             self._journal.forget_before(self._history_ns)
+
+    def has_history_before(self, moment: int) -> bool:
+        """Whether `retire` may find something to let go of. Cheap: it looks at no file, and takes no lock."""
+        return not self.read_only and self._closed is None and self._journal.is_past(moment)
+
+    def retire(self) -> None:
+        """Let events go that are older than `history`, of a queue where nothing happens. Called by the background."""
+        moment = self._now() - self._history_ns
+        if self.read_only or not self._history_ns or not self._journal.is_past(moment):
+            return
+        with self._lock, self._whole:
+            if self._closed is not None or self._journal.broken or not self._journal.is_past(moment):
+                return
+            self._catch_up(self._now())
+            self._save()
+            if self._journal.log.is_past(moment):
+                self._journal.renew(self._checkpoint.dump(), self._now())
 
     def _keep_floor(self, floor: int) -> None:
         """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""
@@ -409,13 +508,14 @@ class Memory:
         with self._lock, self._whole:
             if self._closed is not None:
                 return
+            if not self.read_only:
+                self._journal.log.recover(at_once=True)
             if not self.read_only and self._journal.broken:
                 with contextlib.suppress(WriterStopped):
                     self._journal.flush()
             elif not self.read_only:
                 try:
-                    self._catch_up(self._now())
-                    self._save()
+                    self._recover_and_save()
                 except StorageError as error:  # the journal is the truth: the next opening reads a little more of it
                     logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self.fields)
                     with contextlib.suppress(WriterStopped):
@@ -425,6 +525,10 @@ class Memory:
             finally:
                 if self._journal.log.closed:
                     self._let_go(f"the queue {self.name!r} is closed: open the store again")
+
+    def leave_waiters_asleep(self) -> None:
+        """At the end of the process: closing does not wake the daemon threads that wait here, to fail at once."""
+        self._waiters.abandon()
 
     def abandon(self, reason: str) -> None:
         """Let go without keeping anything: the queue is no more."""
@@ -464,25 +568,18 @@ class Memory:
         return {"queue": self.name, "log": self.log.name}
 
 
-class _Whole:
-    """A change that is cut off half-way (Ctrl-C comes between any two steps) leaves a state that must not be used.
+class _Loaded(NamedTuple):
+    """A state that was built from disk, to take the place of the one in memory."""
 
-    Entered after the lock, which is C code: a signal between the two finds nothing changed, and the lock is let go.
-    """
-
-    __slots__ = ("_spoil",)
-
-    def __init__(self, spoil: Callable[[], None]) -> None:
-        self._spoil = spoil
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None and not issubclass(kind, HoldfastError):
-            self._spoil()
+    state: State
+    checkpoint: Checkpoint
+    standing: Standing
+    followed: int
+    """Up to where the journal was applied."""
+    generation: int
+    """Of the state."""
+    journal_lost: bool
+    """Whether the checkpoint knows of events that are no longer in the journal."""
 
 
 def _end_of(event: Event) -> int:

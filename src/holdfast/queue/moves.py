@@ -1,10 +1,11 @@
 """How does a message move to another queue? Written there and made durable, then forgotten here: never twice."""
 
+import contextlib
 import logging
 from typing import Any
 
 from holdfast.base.clock import NS
-from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.base.errors import HoldfastError, NotFound, StorageError
 from holdfast.log.batch import Extra
 from holdfast.log.log import Log
 from holdfast.log.record import HeaderValue, headers_size
@@ -64,26 +65,37 @@ class Moves(Core):
         Unless it may `wait`, what another thread is carrying just now is left to that one.
         """
         if wait:
-            with self._mover:  # in one step, which a signal does not divide
+            with self._mover:
                 self._carry()
-        elif self._mover.acquire(blocking=False):
-            try:
+            return
+        held: list[bool] = []
+        try:
+            held.extend(map(self._mover.acquire, (False,)))  # taken and noted by one call of C code
+            if True in held:
                 self._carry()
-            finally:
+        finally:
+            if True in held:
                 self._mover.release()
 
     def _carry(self) -> None:
         self._ticker_knows = False
         with self._lock, self._whole:
+            if self._journal.broken:  # what is leaving is not known until the state was read again, by the next look
+                return
             moving = dict(self.standing.moving)
         problem: HoldfastError | None = None
+        # First, so that whatever cuts this off leaves it doubtful which of them have arrived.
+        doubtful, self._doubtful_moves = self._doubtful_moves, True
         try:
             # That they leave must be known for sure before they are anywhere else: else a crash could double them.
             self._settle_journal()
             for target in sorted({move.target for move in moving.values()}):
                 leaving = {at: move for at, move in moving.items() if move.target == target}
                 try:
-                    (self._forward_to if is_forwarded(target) else self._carry_to)(target, leaving)
+                    if is_forwarded(target):
+                        self._forward_to(target, leaving)
+                    else:
+                        self._carry_to(target, leaving, doubtful)
                 except HoldfastError as error:  # what goes elsewhere goes on
                     problem = error
         except HoldfastError as error:
@@ -132,7 +144,12 @@ class Moves(Core):
                 or self._journal.since_checkpoint > CHECKPOINT_BYTES
                 or standing.unsaved > CHECKPOINT_VALUES
             ):
-                self._save()
+                if not (pause := self.checkpoints.wait(moment)):
+                    with contextlib.suppress(StorageError):
+                        self._recover_and_save()
+                    standing, pause = self.standing, self.checkpoints.wait(moment)
+                if self.checkpoints.failing:
+                    waits.append(pause)
             else:
                 waits.append(self._checkpoint_at - moment)
         if (left := standing.leases.due_in(now)) is not None:
@@ -148,21 +165,20 @@ class Moves(Core):
             waits.append(max(0.0, min((due - now) / NS, LONGEST_SLEEP_S)))
         return waits
 
-    def _carry_to(self, name: str, leaving: dict[int, Move]) -> None:
+    def _carry_to(self, name: str, leaving: dict[int, Move], doubtful: bool) -> None:
         target = self._find_queue(name)
         if target is None:  # what fails there stays there: dead letters of dead letters would lose where they came from
             is_home = all(move.cause == "redriven" for move in leaving.values())
             target = self._open_queue(name) if is_home else self._open_queue(name, dead_letter=None, max_attempts=None)
-        arrived = _arrived(target.log, self.name, leaving) if self._doubtful_moves else set()
+        if doubtful:
+            target.log.sync()  # an interrupted move may have left copies there that nobody can see yet
+        arrived = _arrived(target.log, self.name, leaving) if doubtful else set()
         waiting = sorted(leaving.keys() - arrived)
         while waiting:
             payloads: list[bytes] = []
             extras: list[Extra] = []
-            done, size = 0, 0
             with self._lock, self._whole:
-                while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
-                    size += self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
-                    done += 1
+                done = self._add_copies(waiting, leaving, payloads, extras)
             if payloads:
                 draft, _, _ = target.log.gather(payloads, extras, 0, limited=False)
                 target.log.commit(draft)
@@ -180,19 +196,36 @@ class Moves(Core):
         waiting = sorted(leaving)
         while waiting:
             letters: list[Letter] = []
-            done, size = 0, 0
             with self._lock, self._whole:
-                while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
-                    if (letter := self._letter(waiting[done], leaving[waiting[done]])) is not None:
-                        letters.append(letter)
-                        size += len(letter.payload)
-                    done += 1
+                done = self._add_letters(waiting, leaving, letters)
             if letters:
                 self._handed_over.update(letter.id for letter in letters)
                 forwarder(self.name, target, letters)
                 self._handed_over.difference_update(letter.id for letter in letters)
             self._arrive(waiting[:done])
             del waiting[:done]
+
+    # Loops that run with a lock held are in functions of their own: see "Signals" in docs/architecture.md.
+
+    def _add_copies(
+        self, waiting: list[int], leaving: dict[int, Move], payloads: list[bytes], extras: list[Extra]
+    ) -> int:
+        """Add what another queue gets of the first messages; of how many."""
+        done, size = 0, 0
+        while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
+            size += self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
+            done += 1
+        return done
+
+    def _add_letters(self, waiting: list[int], leaving: dict[int, Move], letters: list[Letter]) -> int:
+        """Add what a forwarder gets of the first messages; of how many."""
+        done, size = 0, 0
+        while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
+            if (letter := self._letter(waiting[done], leaving[waiting[done]])) is not None:
+                letters.append(letter)
+                size += len(letter.payload)
+            done += 1
+        return done
 
     def _letter(self, sequence: int, move: Move) -> Letter | None:
         page = self._bodies.page(sequence)
@@ -272,32 +305,42 @@ class Moves(Core):
         """
         count = 0
         start, stop = self._reach(ids)
-        priority, at = len(self.standing.ready.levels) - 1, start
-        while priority >= 0:
+        place: tuple[int, int] | None = None
+        while place is None or place[0] >= 0:
             with self._lock, self._whole:
                 now = self._now()
                 self._look(now)
-                spans: list[LeasedSpan] = []
-                looked = 0
-                while priority >= 0 and len(spans) < _BATCH and looked < _LOOKED_AT:
-                    found = self.standing.ready.level(priority).following(at, _BATCH - len(spans))
-                    letters = [one for first, end in found for one in range(first, min(end, stop))]
-                    if not letters:
-                        priority, at = priority - 1, start
-                        continue
-                    looked += len(letters)
-                    at = letters[-1] + 1
-                    spans += [
-                        LeasedSpan(one, one + 1, priority, 0)
-                        for one in letters
-                        if (ids is None or one in ids) and self._is_of(one, home)
-                    ]
+                if place is None:  # after the look, which may be the first to see a priority this high
+                    place = len(self.standing.ready.levels) - 1, start
+                spans, place = self._letters_of(home, ids, place, start, stop)
                 draft = self._decide([Moving(now, "redriven", "", home, 0, spans)]) if spans else None
             if spans:
                 self._commit(draft)
                 self._send_off()
                 count += len(spans)
         return count
+
+    def _letters_of(
+        self, home: str, ids: set[int] | None, place: tuple[int, int], start: int, stop: int
+    ) -> tuple[list[LeasedSpan], tuple[int, int]]:
+        """Some of the dead letters of `home`, from a priority and a sequence on; and where to go on."""
+        priority, at = place
+        spans: list[LeasedSpan] = []
+        looked = 0
+        while priority >= 0 and len(spans) < _BATCH and looked < _LOOKED_AT:
+            found = self.standing.ready.level(priority).following(at, _BATCH - len(spans))
+            letters = [one for first, end in found for one in range(first, min(end, stop))]
+            if not letters:
+                priority, at = priority - 1, start
+                continue
+            looked += len(letters)
+            at = letters[-1] + 1
+            spans += [
+                LeasedSpan(one, one + 1, priority, 0)
+                for one in letters
+                if (ids is None or one in ids) and self._is_of(one, home)
+            ]
+        return spans, (priority, at)
 
     def _reach(self, ids: set[int] | None) -> tuple[int, int]:
         """Between which sequences these lie, of those that are there now."""

@@ -99,12 +99,16 @@ class Operating(Settling):
         self._check_open()
         if self.read_only:
             self.waiting()
-        elif self._lock.acquire(blocking=False):
+        else:
+            held: list[bool] = []
             try:
-                with self._whole:
-                    self._take_in()
+                held.extend(map(self._lock.acquire, (False,)))  # taken and noted by one call of C code
+                if True in held:
+                    with self._whole:
+                        self._take_in()
             finally:
-                self._lock.release()
+                if True in held:
+                    self._lock.release()
         standing = self.standing
         unseen = max(0, self.log.visible_end - standing.scanned)
         return Counts(

@@ -243,6 +243,7 @@ class Polls:
         for start in range(0, len(polls), _AT_ONCE):
             with queue._lock, queue._whole:
                 now = queue._now()
+                drafts.append(queue._look(now))  # again: a change of another thread may have been cut off
                 for poll, share in zip(polls[start : start + _AT_ONCE], parts[start:], strict=False):
                     with self._guard:
                         if poll not in self._line:

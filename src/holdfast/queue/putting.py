@@ -184,26 +184,19 @@ class Putting(Moves):
                 ids: list[int | None] = [None] * len(messages)
                 fresh: dict[bytes, int] = {}
                 positions: list[int] = []
-                waits_for: Draft | None = None
-                for position, key in enumerate(keys):
-                    if key is None:
-                        positions.append(position)
-                    elif (waits_for := in_flight.get(key)) is not None:
-                        break
-                    elif (known := self.standing.dedup.find(key, now)) is not None:
-                        ids[position] = known
-                    elif key in fresh:
-                        ids[position] = -1 - fresh[key]  # the place of the first with this id in what is written
-                    else:
-                        fresh[key] = len(positions)
-                        positions.append(position)
+                dedup = self.standing.dedup
+                present = dedup.present(now)
+                waits_for = self._find_known(keys, present, ids, fresh, positions)
                 if waits_for is None:
                     batch = check_batch([messages[position] for position in positions], columns)
-                    if decided is None:
+                    if decided is None and not self._unbounded:
                         self._check_room(batch[0])
                     draft, first, count = self.log.gather(*batch, limited=decided is None)
-                    in_flight.update(dict.fromkeys(fresh, draft))
-                    self._measures.duplicates.add(len(messages) - count)
+                    if fresh:
+                        in_flight.update(dict.fromkeys(fresh, draft))
+                        dedup.put_at.update(dict.fromkeys(map(first.__add__, fresh.values()), present))
+                    if count < len(messages):
+                        self._measures.duplicates.add(len(messages) - count)
                     break
             # Another thread is putting the same id: whether it will be there is known when its write is.
             with contextlib.suppress(HoldfastError):
@@ -218,6 +211,33 @@ class Putting(Moves):
         for place, position in enumerate(positions):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids], count
+
+    def _find_known(
+        self,
+        keys: list[bytes | None],
+        present: int,
+        ids: list[int | None],
+        fresh: dict[bytes, int],
+        positions: list[int],
+    ) -> Draft | None:
+        """Fill in the ids of messages that are there, and the positions of those to be written.
+
+        Gives the draft of another thread that is putting one of them, which is to be waited for.
+        """
+        in_flight, find = self.log.ids_in_flight, self.standing.dedup.find
+        for position, key in enumerate(keys):
+            if key is None:
+                positions.append(position)
+            elif (waits_for := in_flight.get(key)) is not None:
+                return waits_for
+            elif (known := find(key, present)) is not None:
+                ids[position] = known
+            elif key in fresh:
+                ids[position] = -1 - fresh[key]  # the place of the first with this id in what is written
+            else:
+                fresh[key] = len(positions)
+                positions.append(position)
+        return None
 
     def _mind_times(self, messages: list[bytes | Message], now: int) -> None:
         """Let the ticker come when what was just put is due, or overdue, if someone listens."""
@@ -277,37 +297,38 @@ class Putting(Moves):
         with self._lock, self._whole:
             now = self._now()
             draft = self._look(now)
-            standing = self.standing
             messages, size = self._excess()
             if messages > 0 or size > 0:
-                to_dead = self.settings.overflow == "dead-letter"
-                leaving: list[int] = []
-                for start, stop in self._oldest(messages, size):
-                    leaving += range(start, stop)
-                    messages -= stop - start
-                    size -= standing.weights.between(start, stop) if standing.weights is not None else 0
-                # What is left of the excess is delayed: the next ones due go, by way of those that are ready.
-                early: list[Entry] = []
-                while (messages > 0 or size > 0) and (
-                    taken := standing.delayed.take_first(1 if size > 0 else messages)
-                ):
-                    early += taken
-                    messages -= len(taken)
-                    if standing.weights is not None:
-                        size -= sum(standing.weights.between(sequence, sequence + 1) for _, sequence, _ in taken)
-                for _, sequence, priority in early:
-                    standing.ready.add(priority, sequence, sequence + 1)
-                    leaving.append(sequence)
-                try:
-                    draft = self._dismiss("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
-                except BaseException:
-                    for due, sequence, priority in early:
-                        standing.ready.remove(priority, sequence, sequence + 1)
-                        standing.delayed.add(due, sequence, priority)
-                    raise
+                draft = self._drop_excess(messages, size, now)
         self._commit(draft)
         if self.standing.moving:
             self._send_off()
+
+    def _drop_excess(self, messages: int, size: int, now: int) -> Draft | None:
+        standing = self.standing
+        to_dead = self.settings.overflow == "dead-letter"
+        leaving: list[int] = []
+        for start, stop in self._oldest(messages, size):
+            leaving += range(start, stop)
+            messages -= stop - start
+            size -= standing.weights.between(start, stop) if standing.weights is not None else 0
+        # What is left of the excess is delayed: the next ones due go, by way of those that are ready.
+        early: list[Entry] = []
+        while (messages > 0 or size > 0) and (taken := standing.delayed.take_first(1 if size > 0 else messages)):
+            early += taken
+            messages -= len(taken)
+            if standing.weights is not None:
+                size -= sum(standing.weights.between(sequence, sequence + 1) for _, sequence, _ in taken)
+        for _, sequence, priority in early:
+            standing.ready.add(priority, sequence, sequence + 1)
+            leaving.append(sequence)
+        try:
+            return self._dismiss("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
+        except HoldfastError:  # after anything else the state is read again
+            for due, sequence, priority in early:
+                standing.ready.remove(priority, sequence, sequence + 1)
+                standing.delayed.add(due, sequence, priority)
+            raise
 
     def _oldest(self, messages: int, size: int) -> Iterator[tuple[int, int]]:
         """The oldest ready ones, lowest priority first: at least so many, with at least so many bytes."""
@@ -333,10 +354,14 @@ def _has_dedup(message: bytes | Message) -> bool:
 
 
 def _dedup_key(message: Message) -> bytes | None:
-    if message.dedup is None:
+    dedup = message.dedup
+    if dedup is None:
         return None
     try:
-        key = message.dedup.encode() if isinstance(message.dedup, str) else as_bytes(message.dedup, "a dedup id")
+        if isinstance(dedup, str):
+            key = dedup.encode()
+        else:  # bytes are the common case, and need no copy
+            key = dedup if type(dedup) is bytes else as_bytes(dedup, "a dedup id")
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"a dedup id holds characters that UTF-8 cannot: {error.reason}") from error
     if not 1 <= len(key) <= DEDUP_MAX:
@@ -345,8 +370,9 @@ def _dedup_key(message: Message) -> bytes | None:
 
 
 def _forget(in_flight: dict[bytes, Draft], draft: Draft) -> None:
-    for key in [key for key, other in in_flight.items() if other is draft]:
-        del in_flight[key]
+    for key in list(in_flight):
+        if in_flight[key] is draft:
+            del in_flight[key]
 
 
 def _columns(message: Message, now: int) -> list[Column]:

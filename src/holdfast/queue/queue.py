@@ -83,12 +83,14 @@ class Queue(Operating):
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
         """One message, or None if there is none within `wait` seconds."""
         if lease is None and self._quick and (wait == 0 or wait is None or _is_sound(wait)):
+            section = self._whole
             with self._lock:
-                try:
+                if section.open:  # a change was cut off: the long way begins with that
+                    delivery = None
+                else:
+                    section.open = True
                     delivery = self._hand_out_one()
-                except BaseException:
-                    self._spoil()
-                    raise
+                    section.open = False
             if delivery is not None:
                 return delivery
         deliveries = self.lease(1, lease=lease, wait=wait)
@@ -137,9 +139,10 @@ class Queue(Operating):
     def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], Draft | None]:
         waiters = self._waiters
         deadline = None if patience is None else self._clock.monotonic() + patience
-        with self._lock, self._whole:
-            waiter = waiters.join(count, lease_ns)
+        waiter = waiters.new(count, lease_ns)
         try:
+            with self._lock, self._whole:
+                waiters.join(waiter)
             while True:
                 seen = waiters.signals  # before looking: what comes after is a newer sign
                 with self._lock, self._whole:
@@ -158,6 +161,7 @@ class Queue(Operating):
                     return self._leave_line(waiter), waiter.draft
                 waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
         except BaseException:
+            waiter.gone = True  # first, and by no call: then nothing is dealt to it, whatever else is cut off here
             if dealt := self._leave_line(waiter):  # in the moment of giving up: it takes nothing with it
                 self.try_release(dealt)
             raise
@@ -283,6 +287,7 @@ class Queue(Operating):
             now = self._now()
             self._commit_later(self._look(now))
             standing = self.standing
+            failing = self.checkpoints.failing
             totals = standing.totals
             firsts = [level.first for level in standing.ready.levels if level]
             put_at = self._bodies.time(min(firsts)) if firsts else None
@@ -318,6 +323,9 @@ class Queue(Operating):
                 orphans=self._checkpoint.orphans,
                 lag=max(0, self.log.end - standing.floor()),
                 paused=paused,
+                checkpoint_failures=self.checkpoints.failures,
+                checkpoint_failing_since=failing.since if failing else None,
+                checkpoint_error=failing.reason if failing else None,
             )
 
     # Memory.

@@ -80,6 +80,8 @@ class QueueSettings:
     """When the queue is full: `drop-head` drops the oldest, `dead-letter` moves it there, `reject` refuses the put."""
     history: Duration = 7 * _DAY
     """How long the journal, and messages that are done, are kept for analysis and replay."""
+    shorten_history: bool = True
+    """Whether messages that are done go before their time when the disk is full."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -96,6 +98,8 @@ class QueueSettings:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InvalidArgument(f"{name} must be a whole number from 1 up, not {value!r}")
+        if not isinstance(self.shorten_history, bool):
+            raise InvalidArgument(f"shorten_history must be True or False, not {self.shorten_history!r}")
         if not isinstance(self.backoff, Backoff):
             raise InvalidArgument(f"backoff must be a Backoff, not {self.backoff!r}")
         if self.dead_letter is not None:

@@ -108,24 +108,32 @@ class Settling(Putting):
         with self._lock, self._whole:
             self._check_writable()
             now = self._now()
-            draft = self._look(now)
-            count = 0
-            events: list[Event] = []
+            swept = self._look(now)
             leases = self.standing.leases.by_id
-            for lease_id in list(leases) if which is None else [which] if which in leases else []:
-                lease = leases[lease_id]
-                count += len(lease.left)
-                events += self._returns(now, "expired", reason, lease_id, lease.spans(lease.left), 0)
-                if len(events) >= EVENTS_MAX:
-                    draft, events = self._decide(events), []
-            if events:
-                draft = self._decide(events)
-        self._commit(draft)
+            count, draft = self._end_leases(
+                list(leases) if which is None else [which] if which in leases else [], reason, now
+            )
+        self._commit(draft or swept)
         if self.standing.moving:
             self._send_off()
         if count:
             self._waiters.wake()
         return count
+
+    def _end_leases(self, which: list[int], reason: str, now: int) -> tuple[int, Draft | None]:
+        """Let the messages of these leases come back; how many they are."""
+        count = 0
+        draft: Draft | None = None
+        events: list[Event] = []
+        for lease_id in which:
+            lease = self.standing.leases.by_id[lease_id]
+            count += len(lease.left)
+            events += self._returns(now, "expired", reason, lease_id, lease.spans(lease.left), 0)
+            if len(events) >= EVENTS_MAX:
+                draft, events = self._decide(events), []
+        if events:
+            draft = self._decide(events)
+        return count, draft
 
     def _held(self, parts: Parts, lost: list[int]) -> list[tuple[int, Lease, set[int]]]:
         """Of each lease the messages that it holds; the others go to `lost`."""
@@ -190,33 +198,37 @@ class Settling(Putting):
         """Ack one delivery; False when its lease is no longer ours. The short way for `Delivery.ack`."""
         sequence, lease_id = delivery[0], delivery[7]
         now = self._now()
+        section = self._whole
         with self._lock:
-            try:
-                if now >= self.standing.leases.next_check or not self._quick:
+            standing = self.standing
+            leases = standing.leases
+            if now >= leases.next_check or not self._quick or section.open:
+                with section:
                     self._check_writable()
                     self._commit_later(self._look(now))
                 standing = self.standing
                 leases = standing.leases
-                lease = leases.by_id.get(lease_id)
-                if lease is None or sequence not in lease.left:
-                    return False
-                event = encode_ack_of_one(now, lease_id, sequence)
-                draft = None
-                if self._quick and len(self._pending) < PENDING_MAX and not self._asleep:
-                    self._pending.append(event)
-                else:
-                    draft = self._record(event)
-                left = lease.left
-                if len(left) == 1:
-                    del leases.by_id[lease_id]
+            by_id = leases.by_id
+            lease = by_id.get(lease_id)
+            if lease is None or sequence not in (left := lease.left):
+                return False
+            event = encode_ack_of_one(now, lease_id, sequence)
+            draft = None
+            pending = self._pending
+            section.open = True
+            if self._quick and len(pending) < PENDING_MAX and not self._asleep:
+                pending.append(event)
+            else:
+                draft = self._record(event)
+            if len(left) == 1:
+                del by_id[lease_id]
+            else:
                 left.remove(sequence)
-                leases.count -= 1
-                if not standing.plain:
-                    standing.failures.forget(sequence, sequence + 1)
-                standing.totals.acked += 1
-            except BaseException:
-                self._spoil()
-                raise
+            leases.count -= 1
+            if not standing.plain:
+                standing.failures.forget(sequence, sequence + 1)
+            standing.totals.acked += 1
+            section.open = False
         if not sequence & SAMPLE:
             self._measures.holds.observe(max(0, now - lease_id) / NS)
         if draft is not None:

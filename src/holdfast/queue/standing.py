@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from holdfast.base.clock import Clock
 from holdfast.log.piece import Piece
 from holdfast.queue.dedup import Dedup
 from holdfast.queue.delayed import Delayed
@@ -69,7 +70,15 @@ class Standing:
     """
 
     def __init__(
-        self, name: str, state: State, prefix: bytes, *, dedup_window: int, dedup_limit: int, weighs: bool = False
+        self,
+        name: str,
+        state: State,
+        prefix: bytes,
+        *,
+        dedup_window: int,
+        dedup_limit: int,
+        weighs: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self.name = name
         self.scanned = 0
@@ -91,7 +100,7 @@ class Standing:
         )
         self.leases = Leases()
         self.failures = Failures(state, prefix)
-        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name)
+        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name, clock)
         self.moving: dict[int, Move] = {}
         self.totals = Totals()
 
@@ -124,11 +133,10 @@ class Standing:
             ):
                 if sequence in unreadable:
                     continue
-                level = min(priority, 9)
                 if due > now:
-                    self.delayed.add(due, sequence, level)
+                    self.delayed.add(due, sequence, priority)
                 else:
-                    self.ready.add(level, sequence, sequence + 1)
+                    self.ready.add(priority, sequence, sequence + 1)
         if end > self.dedup.scanned:
             if ids := piece.strings("dedup"):
                 for sequence, key, time in zip(range(first, end), ids, piece.times(), strict=True):
@@ -309,6 +317,14 @@ class Standing:
             "moving": sorted(self.moving.items()),
             "totals": asdict(self.totals),
         }
+
+    def outstanding(self) -> list[tuple[int, int]]:
+        """Return the spans of all messages that are not done, wherever they are, in their order."""
+        spans = [span for level in self.ready.levels for span in level]
+        spans += [(sequence, sequence + 1) for _, sequence, _ in self.delayed]
+        spans += [(sequence, sequence + 1) for lease in self.leases.by_id.values() for sequence in lease.left]
+        spans += [(sequence, sequence + 1) for sequence in self.moving]
+        return _joined(sorted(spans))
 
     def check(self) -> None:
         """Assert the invariant: every message is in one place, and the counts are right. Reads everything."""

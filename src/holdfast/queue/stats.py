@@ -56,6 +56,12 @@ class QueueStats:
     """Records from the oldest message that is not done to the end of the log; up to 4095 too many if it is delayed."""
     paused: bool
     """Whether nothing is handed out."""
+    checkpoint_failures: int = 0
+    """Checkpoints that failed since the queue was opened."""
+    checkpoint_failing_since: int | None = None
+    """When checkpoints began to fail, in nanoseconds since 1970; None while they succeed."""
+    checkpoint_error: str | None = None
+    """Why the last checkpoint failed; None while they succeed."""
 
 
 class Rates(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
+from holdfast.base.section import Condition
 from holdfast.log.draft import Draft
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ logger = logging.getLogger("holdfast.queue")
 class Waiter:
     """One call that waits for up to `demand` messages."""
 
-    __slots__ = ("condition", "demand", "draft", "lease_ns", "result")
+    __slots__ = ("condition", "demand", "draft", "gone", "lease_ns", "result")
 
-    def __init__(self, demand: int, lease_ns: int, guard: threading.Lock) -> None:
+    def __init__(self, demand: int, lease_ns: int, condition: Condition) -> None:
         self.demand = demand
         self.lease_ns = lease_ns
-        self.condition = threading.Condition(guard)
+        self.condition = condition
+        self.gone = False
+        """Set by the call when it ends: from then on nothing is dealt to it, whether it is in line or not."""
         self.result: list[Delivery] | None = None
         """Set, with the queue's lock held, by whoever deals; never before there is something for it."""
         self.draft: Draft | None = None
@@ -42,14 +45,19 @@ class Waiters:
         """Told of each sign, from any thread, perhaps with locks held: must be short."""
         self.signals = 0
         self._clock = clock
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Wake nobody any more: the process ends, and the threads that wait end with it, as daemon threads do."""
+        self._abandoned = True
 
     def wake(self) -> None:
         """Something may have changed: the first in line looks, and deals to all."""
         with self._guard:
             self.signals += 1
-            if self.line:
-                self.line[0].condition.notify()
+            if self.line and not self._abandoned:
+                self._notify_first()
         self.noticed()
         if self.listeners:
             self.tell()
@@ -77,26 +85,33 @@ class Waiters:
 
         return stop
 
-    def join(self, demand: int, lease_ns: int) -> Waiter:
+    def new(self, demand: int, lease_ns: int) -> Waiter:
+        """One that is not in line yet."""
+        return Waiter(demand, lease_ns, Condition(self._guard))
+
+    def join(self, waiter: Waiter) -> None:
         """Get in line."""
-        waiter = Waiter(demand, lease_ns, self._guard)
         with self._guard:
             self.line.append(waiter)
-        return waiter
 
     def leave(self, waiter: Waiter) -> None:
         """Get out of line; the next one looks whether something was meant for it."""
         with self._guard:
             if waiter in self.line:
                 self.line.remove(waiter)
-            if self.line:
-                self.line[0].condition.notify()
+            self._notify_first()
 
     def serve(self, waiter: Waiter) -> None:
         """This one has got its messages."""
         with self._guard:
+            waiter.condition.notify_all()
             self.line.remove(waiter)
-            waiter.condition.notify()
+
+    def wake_all(self) -> None:
+        """Let everyone look: a change was cut off, and with it perhaps a notification."""
+        with self._guard:
+            self.signals += 1
+            self._notify_each()
 
     def wait(self, waiter: Waiter, seen: int, seconds: float) -> None:
         """Sleep until there is a sign newer than `seen`, or the time is up."""
@@ -104,12 +119,36 @@ class Waiters:
             if self.signals == seen and waiter.result is None:
                 self._clock.wait(waiter.condition, seconds)
 
+    def waiting(self) -> list[Waiter]:
+        """Those in line who can be served. Called with the queue's lock held.
+
+        Others are there where a call was cut off before it could leave: they leave here.
+        """
+        with self._guard:
+            if any(map(_is_over, self.line)):
+                self.line = [waiter for waiter in self.line if not _is_over(waiter)]
+            return list(self.line)
+
+    def _notify_first(self) -> None:
+        for waiter in self.line:
+            if not _is_over(waiter):
+                waiter.condition.notify_all()
+                break
+
+    def _notify_each(self) -> None:
+        for waiter in self.line:
+            waiter.condition.notify_all()
+
     def disown(self) -> None:
         """In a forked child nobody waits."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self.line = []
         self.listeners = ()
         self.noticed = lambda: None
+
+
+def _is_over(waiter: Waiter) -> bool:
+    return waiter.gone or waiter.result is not None
 
 
 def shares(demands: list[int], available: int) -> list[int]:

@@ -45,6 +45,19 @@ class EmptyState:
         self._check_open()
         return Transaction(self.get, self._apply)
 
+    @property
+    def stopped(self) -> str:
+        """As `State.stopped`: never."""
+        return ""
+
+    @property
+    def generation(self) -> int:
+        """As `State.generation`."""
+        return 0
+
+    def recover(self) -> None:
+        """As `State.recover`: there is nothing to do."""
+
     def close(self) -> None:
         """As `State.close`."""
         self._closed = True

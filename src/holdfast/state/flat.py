@@ -9,6 +9,7 @@ bytes` (the CRC is over the header with zeros in its place, and the body), then 
 key, value`, ascending by key.
 """
 
+import logging
 import struct
 import threading
 from bisect import bisect_left
@@ -32,6 +33,8 @@ from holdfast.state.families import check_family
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
 
 __all__ = ["FlatState"]
+
+logger = logging.getLogger("holdfast.state")
 
 MAGIC = b"HFST"
 VERSION = 1
@@ -60,8 +63,8 @@ _Content = dict[str, _Family]
 class FlatState:
     """A `State` in memory and in the one file `path`; where there is no file, it is empty.
 
-    Threads: all methods may be called from any. After a failure other than a full disk it takes no more commits, since
-    what the disk holds is then not known.
+    Threads: all methods may be called from any. After a failure other than a full disk it takes no more commits until
+    `recover`, since what the disk holds is then not known.
     """
 
     def __init__(self, files: Files, path: Path, read_only: bool = False) -> None:
@@ -71,17 +74,14 @@ class FlatState:
         self._guard = threading.Lock()
         self._closed = False
         self._stopped = ""
+        self.generation = 0
         self._commits = 0
         self._unwritten = False
         """Whether there is more in memory than in the file: commits without a sync."""
-        with errors_as_ours("opening the state", path):
-            if not read_only:
+        if not read_only:
+            with errors_as_ours("opening the state", path):
                 files.make_dirs(path.parent)
-            try:
-                raw = read_file(files, path)
-            except FileNotFoundError:
-                raw = None
-        self._content: _Content = {} if raw is None else _decode(raw, path)
+        self._content = self._read()
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """As `State.get`."""
@@ -107,11 +107,28 @@ class FlatState:
         self._check_open()
         return Transaction(self.get, self._apply)
 
+    @property
+    def stopped(self) -> str:
+        """As `State.stopped`."""
+        return self._stopped
+
+    def recover(self) -> None:
+        """As `State.recover`: from the file, which holds the last commit that is known to be on disk, or the next."""
+        with self._guard:
+            self._check_open()
+            if self._stopped:
+                self._content = self._read()
+                self._stopped, self._unwritten = "", False
+                self.generation += 1
+
     def close(self) -> None:
         """As `State.close`."""
         with self._guard:
             if self._unwritten and not self._stopped:
-                self._write(self._content)
+                try:
+                    self._write(self._content)
+                except StorageError as error:  # nothing is lost: it was not synced, so it can be built again
+                    logger.warning("the state was not written at closing: %s", error, extra={"path": str(self.path)})
             self._closed = True
             self._content = {}
 
@@ -151,6 +168,14 @@ class FlatState:
         except StorageError as error:
             self._stopped = str(error)
             raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error
+
+    def _read(self) -> _Content:
+        with errors_as_ours("opening the state", self.path):
+            try:
+                raw = read_file(self._files, self.path)
+            except FileNotFoundError:
+                return {}
+        return _decode(raw, self.path)
 
     def _family(self, family: str) -> _Family:
         self._check_open()

@@ -21,6 +21,7 @@ class MemoryState(FlatState):
         self._guard = threading.Lock()
         self._closed = False
         self._stopped = ""
+        self.generation = 0
         self._content = {}
         self._commits = 0
         self._unwritten = False

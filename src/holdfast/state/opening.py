@@ -74,5 +74,8 @@ def set_aside(files: Files, folder: Path, reason: str) -> Path:
 
 def _open(files: Files, folder: Path, read_only: bool, families: Sequence[str]) -> State:
     if isinstance(files, SystemFiles):
+        if not read_only:
+            with errors_as_ours("opening the state", folder):
+                files.make_dirs(folder)  # RocksDB makes its files as the umask says: the folder keeps others out
         return RocksState(folder, read_only=read_only, families=families)
     return FlatState(files, folder / FLAT, read_only=read_only)

@@ -63,6 +63,19 @@ class OverlayState:
         self._check_open()
         return Transaction(self.get, self._apply)
 
+    @property
+    def stopped(self) -> str:
+        """As `State.stopped`: never."""
+        return ""
+
+    @property
+    def generation(self) -> int:
+        """As `State.generation`."""
+        return self._below.generation
+
+    def recover(self) -> None:
+        """As `State.recover`: there is nothing to do."""
+
     def close(self) -> None:
         """As `State.close`; the state below is closed too."""
         self._closed = True

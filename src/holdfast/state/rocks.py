@@ -12,7 +12,15 @@ from pathlib import Path
 
 from rocksdict import AccessType, Checkpoint, ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
-from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, ReadOnly, StorageError, WriterStopped
+from holdfast.base.errors import (
+    Closed,
+    HoldfastError,
+    InvalidArgument,
+    ReadOnly,
+    StorageError,
+    WriterStopped,
+    raised_by_handler,
+)
 from holdfast.base.files import SystemFiles, errors_as_ours
 from holdfast.state.families import FAMILIES, check_family
 from holdfast.state.mirror import open_mirrored
@@ -31,6 +39,9 @@ _SCANNED = "index"
 """The family that scans go along while its entries come and go."""
 _REMOVED_MOST = 5000
 """Entries of it that may have been removed in memory: 40,000 made each scan that passed them 6 ms slower."""
+_PROBE = "recovery.probe"
+_OPENING_BYTES = 1 << 20
+"""What opening writes besides what was in write-ahead logs: a manifest, options and an info log."""
 
 
 class RocksState:
@@ -59,6 +70,9 @@ class RocksState:
         self._synced = 0
         """Commits that the disk has."""
         self._stopped: WriterStopped | None = None
+        """Why commits are refused until `recover`: a write or a sync has failed."""
+        self.generation = 0
+        self._closed = False
         self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
         self._kept: dict[str, _Cursor] = {}
         """For `first`: by family a cursor that serves again, until too many commits are behind it."""
@@ -83,9 +97,11 @@ class RocksState:
             raise self._refusal(error, "reading the state") from error
         finally:
             del table  # the traceback of an error must not keep the database open
-        self._check_open()
-        check_family(family)
-        return None
+        with self._guard:  # it may just be opened again
+            self._check_open()
+            check_family(family)
+            opened = family in self._tables
+        return self.get(family, key) if opened else None
 
     @property
     def commits(self) -> int:
@@ -166,24 +182,55 @@ class RocksState:
             finally:
                 del copying
 
+    def recover(self) -> None:
+        """As `State.recover`: RocksDB goes on only after the database was closed and opened again.
+
+        First a file is written that takes as much room as opening may need: one that could not be opened again could
+        not be read either, while one that only takes no commits can.
+        """
+        with self._guard, self._syncing:
+            if self._closed:
+                self._check_open()
+            if self._db is not None and self._stopped is None:
+                return
+            with errors_as_ours("recovering the state", self.path):
+                _check_room(self.path)
+            self._release()
+            self._open_to_write()
+            self._stopped = None
+            self._synced = self._written
+            self.generation += 1
+        logger.warning("the state was opened again after a failed write", extra={"path": str(self.path)})
+
+    @property
+    def stopped(self) -> str:
+        """As `State.stopped`."""
+        return str(self._stopped or "")
+
     def close(self) -> None:
         """As `State.close`; the folder can be opened again at once."""
         with self._guard, self._syncing:
+            self._closed = True
             if self._db is None:
                 return
             if self._synced < self._written and self._stopped is None:  # for those who wait for their sync
                 with contextlib.suppress(WriterStopped):
                     self._sync_now(self._db)
-            for cursor in list(self._cursors):
-                cursor.drop()
-            self._kept.clear()
-            self._handles.clear()
-            self._tables.clear()
-            database, self._db = self._db, None
-            try:
+            self._release()
+
+    def _release(self) -> None:
+        """Close the database and let go of all that refers to it. With the locks held."""
+        for cursor in list(self._cursors):
+            cursor.drop()
+        self._kept.clear()
+        self._handles.clear()
+        self._tables.clear()
+        database, self._db = self._db, None
+        try:
+            if database is not None:
                 database.close()
-            except Exception as error:  # nothing is lost: the write-ahead log has it all, and opening replays it
-                logger.warning("the state was not flushed at closing: %s", error, extra={"path": str(self.path)})
+        except Exception as error:  # nothing is lost: the write-ahead log has it all, and opening replays it
+            logger.warning("the state was not flushed at closing: %s", error, extra={"path": str(self.path)})
 
     def _open_to_write(self) -> None:
         with errors_as_ours("opening the state", self.path):
@@ -220,7 +267,9 @@ class RocksState:
         except UnicodeError as error:
             raise InvalidArgument(f"the path {str(self.path)!r} is not text: RocksDB takes no other") from error
         except Exception as error:
-            raise self._refusal(error, "opening the state", folder) from error
+            why = self._refusal(error, "opening the state", folder)
+            self._stopped = WriterStopped(str(why))
+            raise why from error
 
     def _apply(self, reads: Reads, layers: Sequence[Layer], sync: bool) -> None:
         with self._guard:
@@ -259,6 +308,8 @@ class RocksState:
             try:
                 self._fill(batch, layers)
             except Exception as error:
+                if raised_by_handler(error):
+                    raise
                 raise InvalidArgument(
                     "keys and values of a state are bytes: convert them before they are put"
                 ) from error
@@ -267,7 +318,10 @@ class RocksState:
         except HoldfastError:
             raise
         except Exception as error:
-            raise self._refusal(error, "writing the state") from error
+            why = self._refusal(error, "writing the state")
+            if isinstance(why, StorageError):  # RocksDB takes nothing more, and whether it has this is not known
+                self._stop(why)
+            raise why from error
         finally:
             del batch  # it refers to the database, and would do so from a traceback
 
@@ -295,6 +349,8 @@ class RocksState:
         try:
             self._tables[_SCANNED].flush(False)
         except Exception as error:  # what was written is written; RocksDB itself says when it cannot go on
+            if raised_by_handler(error):
+                raise
             logger.warning("the state was not flushed: %s", error, extra={"path": str(self.path)})
 
     def _sync_now(self, database: Rdict) -> None:
@@ -303,19 +359,26 @@ class RocksState:
         try:
             database.flush_wal(sync=True)
         except Exception as error:
-            why = self._refusal(error, "syncing the state")
-            self._stopped = WriterStopped(f"{why}. The state takes no more commits: open it again")
-            logger.error("the state stopped: %s", why, extra={"path": str(self.path)})
-            raise self._stopped from error
+            raise self._stop(self._refusal(error, "syncing the state")) from error
         finally:
             del database
         self._synced = reached
 
+    def _stop(self, why: HoldfastError) -> WriterStopped:
+        """Refuse commits from here on."""
+        logger.error("the state stopped: %s", why, extra={"path": str(self.path)})
+        self._stopped = WriterStopped(f"{why}. The state takes no more commits: open it again")
+        return self._stopped
+
     def _refusal(self, error: Exception, doing: str, mirror: Path | None = None) -> HoldfastError:
+        if raised_by_handler(error):  # of a signal, whose exceptions come up after the call: RocksDB has not failed
+            raise error
         text = str(error) if mirror is None else str(error).replace(str(mirror), str(self.path))
         return refusal(text, doing, self.path)
 
     def _check_open(self) -> None:
+        if self._db is None and not self._closed and self._stopped is not None:
+            raise StorageError(f"the state could not be opened again after a failed write: {self._stopped}")
         if self._db is None:
             raise Closed(f"the state in {str(self.path)!r} is closed: open it again")
 
@@ -330,6 +393,7 @@ class RocksState:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(cursor.drop()))
         self._guard, self._syncing = threading.Lock(), threading.Lock()  # a thread that is gone may hold the old ones
         self._db, self._tables, self._handles, self._kept = None, {}, {}, {}
+        self._closed = True
 
 
 class _Cursor:
@@ -396,7 +460,8 @@ class _Cursor:
         with self._state._guard:
             self._state._check_open()
             iterator = self._iterator
-            assert iterator is not None
+            if iterator is None:
+                raise StorageError("the state was opened again while it was scanned: begin the scan again")
             key_of, value_of = iterator.key, iterator.value
             step, start = (iterator.prev, self._start) if self._reverse else (iterator.next, b"")
             records: list[tuple[bytes, bytes]] = []
@@ -414,6 +479,20 @@ class _Cursor:
                 raise self._state._refusal(error, "reading the state") from error
             finally:
                 del iterator, key_of, value_of, step  # from a traceback they would keep the database open
+
+
+def _check_room(folder: Path) -> None:
+    """Raise OSError unless a file can be written and synced there that is as large as what opening writes at most."""
+    logs = sum(path.stat().st_size for path in folder.glob("*.log"))
+    path = folder / _PROBE
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, logs + _OPENING_BYTES)
+        os.pwrite(fd, bytes(4096), 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+        path.unlink()
 
 
 _used = False

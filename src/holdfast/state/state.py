@@ -53,6 +53,23 @@ class State(Protocol):
         """Begin a set of changes."""
         ...
 
+    @property
+    def stopped(self) -> str:
+        """Why it takes no more commits, after a write that failed; empty where it does."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """How often it was opened again by `recover`: whoever keeps what was read before must read it again."""
+        ...
+
+    def recover(self) -> None:
+        """Open it again where a failed write has stopped it, and raise as long as that cannot be done.
+
+        Commits that failed may be in it, whole, or not.
+        """
+        ...
+
     def close(self) -> None:
         """Let everything go, scans under way too; idempotent. Any use afterwards raises `Closed`."""
         ...

@@ -1,0 +1,98 @@
+"""`log.json`: the id of a log, its name, and the first sequence that it should have."""
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.base.checked_json import decode_checked, has_checksum, replace_checked
+from holdfast.base.errors import Corrupt, NewerFormat
+from holdfast.base.files import Files, read_file
+from holdfast.log.catalog import list_segments
+from holdfast.log.positions import log_ids_in
+from holdfast.log.segment import open_segment
+
+__all__ = ["META", "Identity", "ids_in_segments", "keep_identity", "known_id", "note_start", "read_identity"]
+
+logger = logging.getLogger("holdfast.log")
+
+META = "log.json"
+_FORMAT = 1
+_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What `log.json` holds."""
+
+    id: bytes
+    name: str
+    start: int | None = None
+    """The first sequence that was not dropped on purpose. None: never noted, by an earlier version."""
+    checked: bool = True
+    """Whether a checksum confirms it."""
+
+
+def read_identity(files: Files, folder: Path) -> Identity | None:
+    """Return what `log.json` of this folder holds, None where there is none; `Corrupt` where it is damaged."""
+    path = folder / META
+    try:
+        raw = read_file(files, path)
+        meta = decode_checked(raw)
+        log_id, name, start = bytes.fromhex(meta["id"]), meta["name"], meta.get("start")
+        if len(log_id) != _ID_BYTES or not isinstance(name, str) or not isinstance(start, int | None):
+            raise ValueError("a member has a wrong value")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"{str(path)!r} is not legible: {error}", str(path)) from error
+    if meta.get("format", _FORMAT) != _FORMAT:
+        raise NewerFormat(f"{str(path)!r} was written by a newer Holdfast: update this one")
+    return Identity(log_id, name, start, has_checksum(raw))
+
+
+def keep_identity(files: Files, folder: Path, identity: Identity) -> None:
+    """Write `log.json`, durably."""
+    content = {"format": _FORMAT, "id": identity.id.hex(), "name": identity.name}
+    replace_checked(files, folder / META, content if identity.start is None else {**content, "start": identity.start})
+
+
+def note_start(files: Files, folder: Path, start: int) -> None:
+    """Note that what is before `start` is dropped on purpose, so that a lost first segment can be told from that.
+
+    Where there is no legible `log.json` nothing is noted: the next opening repairs it. Raises OSError.
+    """
+    with contextlib.suppress(Corrupt, NewerFormat):
+        known = read_identity(files, folder)
+        if known is not None and (known.start is None or known.start < start):
+            keep_identity(files, folder, Identity(known.id, known.name, start))
+
+
+def ids_in_segments(files: Files, folder: Path) -> set[bytes]:
+    """Return the ids of logs that the headers of the segments in a folder name; each header has its own checksum."""
+    found = set()
+    for name in list_segments(files, folder):
+        with contextlib.suppress(FileNotFoundError):  # retention in another process
+            segment = open_segment(files, folder, name, lambda damage: None)
+            if segment is not None and any(segment.log_id):
+                found.add(segment.log_id)
+    return found
+
+
+def known_id(files: Files, folder: Path) -> bytes | None:
+    """Return the id of a log by what else knows it: its segments, or the positions of its readers.
+
+    None where nothing does, and nothing is lost with a new one: there are no segments. Raises `Corrupt` where that
+    cannot be known, or where they disagree.
+    """
+    found = ids_in_segments(files, folder) or log_ids_in(files, folder)
+    if len(found) == 1:
+        return next(iter(found))
+    if found or list_segments(files, folder):
+        why = "its segments are of different logs" if found else "no segment says which it was"
+        raise Corrupt(
+            f"{str(folder / META)!r} is lost or damaged, and the id of the log cannot be found: {why}. Put log.json "
+            "back from a backup; with another id, queues and tailers of this log would begin again",
+            str(folder / META),
+        )
+    return None

@@ -1,0 +1,123 @@
+"""The segments of a log that is only read, each opened when it is first needed.
+
+A log of thousands of segments is opened by reading the headers of the first and the last one. To find a sequence or a
+time, about as many more are read as a binary search takes.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.base.files import Files
+from holdfast.log.catalog import SegmentName
+from holdfast.log.record import Damage
+from holdfast.log.segment import Report, Segment, open_segment
+
+__all__ = ["OpenedSegments"]
+
+
+class OpenedSegments:
+    """Segments by name, oldest first. A file that is gone (retention of another process) or unidentifiable is left out.
+
+    Damage before the last segment is reported when it is met; behind the last one there may be a file that is just
+    being made. The lock protects `_known`: each segment is opened once, because its extent is kept in the object. Only
+    the owner of this object moves the extent of the last segment.
+    """
+
+    def __init__(self, files: Files, log: Path, names: list[SegmentName], report: Report) -> None:
+        self._files = files
+        self._log = log
+        self._report = report
+        self._lock = threading.Lock()
+        self._known: dict[SegmentName, Segment | None] = {}
+        self._names = names
+        while self._names and self._at(len(self._names) - 1, last=True) is None:
+            self._names = self._names[:-1]
+        self.first = next(iter(self._from(0)), None)
+        """The oldest segment; None where there is none."""
+
+    @property
+    def last(self) -> Segment | None:
+        """The newest segment."""
+        return self._known[self._names[-1]] if self._names else None
+
+    def newest_first(self) -> Iterator[Segment]:
+        """The segments backwards."""
+        for position in range(len(self._names) - 1, -1, -1):
+            if (segment := self._at(position)) is not None:
+                yield segment
+
+    def cut_behind(self, segment: Segment) -> None:
+        """Make this the last segment."""
+        self._names = self._names[: self._names.index(segment.name) + 1]
+
+    def opened(self) -> list[Segment]:
+        """Those that have been opened."""
+        with self._lock:
+            return [segment for segment in self._known.values() if segment is not None]
+
+    def all(self) -> tuple[Segment, ...]:
+        """Every segment; opens them all."""
+        return self._with_ends(list(self._from(0)))
+
+    def between(self, start: int, stop: int) -> tuple[Segment, ...]:
+        """The segments that hold the records from `start` up to `stop`, as far as they are kept."""
+        found: list[Segment] = []
+        for segment in self._from(self._search(lambda one: one.base <= start)):
+            found.append(segment)
+            if segment.base >= stop and len(found) > 1:  # the end of the one before it
+                return self._with_ends(found)[:-1]
+        return self._with_ends(found)
+
+    def since(self, timestamp: int) -> Iterator[Segment]:
+        """The segments from the one on that holds the first record at or after `timestamp`."""
+        # A segment is created after the last record of the one before, by the log's own time.
+        ahead = self._from(self._search(lambda one: one.created < timestamp))
+        segment = next(ahead, None)
+        while segment is not None:
+            following = next(ahead, None)
+            yield self._with_ends([segment] if following is None else [segment, following])[0]
+            segment = following
+
+    def _search(self, is_before: Callable[[Segment], bool]) -> int:
+        """The position of the last segment of which this is true, of an ascending property; else 0."""
+        low, high = 0, len(self._names)
+        while high - low > 1:
+            middle = (low + high) // 2
+            at, segment = middle, self._at(middle)
+            while segment is None and at + 1 < high:
+                at += 1
+                segment = self._at(at)
+            if segment is not None and is_before(segment):
+                low = at
+            else:
+                high = middle
+        return low
+
+    def _from(self, position: int) -> Iterator[Segment]:
+        for at in range(position, len(self._names)):
+            if (segment := self._at(at)) is not None:
+                yield segment
+
+    def _with_ends(self, segments: list[Segment]) -> tuple[Segment, ...]:
+        """The segments, neighbours of each other, each but the last one with its end."""
+        for segment, following in pairwise(segments):
+            segment.extent = (segment.limit, following.base)
+        return tuple(segments)
+
+    def _at(self, position: int, *, last: bool = False) -> Segment | None:
+        name = self._names[position]
+        with self._lock:
+            if name in self._known:
+                return self._known[name]
+            try:
+                segment = open_segment(self._files, self._log, name, self._report)
+            except FileNotFoundError:
+                segment = None
+            else:
+                if segment is None and not last:
+                    path = str(name.data_path(self._log))
+                    self._report(Damage(path, 0, 0, "nothing in this file can be identified"))
+            self._known[name] = segment
+            return segment

@@ -1,0 +1,75 @@
+"""Retention by age in the background: what is too old goes also where nothing is written any more."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from holdfast.base.clock import Clock, duration_ns
+from holdfast.base.errors import HoldfastError
+from holdfast.log.log import Log
+from holdfast.queue import Queue
+
+__all__ = ["Retiring"]
+
+logger = logging.getLogger("holdfast.store")
+
+_SOONEST_S, _LATEST_S = 1.0, 60.0
+_PART = 4
+"""It looks so many times within the shortest age that was asked for."""
+_AFTER_TRY_S = 300.0
+"""A log that may not let go yet, for a tailer or a queue that has something to read, is tried again after so long."""
+
+
+class Retiring:
+    """Applies `Retention(max_age=...)` to open logs, and `history` to the journals of open queues.
+
+    It looks at the times that are in memory; only what has something to let go of is touched.
+    """
+
+    name = "retention"
+
+    def __init__(self, clock: Clock, logs: Callable[[], Iterable[Log]], queues: Callable[[], Iterable[Queue]]) -> None:
+        self._clock = clock
+        self._logs = logs
+        self._queues = queues
+        self._tried: dict[Log | Queue, float] = {}
+        """When those were tried last that have something old."""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What log messages about it carry in `extra`."""
+        return {}
+
+    def tick(self) -> float | None:
+        """Let go of what is too old; in how many seconds to look again, None if nothing is to go by its age."""
+        shortest = float("inf")
+        found: dict[Log | Queue, float] = {}
+        for one, age_ns in self._aged():
+            shortest = min(shortest, age_ns / 1e9)
+            if self._is_past(one, self._clock.time_ns() - age_ns):
+                self._try(one, age_ns / 1e9, found)
+        self._tried = found
+        return None if shortest == float("inf") else min(max(shortest / _PART, _SOONEST_S), _LATEST_S)
+
+    def _aged(self) -> Iterable[tuple[Log | Queue, int]]:
+        for queue in self._queues():
+            if (history := queue.settings.nanoseconds("history")) is not None:
+                yield queue, history
+        for log in self._logs():
+            retention = log.settings.retention
+            if retention is not None and retention.max_age is not None:
+                yield log, duration_ns(retention.max_age, "max_age")
+
+    def _is_past(self, one: Log | Queue, moment: int) -> bool:
+        return one.is_past(moment) if isinstance(one, Log) else one.has_history_before(moment)
+
+    def _try(self, one: Log | Queue, age_s: float, found: dict[Log | Queue, float]) -> None:
+        now = self._clock.monotonic()
+        last = self._tried.get(one)
+        if last is not None and now - last < min(max(age_s, _SOONEST_S), _AFTER_TRY_S):
+            found[one] = last
+            return
+        found[one] = now
+        try:
+            one.retire()
+        except HoldfastError as error:  # tried again later
+            logger.warning("retention of %s failed: %s", one.name, error, extra=one.fields)

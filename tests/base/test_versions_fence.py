@@ -1,0 +1,52 @@
+"""Versions that are given while a transaction holds its own."""
+
+import pytest
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.versions import Fenced, Versions
+from holdfast.testing import SimClock
+from tests.table.trouble import Running
+
+
+def test_versions_given_beside_a_transaction_rise_and_lie_below_its_own_whatever_the_time(clock: SimClock) -> None:
+    versions = Versions(clock)
+    before = versions.next()
+    fence = versions.begin_fence()
+    given = [versions.next() for _ in range(100)]
+    clock.advance(3600)
+    given += [versions.next() for _ in range(100)]
+    assert sorted({before, *given, fence}) == [before, *given, fence]
+    versions.end_fence()
+    assert versions.next() > fence
+
+
+def test_who_finds_no_version_below_a_transaction_waits_for_its_end(clock: SimClock) -> None:
+    versions = Versions(clock)
+    versions.begin_fence()
+    versions.end_fence()
+    fence = versions.begin_fence()  # in the same millisecond: there is the least room
+    count = 0
+    with pytest.raises(Fenced):
+        while True:
+            versions.next()
+            count += 1
+    assert count > 10_000
+    with pytest.raises(Fenced):
+        versions.admit(fence)
+    with pytest.raises(InvalidArgument, match="end it first"):
+        versions.wait_for_end()  # would be for ever
+    waiting = Running(versions.wait_for_end)
+    assert waiting.is_waiting()
+    versions.end_fence()
+    waiting.result()
+    assert versions.next() > fence
+
+
+def test_many_transactions_do_not_move_versions_ahead_of_the_clock(clock: SimClock) -> None:
+    versions = Versions(clock)
+    for _ in range(1000):
+        for _ in range(30):
+            versions.begin_fence()
+            versions.end_fence()
+        clock.advance(0.001)
+    assert (versions.next() >> 20) - clock.time_ns() // 1_000_000 <= 1

@@ -1,0 +1,189 @@
+"""A full disk: acks and leases go on, history goes first, and all is well again when there is room."""
+
+import logging
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import DiskFull, Flush, Queue, Roll, Store
+from holdfast.testing import SimClock, SimFiles
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def files() -> SimFiles:
+    files = SimFiles()
+    files.capacity = 4 * MIB
+    return files
+
+
+def used(files: SimFiles) -> int:
+    return sum(map(len, files.snapshot().values()))
+
+
+def fill(queue: Queue, size: int = 4096) -> int:
+    """Put until nothing more goes in; how many messages did."""
+    count = 0
+    try:
+        while True:
+            queue.put(os.urandom(size))
+            count += 1
+    except DiskFull:
+        pass
+    if queue.log.settings.flush.mode != "sync":
+        try:
+            while True:  # what is accepted waits in memory, until that is full too
+                queue.put(b"x" * size)
+        except DiskFull:
+            pass
+    return count
+
+
+@pytest.mark.parametrize("history", ["kept", "shortened"])
+def test_all_that_was_put_can_be_leased_and_acked_on_a_full_disk(
+    store: Store, files: SimFiles, clock: SimClock, history: str
+) -> None:
+    queue = store.queue("orders", lease=3600, shorten_history=history == "shortened", roll=Roll.size(MIB))
+    store.tick()
+    assert "data/reserve" in files.snapshot()
+    count = fill(queue)
+    assert count > 500
+    assert used(files) > 0.9 * 4 * MIB
+    acked = 0
+    for _ in range(count):
+        message = queue.get()
+        assert message is not None
+        assert message.ack()
+        acked += 1
+    assert acked == count
+    assert queue.stats().ready == 0
+
+
+def test_puts_are_refused_while_what_is_free_is_for_journals_and_go_on_after(
+    store: Store, files: SimFiles, clock: SimClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = store.queue("orders", lease=3600, shorten_history=False)
+    store.tick()
+    count = fill(queue)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        while not store.disk_full:
+            queue.ack(queue.lease(1))
+    assert "disk full" in caplog.text
+    assert "data/reserve" not in files.snapshot()
+    assert store.metrics.gauge("holdfast_store_disk_full", "").value == 1
+    with pytest.raises(DiskFull):
+        queue.put(b"x")
+    with pytest.raises(DiskFull):
+        store.log("other", flush=Flush.sync()).append(b"x")
+    store.tick()
+    with pytest.raises(DiskFull):
+        queue.put(b"x")
+    assert files.capacity is not None
+    files.capacity += 4 * MIB
+    clock.advance(2)
+    store.tick()
+    assert store.metrics.gauge("holdfast_store_disk_full", "").value == 0
+    assert "data/reserve" in files.snapshot()
+    assert queue.put(b"y") >= count
+
+
+def test_history_goes_first_and_that_is_said(store: Store, files: SimFiles, caplog: pytest.LogCaptureFixture) -> None:
+    queue = store.queue("orders", lease=3600, roll=Roll.size(256 << 10))
+    store.tick()
+    for _ in range(500):
+        queue.put(os.urandom(4096))
+        queue.ack(queue.lease(1))
+    queue.checkpoint()
+    assert queue.log.start == 0
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        for _ in range(700):
+            queue.put(os.urandom(4096))
+    assert "history shortened: log=orders" in caplog.text
+    assert queue.log.start > 0
+    assert not store.disk_full
+    shortened = store.metrics.counter("holdfast_store_history_shortened_bytes_total", "").value
+    assert shortened >= 500_000
+    assert queue.stats().ready == 700
+
+
+def test_a_queue_that_wants_its_whole_history_keeps_it(store: Store, files: SimFiles) -> None:
+    queue = store.queue("orders", lease=3600, roll=Roll.size(256 << 10), shorten_history=False)
+    store.tick()
+    for _ in range(500):
+        queue.put(os.urandom(4096))
+        queue.ack(queue.lease(1))
+    queue.checkpoint()
+    fill(queue)
+    assert queue.log.start == 0
+
+
+def test_the_room_is_given_back_with_the_store(store: Store, files: SimFiles, reopen: Callable[..., Store]) -> None:
+    store.queue("orders").put(b"x")
+    store.tick()
+    assert len(files.snapshot()["data/reserve"]) >= 64 << 10
+    store.close()
+    assert "data/reserve" not in files.snapshot()
+
+
+def test_without_a_queue_nothing_is_set_aside(store: Store, files: SimFiles) -> None:
+    store.log("l").append(b"x")
+    store.tick()
+    assert "data/reserve" not in files.snapshot()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 24 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], check=False, capture_output=True
+    )
+    if done.returncode:
+        pytest.skip("needs the right to mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def take_all(path: Path) -> None:
+    """Leave no room on the disk."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            while True:
+                os.write(file, bytes(4096))
+    finally:
+        os.close(file)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async_"])
+def test_a_real_disk_that_is_full(small_disk: Path, mode: str) -> None:
+    flush = getattr(Flush, mode)()
+    with holdfast.open(small_disk / "store", background=False) as store:
+        queue = store.queue("orders", lease=3600, flush=flush, shorten_history=False)
+        queue.put_many([os.urandom(8192) for _ in range(1000)])
+        queue.ack(queue.lease(300))
+        queue.checkpoint()
+        store.tick()
+        take_all(small_disk / "other")
+        with pytest.raises(DiskFull):
+            while True:
+                queue.put(os.urandom(8192))
+        for _ in range(700):
+            message = queue.get()
+            assert message is not None
+            assert message.ack()
+        (small_disk / "other").unlink()
+        store.tick()
+        queue.put(b"there is room again")
+    with holdfast.open(small_disk / "store") as store:
+        left = store.queue("orders").lease(9000)
+        assert [message.id for message in left if message.id < 1000] == [], "acked, and here again"
+        assert left[-1].payload == b"there is room again"
