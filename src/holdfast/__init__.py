@@ -25,6 +25,7 @@ from holdfast.log import (
     Block,
     Damage,
     Flush,
+    Freed,
     Inspection,
     Log,
     LogStats,
@@ -106,6 +107,7 @@ __all__ = [
     "DiskFull",
     "Each",
     "Flush",
+    "Freed",
     "HoldfastError",
     "Index",
     "Inspection",
@@ -169,6 +171,7 @@ __all__ = [
     "restore_backup",
     "search",
     "text_of_key",
+    "verify",
 ]
 
 
@@ -182,6 +185,10 @@ def __getattr__(name: str) -> Any:
         from holdfast.restoring import restore_backup  # noqa: PLC0415
 
         return restore_backup
+    if name == "verify":
+        from holdfast.verification import verify_store  # noqa: PLC0415
+
+        return verify_store
     if name in __all__:
         from holdfast import table  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ from holdfast.adopting import Adopting
 from holdfast.base.clock import Clock
 from holdfast.base.errors import InvalidArgument, Locked, ReadOnly
 from holdfast.base.files import Files, Lock
+from holdfast.base.paths import local_path
 from holdfast.deleting import Deleting
 from holdfast.folders import DELETING, JOURNALS, LOGS
 from holdfast.log.cutter import Cut, cut_logs
@@ -86,7 +87,7 @@ class BackedStore(TabledStore):
         self._check_open()
         if self.read_only:
             raise ReadOnly("only the process that owns the store can back it up: ask that one")
-        target = Path(dest)
+        target = local_path(dest, "a backup")
         if target.resolve() == self.path.resolve() or self.path.resolve() in target.resolve().parents:
             raise InvalidArgument(
                 f"{str(target)!r} is inside the store: back it up to another place, best another disk"
@@ -100,7 +101,7 @@ class BackedStore(TabledStore):
                 self.path,
                 target,
                 self._take_moment,
-                base=None if base is None else Path(base),
+                base=None if base is None else local_path(base, "a backup"),
                 incremental=incremental,
                 copy=copy,
                 progress=progress,
@@ -156,7 +157,8 @@ class BackedStore(TabledStore):
         told = [journals.get(queue) or queue.hand_over() for queue in self._open_queues.values() if not queue.closed]
         is_open = {log.folder for log in (*logs, *told)}
         is_migrating = staging.add_tables(self.path / TABLES)
-        staging.add_closed([self.path / root for root in (LOGS, JOURNALS, TABLES)], is_open)
+        staging.add_closed([self.path / root for root in (LOGS, JOURNALS)], is_open)
+        staging.add_closed([self.path / TABLES], is_open, with_settings=False)  # which `add_tables` has noted
         if self.path / TRANSACTIONS not in is_open:
             staging.add_log(self.path / TRANSACTIONS)
         staging.note_all(self.path / DELETING)

@@ -14,6 +14,7 @@ from holdfast.backup_manifest import (
     Manifest,
     find_backups,
     folder_name,
+    note_backup,
     read_manifest,
     write_manifest,
 )
@@ -22,6 +23,7 @@ from holdfast.backup_staging import Staging
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, write_all
+from holdfast.base.paths import local_path
 from holdfast.deleting import remove_folder
 
 __all__ = ["BackupReport", "Fault", "FoundBackup", "list_backups", "take_backup", "verify_backup"]
@@ -137,6 +139,8 @@ def take_backup(
             raise
         with contextlib.suppress(OSError):  # beside a manifest it means nothing
             files.remove(folder / UNFINISHED)
+        with contextlib.suppress(OSError):  # it is only for who asks how old the last one is
+            note_backup(files, store, folder, moment.time)
     new = manifest.bytes - copier.reused
     logger.info("backed up to %s: %d bytes, %d of them new", folder, manifest.bytes, new, extra={"path": str(folder)})
     return BackupReport(
@@ -160,7 +164,7 @@ def take_backup(
 def list_backups(dest: Path, files: Files | None = None) -> list[FoundBackup]:
     """The backups in a folder, the oldest first, with what is there of those that are not whole."""
     found = []
-    for one in find_backups(files or SystemFiles(), dest):
+    for one in find_backups(files or SystemFiles(), local_path(dest, "a backup")):
         manifest = one.manifest or Manifest(0, "", "")
         found.append(
             FoundBackup(
@@ -178,6 +182,7 @@ def list_backups(dest: Path, files: Files | None = None) -> list[FoundBackup]:
 def verify_backup(folder: Path, files: Files | None = None, progress: Progress | None = None) -> list[Fault]:
     """Read every byte of a backup; what is wrong with it. Raises if nothing vouches for it at all."""
     files = files or SystemFiles()
+    folder = local_path(folder, "a backup")
     manifest = read_manifest(files, folder)
     done, total = 0, manifest.bytes
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from holdfast.backup_manifest import FileEntry, Manifest
-from holdfast.backup_modes import set_mode
+from holdfast.backup_modes import narrowed, set_mode
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import File, Files, SystemFiles, write_all
@@ -143,7 +143,7 @@ class Copier:
     def _write(self, item: Item, target: Path, step: Callable[[int], None]) -> FileEntry:
         self.written.append(target)
         with contextlib.closing(self._files.open(target, "x")) as file:
-            set_mode(self._files, target, item.mode)  # before there is anything in it to be read
+            set_mode(self._files, target, narrowed(self._files, item.mode))  # before there is anything in it to be read
             if item.content is not None:
                 write_all(file, item.content, 0)
                 step(len(item.content))
@@ -163,7 +163,7 @@ class Copier:
     def _make(self, folder: Path) -> None:
         if folder not in self._folders:
             if isinstance(self._files, SystemFiles):
-                folder.mkdir(parents=True, exist_ok=True)  # they are synced at the end, all together
+                self._files.make_dirs(folder, sync=False)  # they are synced at the end, all together
             else:
                 self._files.make_dirs(folder)
             while folder not in self._folders:

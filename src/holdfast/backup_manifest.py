@@ -14,14 +14,18 @@ from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
 from holdfast.base.units import iso_time
 
 __all__ = [
+    "LAST",
     "MANIFEST",
     "UNFINISHED",
     "FileEntry",
     "Found",
     "Manifest",
+    "Taken",
     "choose_backup",
     "find_backups",
     "folder_name",
+    "last_backup",
+    "note_backup",
     "read_manifest",
     "write_manifest",
 ]
@@ -32,6 +36,34 @@ UNFINISHED = "unfinished"
 FORMAT = 1
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\Z")
 _FRAME = re.compile(rb'\{"format":(\d+),"checksum":"([0-9a-f]{8})","backup":(.*)\}\n\Z', re.DOTALL)
+
+
+LAST = "last-backup.json"
+"""The file of a store, which is in no backup, that says when the last one was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A backup that was taken of a store."""
+
+    time: int
+    """When everything was cut, in nanoseconds since 1970."""
+    path: str
+
+
+def note_backup(files: Files, store: Path, folder: Path, time: int) -> None:
+    """Note in a store that a backup was taken."""
+    content = {"format": FORMAT, "time": time, "path": str(folder.absolute())}
+    replace_file(files, store / LAST, json.dumps(content).encode() + b"\n")
+
+
+def last_backup(store: Path) -> Taken | None:
+    """The last backup that was taken of a store; None where none is known."""
+    try:
+        found = json.loads((store / LAST).read_bytes())
+        return Taken(int(found["time"]), str(found["path"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Who may read a file of a backup? Whoever may in the store: its mode is noted, and given to each copy."""
+"""Modes of files in backups: each is noted as it was in the store; a copy never has a wider one than a new file."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.base.files import Files, SystemFiles
 
-__all__ = ["OWNER_ONLY", "mode_of", "set_mode"]
+__all__ = ["OWNER_ONLY", "mode_of", "narrowed", "set_mode"]
 
 OWNER_ONLY = "700"
 """Of a folder."""
@@ -32,3 +32,10 @@ def set_mode(files: Files, path: Path, mode: str) -> None:
         except OSError as error:
             if error.errno not in _NO_MODES:
                 raise
+
+
+def narrowed(files: Files, mode: str, *, folder: bool = False) -> str:
+    """A noted mode without what a file or folder that is made today does not have; an old store's may be wider."""
+    if not mode or not isinstance(files, SystemFiles):
+        return mode
+    return f"{int(mode, 8) & (files.folder_mode if folder else files.file_mode):o}"

@@ -1,11 +1,12 @@
 """Which files belong to a backup? Those of each log up to its cut; second names keep them while they are copied."""
 
 import contextlib
-import json
 from pathlib import Path
 
 from holdfast.backup_copying import Item, link
+from holdfast.backup_manifest import LAST
 from holdfast.backup_modes import mode_of
+from holdfast.base.checked_json import decode_checked
 from holdfast.base.files import Files, SystemFiles, read_file
 from holdfast.deleting import STAGING, remove_folder
 from holdfast.log.catalog import list_segments
@@ -20,7 +21,7 @@ __all__ = ["Staging"]
 _JSON = ".json"
 _SST = ".sst"
 _APART = ("LOCK", "logs", "journals", "tables", "state", "table-state", "transactions", "incoming", "deleting",
-          "transient", STAGING)  # fmt: skip
+          "transient", LAST, STAGING)  # fmt: skip
 _LEFT_OUT = ("state.damaged-", "table-state.damaged-")
 
 
@@ -93,6 +94,7 @@ class Staging:
         kept = Staging.__new__(Staging)
         kept._files, kept._store, kept.items = self._files, self._store, []
         kept.note_all(log / TAILERS, _JSON)
+        kept.note_all(log / TAILERS, ".known")
         return kept.items
 
     def add_cut(self, cut: Cut, *, with_settings: bool) -> None:
@@ -111,9 +113,10 @@ class Staging:
         if (mark := cut.mark) is not None:
             self.note(log / WATERMARK, self._watermark(mark))
 
-    def add_log(self, log: Path) -> None:
-        """A log that nobody has opened: as it lies."""
-        self.note_all(log, _JSON)
+    def add_log(self, log: Path, *, with_settings: bool = True) -> None:
+        """A log that nobody has opened: as it lies; `with_settings`: and the small files beside it."""
+        if with_settings:
+            self.note_all(log, _JSON)
         self.items += self.readers_of(log)
         self.note_file(log / WATERMARK)
         names = list_segments(self._files, log)
@@ -129,13 +132,13 @@ class Staging:
             self.note_file(name.index_path(log))
         self._keep_torn({name.folder(log) for name in names})
 
-    def add_closed(self, roots: list[Path], is_open: set[Path]) -> None:
+    def add_closed(self, roots: list[Path], is_open: set[Path], *, with_settings: bool = True) -> None:
         """All logs in these folders that nobody has opened."""
         for root in roots:
             for name in self._files.list(root):
                 if root / name not in is_open:
                     with contextlib.suppress(NotADirectoryError):
-                        self.add_log(root / name)
+                        self.add_log(root / name, with_settings=with_settings)
 
     def add_tables(self, root: Path) -> bool:
         """What was chosen for tables, and which are deleted and not gone yet; whether one is being migrated.
@@ -212,6 +215,6 @@ def _migrates(content: bytes | None) -> bool:
     if content is None:
         return False
     try:
-        return bool(json.loads(content)["state"] != "idle")
+        return bool(decode_checked(content)["state"] != "idle")
     except (ValueError, KeyError, TypeError):
         return True

@@ -1,15 +1,15 @@
 """How does a queue end? A mark says that it is deleted; then all of it goes, if need be at the next opening."""
 
 import contextlib
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import HoldfastError
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, errors_as_ours
 from holdfast.folders import Folders
 from holdfast.log.positions import QUEUE, Positions, place_of
 from holdfast.queue.keys import after
@@ -54,7 +54,7 @@ class Deleting:
         with errors_as_ours("deleting the queue in", self._folders.journal(queue)):
             self._files.make_dirs(mark.parent)
             self._files.sync_dir(self._folders.path)
-            replace_file(self._files, mark, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+            replace_checked(self._files, mark, content)
         self.unfinished = True
 
     def is_only_view(self, queue: str, log: str, log_id: bytes) -> bool:
@@ -104,7 +104,7 @@ class Deleting:
 
     def _sweep(self, mark: Path) -> None:
         try:
-            content: dict[str, Any] = json.loads(read_file(self._files, mark))
+            content: dict[str, Any] = read_checked(self._files, mark)
             queue, log = content["name"], self._folders.log(content["log"])
             prefix = None if content["prefix"] is None else bytes.fromhex(content["prefix"])
         except (ValueError, KeyError, TypeError):

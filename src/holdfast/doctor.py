@@ -7,32 +7,36 @@ import json
 import os
 import platform
 import resource
+import shlex
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from holdfast.backup_manifest import last_backup
 from holdfast.base.clock import Clock, SystemClock
-from holdfast.base.errors import HoldfastError, NewerFormat
+from holdfast.base.errors import HoldfastError
 from holdfast.base.files import SystemFiles
 from holdfast.base.units import format_duration, format_size, plural
 from holdfast.deleting import STAGING
 from holdfast.folders import DELETING, JOURNALS, LOGS
 from holdfast.log.catalog import list_segments
 from holdfast.log.layout import HEADER_SIZE, parse_segment_header
+from holdfast.runtime import RunningServer, server_of
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.rocks import RocksState
 from holdfast.store import LOCK, STATE
-from holdfast.store import open as open_store
 from holdfast.tables import STATE as TABLE_STATE
 from holdfast.tables import TABLES
+from holdfast.verification import verify_store
 
-__all__ = ["Check", "Port", "examine"]
+__all__ = ["BAD", "OK", "WARN", "Check", "Port", "check_modes", "examine"]
 
 OK, WARN, BAD = "ok", "warn", "bad"
 _QUEUE_FILES = 6
@@ -43,7 +47,10 @@ _SLOW_SYNC_S = 0.05
 _LITTLE_MEMORY = 512 << 20
 _AHEAD_NS = 60 * 1_000_000_000
 _OLD_CHECKPOINT_S = 7 * 86_400
+_OLD_BACKUP_S = 7 * 86_400
 _LOGS_LOOKED_AT = 200
+_READ_WHOLE = 256 << 20
+"""Stores with more than this are not read whole by the way: `holdfast verify` does that."""
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 _IN_MEMORY = {"tmpfs", "ramfs"}
 _PACKAGES = {
@@ -74,6 +81,7 @@ class Port:
     name: str
     host: str
     port: int
+    tls: bool = False
 
 
 def examine(
@@ -83,11 +91,12 @@ def examine(
     ports: Sequence[Port] = (),
     running: bool = False,
     clock: Clock | None = None,
+    more: Mapping[str, Callable[[], Iterator[Check]]] | None = None,
 ) -> list[Check]:
     """Look everything over. What cannot be looked at is a finding, too: this raises nothing.
 
     `settings` loads the configuration, and raises what is wrong with it. `running`: this process serves the store, so
-    that it may be locked, and the ports taken.
+    that it may be locked, and the ports taken. `more` are checks of the caller, by name.
     """
     now = clock or SystemClock()
     looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
@@ -98,7 +107,10 @@ def examine(
         ("clock", lambda: _clock(data, now)),
         ("versions", lambda: _versions(data)),
         ("store", lambda: _store(data, running)),
-        ("ports", lambda: _ports(ports, running)),
+        ("file modes", lambda: check_modes(data)),
+        ("last backup", lambda: _last_backup(data, now)),
+        ("ports", lambda: _ports(ports, running, server_of(data))),
+        *(more or {}).items(),
     ]
     checks: list[Check] = []
     for name, look in looks:
@@ -324,22 +336,15 @@ def _state(folder: Path, families: Sequence[str]) -> Check:
 
 
 def _damage(data: Path) -> Check:
-    hit: list[str] = []
-    with open_store(data, read_only=True) as store:
-        names = store.logs()[:_LOGS_LOOKED_AT]
-        for name in names:
-            with contextlib.suppress(NewerFormat):
-                log = store.log(name)
-                for segment in log.kept_segments()[-1:]:
-                    for _ in log.blocks_between(segment.base, segment.end or segment.base):
-                        pass
-                hit += [f"{name}: {damage}" for damage in log.damage[:1]]
-    if hit:
-        more = f", and in {len(hit) - 1} more logs" if len(hit) > 1 else ""
-        return Check(
-            "damage", BAD, hit[0] + more, "See holdfast log verify; restore from a backup if you need the records."
-        )
-    return Check("damage", OK, f"none in the last segments of {plural(len(names), 'log')}")
+    size = sum(path.stat().st_size for folder in _some_logs(data) for path in folder.rglob("*.data"))
+    found = verify_store(data, quick=size > _READ_WHOLE)
+    scope = "the last segments of" if found.quick else "all of"
+    if not found.ok:
+        first = found.problems[0]
+        more = f", and {len(found.problems) - 1} more" if len(found.problems) > 1 else ""
+        text = f"{first.what}: {first.text} ({first.path}){more}"
+        return Check("damage", BAD, text, "See holdfast verify, which says what to do about each.")
+    return Check("damage", OK, f"none in {scope} {plural(found.logs + found.queues + found.tables, 'log')}")
 
 
 def _checkpoints(data: Path) -> Check:
@@ -369,7 +374,41 @@ def _some_logs(data: Path) -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _ports(ports: Sequence[Port], running: bool) -> Iterator[Check]:
+def check_modes(data: Path) -> Iterator[Check]:
+    """Who else on this machine can look into the store: what is in a folder that others may not enter is safe."""
+    if not data.is_dir():
+        return
+    own = stat.S_IMODE(data.stat().st_mode)
+    open_to = [path for path in sorted(data.iterdir()) if path.stat().st_mode & 0o007] if own & 0o001 else []
+    if open_to:
+        yield Check(
+            "file modes",
+            WARN,
+            f"every user of this machine can read {str(open_to[0])!r}"
+            + (f" and {len(open_to) - 1} more" if len(open_to) > 1 else ""),
+            "Messages and password hashes are in there. Stop the server, and run: "
+            f"chmod -R go-rwx {shlex.quote(str(data))}",
+        )
+    else:
+        yield Check("file modes", OK, f"{own:04o}: only its owner{' and its group' if own & 0o070 else ''} can read it")
+
+
+def _last_backup(data: Path, clock: Clock) -> Iterator[Check]:
+    if not SystemFiles().list(data / LOGS):
+        return
+    taken = last_backup(data)
+    if taken is None:
+        yield Check("last backup", WARN, "none was ever taken of this store", "See holdfast backup --help.")
+        return
+    age = (clock.time_ns() - taken.time) / 1e9
+    found = f"{format_duration(max(0.0, age))} ago, in {taken.path!r}"
+    if age > _OLD_BACKUP_S:
+        yield Check("last backup", WARN, found, "Take one: holdfast backup.")
+    else:
+        yield Check("last backup", OK, found)
+
+
+def _ports(ports: Sequence[Port], running: bool, server: RunningServer | None) -> Iterator[Check]:
     for one in ports:
         what, place = f"port for {one.name}", f"{one.host}:{one.port}"
         if running or one.port == 0:
@@ -381,6 +420,9 @@ def _ports(ports: Sequence[Port], running: bool) -> Iterator[Check]:
             try:
                 probe.bind((one.host, one.port))
             except OSError as error:
+                if server is not None and server.has_port(one.port):
+                    yield Check(what, OK, f"{place} is used by the server of this store, process {server.process}")
+                    continue
                 yield Check(
                     what, BAD, f"{place} cannot be had: {error.strerror}",
                     "Stop who has it, or choose another port in the configuration.",

@@ -1,14 +1,17 @@
 """Which logs and queues does a store have? Each is a folder that says its name and id, or what was chosen for it."""
 
+import contextlib
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
-from holdfast.base.errors import InvalidName, NotFound
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.checked_json import read_checked, replace_checked
+from holdfast.base.errors import Corrupt, InvalidName, NewerFormat, NotFound
+from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.names import folder_of, name_of
 from holdfast.log.catalog import list_segments
+from holdfast.log.identity import META, Identity, ids_in_segments, keep_identity, known_id, read_identity
 from holdfast.log.positions import Positions, place_of
 from holdfast.log.segment import open_segment
 from holdfast.queue.settings import from_json, to_json
@@ -20,7 +23,6 @@ logger = logging.getLogger("holdfast.store")
 LOGS = "logs"
 JOURNALS = "journals"
 DELETING = "deleting"
-META = "log.json"
 QUEUE_META = "queue.json"
 _MARK = ".json"
 
@@ -60,7 +62,7 @@ class Folders:
         """The names of all queues, sorted."""
         root = self.path / JOURNALS
         with errors_as_ours("listing the queues in", root):
-            names = [self.read_meta(root / folder).get("name") for folder in self._files.list(root)]
+            names = [self._queue_in(root / folder) for folder in self._files.list(root)]
             deleted = {mark.name for mark in self.marks()}
         return sorted(name for name in names if isinstance(name, str) and self.mark(name).name not in deleted)
 
@@ -68,13 +70,15 @@ class Folders:
         """Whether there is a queue of that name: one that is deleted, and not gone yet, is none."""
         with errors_as_ours("looking for the queue in", self.path):
             is_deleted = self._files.exists(self.mark(name))
-        return not is_deleted and self.queue_meta(name, self.journal(name))[0] is not None
+        return not is_deleted and self.queue_meta(name, self.journal(name), lenient=True)[0] is not None
 
     def queue_at(self, log: str, place: str) -> str | None:
         """The queue that keeps its place in this log under this name; None if it is gone, or reads another log."""
         for queue in self.queues():
-            if place_of(queue) == place and (settings := self.queue_meta(queue, self.journal(queue))[0]) is not None:
-                return queue if settings.get("log", queue) == log else None
+            if place_of(queue) == place:
+                settings = self.queue_meta(queue, self.journal(queue), lenient=True)[0]
+                if settings is not None:
+                    return queue if settings.get("log", queue) == log else None
         return None
 
     def logs(self) -> list[str]:
@@ -83,35 +87,60 @@ class Folders:
         with errors_as_ours("listing the logs in", root):
             folders = self._files.list(root)
         # A folder's name mostly tells; to open ten thousand files takes a good part of a second.
-        names = [name_of(folder) or self.read_meta(root / folder).get("name") for folder in folders]
-        return sorted(name for name in names if isinstance(name, str))
+        names = [name_of(folder) or self._name_in(root / folder) for folder in folders]
+        return sorted(name for name in names if name is not None)
 
     def id_of(self, folder: Path) -> bytes | None:
-        """The id of the log in a folder, as its `log.json` says."""
-        meta = self.read_meta(folder)
-        return bytes.fromhex(meta["id"]) if meta else None
+        """The id of the log in a folder, as its `log.json` says or, where that is damaged, what else knows it."""
+        try:
+            known = read_identity(self._files, folder)
+            return known_id(self._files, folder) if known is None else known.id
+        except Corrupt:
+            with contextlib.suppress(Corrupt):
+                return known_id(self._files, folder)
+            return None
 
     def identify(self, name: str, folder: Path) -> bytes:
-        """The log's id, from its `log.json`; made where there is none."""
-        meta = self.read_meta(folder)
-        if meta:
-            if meta["name"] != name:
-                raise InvalidName(f"the folder of {name!r} belongs to the log {meta['name']!r}: choose another name")
-            return bytes.fromhex(meta["id"])
+        """The log's id, from its `log.json`; repaired from what else knows it, and made where there is no log."""
+        known, is_damaged = self._read_identity(folder)
+        if known is not None:
+            if known.name != name:
+                raise InvalidName(f"the folder of {name!r} belongs to the log {known.name!r}: choose another name")
+            if known.checked or self._is_confirmed(known, folder):
+                return known.id
         segments = list_segments(self._files, folder)
-        if self.read_only and not segments:
+        if self.read_only and not segments and not is_damaged:
             raise NotFound(f"there is no log {name!r} in {str(self.path)!r}; there are: {few(self.logs())}")
-        log_id = self._files.random_bytes(16)
-        for segment_name in segments:  # log.json was lost: the segments know
-            segment = open_segment(self._files, folder, segment_name, lambda damage: None)
-            if segment is not None and any(segment.log_id):
-                log_id = segment.log_id
-                break
+        log_id = known_id(self._files, folder) or self._files.random_bytes(16)
+        if segments or is_damaged:
+            logger.warning("%s is made again, with the id %s", folder / META, log_id.hex(), extra={"log": str(folder)})
         if not self.read_only:
             self._make(folder)
-            content = {"format": 1, "id": log_id.hex(), "name": name}
-            replace_file(self._files, folder / META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+            keep_identity(self._files, folder, Identity(log_id, name, self._first_base(folder)))
         return log_id
+
+    def _read_identity(self, folder: Path) -> tuple[Identity | None, bool]:
+        """Return what `log.json` says if it can be read, and whether it is damaged."""
+        try:
+            return read_identity(self._files, folder), False
+        except Corrupt as error:
+            logger.warning("%s", error, extra={"log": str(folder)})
+            return None, True
+
+    def _is_confirmed(self, known: Identity, folder: Path) -> bool:
+        """Whether no segment contradicts a `log.json` without a checksum, of an earlier version."""
+        named = next(iter(list_segments(self._files, folder)), None)
+        first = None if named is None else open_segment(self._files, folder, named, lambda damage: None)
+        if first is None or not any(first.log_id) or first.log_id == known.id:
+            return True
+        return known.id in ids_in_segments(self._files, folder)
+
+    def _first_base(self, folder: Path) -> int:
+        for name in list_segments(self._files, folder):
+            segment = open_segment(self._files, folder, name, lambda damage: None)
+            if segment is not None:
+                return segment.base
+        return 0
 
     def _make(self, folder: Path) -> None:
         """Make the folder of a log or queue, durable with the one it lies in."""
@@ -123,59 +152,110 @@ class Folders:
             self._files.sync_dir(self.path)
             self._durable.add(folder.parent)
 
-    def read_meta(self, folder: Path) -> dict[str, Any]:
-        """What a `log.json` says; nothing where there is none, or it is not legible."""
-        try:
-            meta = json.loads(read_file(self._files, folder / META))
-            if isinstance(meta["name"], str) and len(bytes.fromhex(meta["id"])) == 16:
-                return dict(meta)
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (ValueError, KeyError, TypeError):
-            pass
-        logger.warning("%s is not legible and will be made anew", folder / META, extra={"log": str(folder)})
-        return {}
+    def _name_in(self, folder: Path) -> str | None:
+        """Return the name that `log.json` has, None where there is none that can be read."""
+        with contextlib.suppress(NewerFormat):  # which is said when it is opened
+            known, _ = self._read_identity(folder)
+            return None if known is None else known.name
+        return None
 
-    def queue_meta(self, name: str, folder: Path) -> tuple[dict[str, Any] | None, bytes | None]:
-        """What was chosen for a queue, None where there is none; and the id of the log it is a view of."""
+    def _queue_in(self, folder: Path) -> str | None:
+        """Return the name of the queue in a folder, also where `log.json` is lost; None where there is no queue."""
+        if (name := self._name_in(folder)) is not None:
+            return name
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return str(read_checked(self._files, folder / QUEUE_META)["name"])
+        is_there = self._files.exists(folder / META) or list_segments(self._files, folder)
+        return name_of(folder.name) if is_there else None
+
+    def queue_meta(
+        self, name: str, folder: Path, *, lenient: bool = False
+    ) -> tuple[dict[str, Any] | None, bytes | None]:
+        """What was chosen for a queue, None where there is none; and the id of the log it is a view of.
+
+        Where that is damaged it raises `Corrupt` or, if `lenient`, has only the name of the log.
+        """
         with errors_as_ours("opening the queue in", folder):
             if self.read_only and self._files.exists(self.mark(name)):
                 return None, None  # it is deleted, and not gone yet
+            path = folder / QUEUE_META
             try:
-                meta = json.loads(read_file(self._files, folder / QUEUE_META))
+                meta = read_checked(self._files, path)
                 return from_json(dict(meta["settings"])), bytes.fromhex(meta["log"])
-            except (FileNotFoundError, NotADirectoryError):
+            except NotADirectoryError:
                 return None, None
-            except (ValueError, KeyError, TypeError):
-                logger.warning("%s is not legible: the queue's settings are the defaults", folder / QUEUE_META)
-                log = self._log_read_by(name)
-                return ({} if log is None or log == name else {"log": log}), None
+            except FileNotFoundError:
+                if not list_segments(self._files, folder):
+                    return None, None
+                logger.error("%s is gone: settings of the queue %r that are not given are the defaults", path, name)
+            except (ValueError, KeyError, TypeError) as error:
+                if not lenient:
+                    raise Corrupt(
+                        f"{str(path)!r}, with the settings of the queue {name!r}, is damaged ({error}): put it back "
+                        "from a backup, or delete this file and open the queue with its settings again. Its messages "
+                        "are not affected",
+                        str(path),
+                    ) from error
+            log = self._log_read_by(name)
+            return ({} if log is None or log == name else {"log": log}), None
 
     def _log_read_by(self, queue: str) -> str | None:
         """The log in which a queue keeps its place."""
         root = self.path / LOGS
         for folder in self._files.list(root):
             if Positions(self._files, root / folder, bytes(16)).exists(place_of(queue)):
-                return self.read_meta(root / folder).get("name") or name_of(folder)
+                return self._name_in(root / folder) or name_of(folder)
         return None
 
     def is_paused(self, folder: Path) -> bool:
         """Whether a queue was paused, and not resumed since."""
         try:
-            return json.loads(read_file(self._files, folder / QUEUE_META)).get("paused") is True
+            return read_checked(self._files, folder / QUEUE_META).get("paused") is True
         except (OSError, ValueError, AttributeError):  # whatever is wrong is told where the settings are read
             return False
 
+    def queue_defaults(self, folder: Path) -> frozenset[str]:
+        """Which of a queue's kept settings nobody chose: they were the defaults of the server that made it."""
+        try:
+            meta = read_checked(self._files, folder / QUEUE_META)
+            if "by_default" not in meta and meta["settings"].keys() >= _OF_SERVERS:
+                return _OF_SERVERS  # made by a server of an earlier version
+            return frozenset(map(str, meta.get("by_default", ())))
+        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+            return frozenset()
+
     def keep_queue_meta(
-        self, name: str, folder: Path, chosen: dict[str, Any], log_id: bytes, *, paused: bool | None = None
+        self,
+        name: str,
+        folder: Path,
+        chosen: dict[str, Any],
+        log_id: bytes,
+        *,
+        paused: bool | None = None,
+        by_default: frozenset[str] | None = None,
     ) -> None:
-        """Keep what was chosen for a queue, which log it is a view of, and whether it is paused (None: as it was)."""
-        content = {"format": 1, "name": name, "log": log_id.hex(), "settings": json.loads(to_json(chosen))}
+        """Keep the settings of a queue, which log it is a view of, and for the rest (None: as it was) whether it is
+        paused, and which of the settings nobody chose.
+        """
+        content: dict[str, Any] = {
+            "format": 1,
+            "name": name,
+            "log": log_id.hex(),
+            "settings": json.loads(to_json(chosen)),
+        }
+        if unchosen := self.queue_defaults(folder) if by_default is None else by_default:
+            content["by_default"] = sorted(unchosen)
         if self.is_paused(folder) if paused is None else paused:
             content["paused"] = True
         with errors_as_ours("opening the queue in", folder):
             self._make(folder)
-            replace_file(self._files, folder / QUEUE_META, json.dumps(content, ensure_ascii=False).encode() + b"\n")
+            replace_checked(self._files, folder / QUEUE_META, content)
+
+
+_OF_SERVERS = frozenset(
+    ("max_attempts", "dead_letter", "starvation", "ttl", "expired", "max_length", "max_bytes", "overflow", "history")
+)
+"""The settings that a server of an earlier version kept with each queue, whether or not somebody had chosen them."""
 
 
 def few(names: list[str]) -> str:

@@ -9,6 +9,7 @@ from holdfast.folders import JOURNALS, Folders, few
 from holdfast.log.log import Log
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
+from holdfast.queue.checkpointing import Failing
 
 __all__ = ["ListedStore"]
 
@@ -34,7 +35,8 @@ class ListedStore(BackedStore):
 
     def log_of(self, queue: str) -> str:
         """The name of the log that a queue is a view of."""
-        settings, _ = self._folders.queue_meta(queue, self.path / JOURNALS / folder_of(queue, "queue name"))
+        folder = self.path / JOURNALS / folder_of(queue, "queue name")
+        settings, _ = self._folders.queue_meta(queue, folder, lenient=True)
         return str((settings or {}).get("log", queue))
 
     def queues(self) -> list[str]:
@@ -50,6 +52,12 @@ class ListedStore(BackedStore):
     def open_queues(self) -> list[Queue]:
         """The queues that are open here now."""
         return list(self._open_queues.values())
+
+    def failing_checkpoints(self) -> dict[str, Failing]:
+        """The open queues whose checkpoints fail: since when, and why. The queues themselves go on."""
+        return {
+            queue.name: failing for queue in self.open_queues() if (failing := queue.checkpoints.failing) is not None
+        }
 
     def open_logs(self) -> list[Log]:
         """The logs that are open here now."""

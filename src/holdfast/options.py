@@ -58,3 +58,4 @@ class QueueOptions(LogOptions, total=False):
     max_bytes: int | None
     overflow: str
     history: Duration
+    shorten_history: bool

@@ -11,9 +11,10 @@ from typing import Any
 from holdfast.backup import Fault
 from holdfast.backup_copying import Progress, copy_checked, sync_all
 from holdfast.backup_manifest import FileEntry, Manifest, choose_backup, read_manifest
-from holdfast.backup_modes import set_mode
+from holdfast.backup_modes import narrowed, set_mode
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
+from holdfast.base.paths import local_path
 from holdfast.deleting import remove_folder
 from holdfast.folders import JOURNALS
 from holdfast.store import open as open_store
@@ -72,12 +73,15 @@ def restore_backup(
     `verify`.
     """
     files = files or SystemFiles()
+    backup, data = local_path(backup, "a backup"), local_path(data)
     if files.exists(data):
         raise InvalidArgument(
             f"{str(data)!r} is there already: restore to a folder that is not, and move it afterwards"
         )
     folder = choose_backup(files, backup, at)
     manifest = read_manifest(files, folder)
+    if isinstance(files, SystemFiles) and manifest.mode == "750":  # the group could read that store
+        files = SystemFiles(group_readable=True)
     report = RestoreReport(data, folder, manifest.created)
     unfinished = data.with_name(data.name + _UNFINISHED)
     with errors_as_ours("restoring to", data):
@@ -117,13 +121,13 @@ def _copy(
             progress(done, total)
 
     files.make_dirs(target)
-    set_mode(files, target, manifest.mode)
+    set_mode(files, target, narrowed(files, manifest.mode, folder=True))
     folders, written = {target}, []
     for entry in manifest.files:
         path = target / entry.path
         above = path.parent
         if above not in folders:
-            above.mkdir(parents=True, exist_ok=True) if isinstance(files, SystemFiles) else files.make_dirs(above)
+            files.make_dirs(above, sync=False) if isinstance(files, SystemFiles) else files.make_dirs(above)
         while above not in folders:
             folders.add(above)
             above = above.parent
@@ -151,7 +155,7 @@ def _copy_one(files: Files, source: Path, target: Path, entry: FileEntry, step: 
         files.open(source, "r").close()
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
-    size, checksum = copy_checked(files, source, target, step, mode=entry.mode)
+    size, checksum = copy_checked(files, source, target, step, mode=narrowed(files, entry.mode))
     if size != entry.size:
         return f"it has {size} bytes and had {entry.size}"
     return "" if checksum == entry.checksum else "its bytes are not what was written"

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.base.checked_json import decode_checked, replace_checked
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import HoldfastError, NotFound
-from holdfast.base.files import SystemFiles, replace_file
+from holdfast.base.files import SystemFiles
 from holdfast.base.processes import is_alive
 
 __all__ = ["ID_VARIABLE", "Run", "Runs", "new_id", "noted"]
@@ -57,13 +58,13 @@ class Runs:
     def __init__(self, store: Path, clock: Clock | None = None) -> None:
         self._folder = store / FOLDER
         self._clock = clock or SystemClock()
-        self._files = SystemFiles()
+        self._files = SystemFiles.of_store(store)
 
     def begin(self, pipeline: str, options: Mapping[str, Any], *, id: str | None = None) -> Run:
         """Note that a pipeline starts in this process."""
         now = self._clock.time_ns()
         run = Run(id or new_id(now), pipeline, now, os.getpid(), {name: _plain(one) for name, one in options.items()})
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._files.make_dirs(self._folder)
         self._keep(run)
         for old in sorted(self._folder.glob("*.json"))[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -89,7 +90,7 @@ class Runs:
         found = []
         for path in sorted(self._folder.glob("*.json"), reverse=True)[:count]:
             with contextlib.suppress(OSError, ValueError, TypeError):  # just replaced, or of a version to come
-                found.append(Run(**json.loads(path.read_bytes())))
+                found.append(Run(**decode_checked(path.read_bytes())))
         return found
 
     def get(self, id: str) -> Run:
@@ -100,8 +101,8 @@ class Runs:
         raise NotFound(f"there is no run {id!r} of a pipeline")
 
     def _keep(self, run: Run) -> None:
-        content = json.dumps(asdict(run), ensure_ascii=False, default=str).encode()
-        replace_file(self._files, self._folder / f"{run.id}.json", content)
+        content = json.loads(json.dumps(asdict(run), default=str))
+        replace_checked(self._files, self._folder / f"{run.id}.json", content)
 
 
 @contextlib.contextmanager

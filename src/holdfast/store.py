@@ -4,8 +4,7 @@ import contextlib
 import logging
 import os
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,21 +13,26 @@ from typing import Any, Self, Unpack
 from holdfast.adopting import Adopting
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, NotFound, ReadOnly
-from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours
+from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, is_open_to_group
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of
+from holdfast.base.paths import local_path
 from holdfast.deleting import Deleting
 from holdfast.folders import JOURNALS, LOGS, Folders, few
 from holdfast.listing import ListedStore
 from holdfast.log.incoming import Manifest
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
+from holdfast.log.positions import place_of
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker, Ticking
+from holdfast.open_stores import forget, note_for_fork, register
 from holdfast.options import LogOptions, QueueOptions
 from holdfast.queue import Queue, QueueSettings
 from holdfast.queue.forwarding import Forwarder, check_prefix, is_forwarded
 from holdfast.queue.settings import asdict_shallow
+from holdfast.reserve import Reserve
+from holdfast.retiring import Retiring
 from holdfast.state import State, open_state
 from holdfast.tables import Tables
 from holdfast.transactions import TRANSACTIONS, Transactions
@@ -41,16 +45,8 @@ LOCK = "LOCK"
 STATE = "state"
 _JOURNAL_RECORD = 256 << 20
 _JOURNAL_ROLL = Roll.any(Roll.size(64 << 20), Roll.time(86_400))
-
-_open_stores: weakref.WeakSet["Store"] = weakref.WeakSet()
-
-
-def _disown_in_child() -> None:
-    for store in list(_open_stores):
-        store.disown()
-
-
-os.register_at_fork(after_in_child=_disown_in_child)
+_EXIT_PATIENCE_S = 10.0
+"""How long the end of the process waits for another thread's transaction or background work."""
 
 
 def open(
@@ -60,27 +56,47 @@ def open(
     files: Files | None = None,
     clock: Clock | None = None,
     background: bool = True,
+    group_readable: bool | None = None,
 ) -> "Store":
     """Open a store: creates the folder and takes the lock, or with `read_only` neither.
 
     `files` and `clock` are for tests (see `holdfast.testing`); without `background` no thread is started, and
     `Store.tick` does its work.
+
+    Folders are made with mode 0700 and files with 0600. With `group_readable` the store's folder gets mode 0750, and
+    what is made in it from then on 0750 and 0640; this holds for later openings, too, as long as the folder has it.
     """
-    return Store(Path(path), read_only=read_only, files=files, clock=clock, background=background)
+    folder = local_path(path)
+    if group_readable is not None and not read_only and files is None:
+        files = SystemFiles(group_readable=group_readable)
+        with errors_as_ours("opening the store", folder):
+            files.make_dirs(folder)
+            if is_open_to_group(folder) != group_readable:
+                folder.chmod(files.folder_mode)
+    return Store(folder, read_only=read_only, files=files, clock=clock, background=background)
 
 
 class Store(ListedStore):
     """An open store; also a context manager.
 
     Files: `LOCK`, `logs/`, `journals/` and `state/`. Threads: all methods may be called from any.
+    A store that is written stays open until `close`, or the end of the process, whoever has a reference to it.
     """
 
     def __init__(
-        self, path: Path, *, read_only: bool, files: Files | None, clock: Clock | None, background: bool
+        self,
+        path: Path,
+        *,
+        read_only: bool,
+        files: Files | None,
+        clock: Clock | None,
+        background: bool,
+        state: State | None = None,
     ) -> None:
+        """`state` takes the place of the one in the folder, for who wants to know what the journals alone say."""
         self.path = path
         self.read_only = read_only
-        self._files: Files = files or SystemFiles()
+        self._files: Files = files or SystemFiles.of_store(path)
         self._clock: Clock = clock or SystemClock()
         self._guard = threading.RLock()
         self._backing_up = threading.Lock()
@@ -89,7 +105,7 @@ class Store(ListedStore):
         self._implicit: set[str] = set()
         """Queues that nobody asked for: the dead letter queues of others."""
         self._forwarders: dict[str, Forwarder] = {}
-        self._state: State | None = None
+        self._state = state
         self.metrics = Registry()
         """Counts, gauges and latencies of the open queues."""
         self._closed = False
@@ -97,6 +113,10 @@ class Store(ListedStore):
         self._folders = Folders(self._files, path, read_only=read_only)
         self._deleting = Deleting(self._files, self._folders, self._open_state)
         self._adopting = Adopting(self._files, self._clock, path, self._open_to_adopt)
+        self._reserve = Reserve(
+            self._files, self._clock, path, self._shortenable_logs, self.metrics, lambda: self._wake(self._reserve)
+        )
+        self._retiring = Retiring(self._clock, self.open_logs, self.open_queues)
         self._tables = Tables(
             self._files,
             self._clock,
@@ -114,9 +134,12 @@ class Store(ListedStore):
             self.find_queue,
             lambda: [*self._open_queues.values()],
         )
-        self._ticker = Ticker(self._ticking, self._named)
+        self._background = background
+        self._unsynced: dict[Log, None] = {}
+        """Without `background`: logs that asked for a sync."""
+        self._start_tickers()
         self._wake: Callable[..., None] = self._wake_ticker if background else lambda name=None: None
-        _open_stores.add(self)
+        note_for_fork(self)
         with errors_as_ours("opening the store", path):
             if read_only:
                 if not self._files.exists(path):
@@ -139,6 +162,8 @@ class Store(ListedStore):
                     self._lock.release()
                     raise
                 self._wake()  # something may be handed in at any time
+                if type(self._files) is SystemFiles:  # else it is simulated, or need not outlive the process
+                    register(self)
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
         """The log of that name, made if there is none. Settings count when it is first opened in this store."""
@@ -156,6 +181,8 @@ class Store(ListedStore):
                 return known
             log = self._open_log(name, self.path / LOGS, wanted)
             self._open_logs[name] = log
+            if wanted.retention is not None and not self.read_only:
+                self._wake(self._retiring)
             return log
 
     def queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
@@ -164,6 +191,12 @@ class Store(ListedStore):
         What is chosen is kept with the queue: where a setting is not given, what was chosen last counts. Settings of
         the log (`flush`, `roll`, ...) count if this opens it; by default a queue's log syncs each put, and lets go of
         messages that are done after `history`.
+        """
+        return self.queue_with_defaults(name, {}, **settings)
+
+    def queue_with_defaults(self, name: str, defaults: Mapping[str, Any], **settings: Unpack[QueueOptions]) -> Queue:
+        """The same for a server with defaults of its own: they count for a queue that is made now, and replace earlier
+        defaults of a server. They never replace what somebody chose, and a program's queue keeps its own defaults.
         """
         check_name(name, "queue name")
         with self._guard:
@@ -190,7 +223,10 @@ class Store(ListedStore):
             kept, known_log = self._folders.queue_meta(name, folder)
             if self.read_only and kept is None:
                 raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {few(self.queues())}")
-            chosen = {**(kept or {}), **given}
+            before = self._folders.queue_defaults(folder) if kept is not None else frozenset(defaults)
+            unchosen = before - given.keys()
+            replaced = {key: value for key, value in defaults.items() if key in unchosen}
+            chosen = {**(kept or {}), **replaced, **given}
             wanted = QueueSettings.of(name, chosen)
             if kept is not None and wanted.log != kept.get("log", name):
                 raise InvalidArgument(
@@ -198,7 +234,7 @@ class Store(ListedStore):
                 )
             log = self._log_of(wanted, log_settings)
             if kept is None and not self.read_only:  # before its journal: a crash between leaves an empty queue
-                self._folders.keep_queue_meta(name, folder, chosen, log.id)
+                self._folders.keep_queue_meta(name, folder, chosen, log.id, by_default=unchosen)
                 kept, known_log = chosen, log.id
             journal = self._open_log(
                 name,
@@ -218,7 +254,7 @@ class Store(ListedStore):
                     find_queue=self._find_queue,
                     find_forwarder=self._find_forwarder,
                     metrics=self.metrics,
-                    log_is_new=known_log is not None and known_log != log.id,
+                    log_is_new=self._is_new_log(name, log, known_log),
                     read_only=self.read_only,
                     is_paused=lambda: self._folders.is_paused(folder),
                     keep_paused=lambda paused: self._keep_paused(name, paused),
@@ -226,10 +262,12 @@ class Store(ListedStore):
             except BaseException:
                 journal.disown()  # nothing was confirmed: what it holds is not worth a wait
                 raise
-            if (chosen != kept or known_log != log.id) and not self.read_only:
+            if (chosen != kept or unchosen != before or known_log != log.id) and not self.read_only:
                 # After the queue has taken note that its log is another one, if it is.
-                self._folders.keep_queue_meta(name, folder, chosen, log.id)
+                self._folders.keep_queue_meta(name, folder, chosen, log.id, by_default=unchosen)
             self._open_queues[name] = queue
+            if not self.read_only:
+                self._reserve.want()
             self._transactions.include_queue(queue)
             dead = wanted.dead_letter
             is_elsewhere = dead is None or is_forwarded(dead) or dead in self._open_queues
@@ -237,6 +275,16 @@ class Store(ListedStore):
                 self._implicit.add(dead)  # it may have a redrive to finish
             self._wake(name)
             return queue
+
+    def chosen_for(self, name: str) -> dict[str, Any] | None:
+        """The settings that somebody chose for a queue, by name; None where there is no such queue."""
+        with self._guard:
+            folder = self._folders.journal(name)
+            kept, _ = self._folders.queue_meta(name, folder)
+            if kept is None:
+                return None
+            unchosen = self._folders.queue_defaults(folder)
+            return {key: value for key, value in kept.items() if key not in unchosen}
 
     def find_queue(self, name: str) -> Queue | None:
         """The queue of that name, opened if it is not open; None where there is none.
@@ -271,7 +319,7 @@ class Store(ListedStore):
                 raise ReadOnly("only the process that owns the store can delete a queue")
             self._finish_deleting()
             folder = self._folders.journal(name)
-            settings, log_id = self._folders.queue_meta(name, folder)
+            settings, log_id = self._folders.queue_meta(name, folder, lenient=True)
             if settings is None:
                 raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {few(self.queues())}")
             queue, log_name = self._open_queues.get(name), str(settings.get("log", name))
@@ -305,6 +353,9 @@ class Store(ListedStore):
         """Do the background work that is due, for stores that were opened without `background`."""
         for one in self._ticking():
             one.tick()
+        for log in list(self._unsynced):
+            if log.sync_if_due() is None:
+                del self._unsynced[log]
 
     def adopt(self) -> int:
         """Take over the batches that other processes handed in; how many. The background does this by itself."""
@@ -319,13 +370,13 @@ class Store(ListedStore):
             with self._transactions.alone():
                 self._close()
 
-    def _close(self) -> None:
+    def _close(self, patience: float | None = None) -> None:
         with self._guard:
             if self._closed:
                 return
             self._closed = True  # nothing is opened from here on
         # Without the guard: the ticker may be waiting for it to move a message to a queue that is not open yet.
-        self._ticker.stop()
+        self._stop_tickers(patience)
         self._tables.stop_migrating()
         with self._guard:
             problem = self._tables.close()
@@ -342,15 +393,35 @@ class Store(ListedStore):
                     (self._open_logs if isinstance(one, Log) else self._open_queues).pop(one.name)
             if self._open_queues or self._open_logs or self._tables.open_tables:
                 self._closed = False
-                self._ticker = Ticker(self._ticking, self._named)
+                self._start_tickers()
                 self._wake()  # what is open still counts on it
             else:
                 if self._state is not None:
                     self._state.close()
+                self._reserve.close()
                 if self._lock is not None:
                     self._lock.release()
+                forget(self)
             if problem is not None:
                 raise problem
+
+    def close_at_exit(self) -> None:
+        """Close it at the end of the process, where no other thread may keep that waiting for ever.
+
+        Where a transaction of another thread does not end, or its background work does not, what was accepted is
+        written and synced, and the store stays open.
+        """
+        self._stop_tickers(_EXIT_PATIENCE_S)
+        for queue in self.open_queues():
+            queue.leave_waiters_asleep()
+        if self._transactions.is_idle_within(_EXIT_PATIENCE_S):
+            with self._transactions.alone():
+                self._close(_EXIT_PATIENCE_S)
+            return
+        for queue in self.open_queues():
+            queue.hand_over().sync()
+        for log in [*self.open_logs(), *self._tables.logs()]:
+            log.sync()
 
     def abandon(self) -> None:
         """Let everything go and save nothing: for who is about to delete the folder."""
@@ -358,7 +429,7 @@ class Store(ListedStore):
             if self._closed:
                 return
             self._closed = True
-        self._ticker.stop()
+        self._stop_tickers()
         self._tables.stop_migrating()
         with self._guard:
             self._tables.close()
@@ -369,8 +440,10 @@ class Store(ListedStore):
                 log.abandon()
             if self._state is not None:
                 self._state.close()
+            self._reserve.close()
             if self._lock is not None:
                 self._lock.release()
+            forget(self)
 
     def __enter__(self) -> Self:
         return self
@@ -393,8 +466,8 @@ class Store(ListedStore):
         self._closed = True
 
     def _ticking(self) -> list[Ticking]:
-        ours: list[Ticking] = [] if self.read_only else [self._adopting, *self._tables.migrating()]
-        return [*self._snapshot(), *self._tables.logs(), *ours]
+        ours: list[Ticking] = [self._adopting, self._retiring, self._reserve, *self._tables.migrating()]
+        return [*self._snapshot(), *self._tables.logs(), *([] if self.read_only else ours)]
 
     @contextlib.contextmanager
     def _open_to_adopt(self, manifest: Manifest) -> Iterator[Log]:
@@ -430,10 +503,19 @@ class Store(ListedStore):
             read_only=self.read_only,
             wake=partial(self._wake, name if root.name in (LOGS, JOURNALS) else None),
             queue_at=partial(self._folders.queue_at, name),
+            sync_later=self._wake_syncer if self._background else self._sync_at_tick,
         )
+        log.room = self._reserve.for_journals() if root.name == JOURNALS else self._reserve.for_logs()
         if not self.read_only and root.name == LOGS:
             self._adopting.resume(log)
         return log
+
+    def _is_new_log(self, queue: str, log: Log, known: bytes | None) -> bool:
+        """Whether the log is another than the one that the queue was a view of, which someone deleted.
+
+        Not where the queue keeps a position in this very log: then only `queue.json` says another id.
+        """
+        return known is not None and known != log.id and log.positions.get(place_of(queue)) is None
 
     def _log_of(self, settings: QueueSettings, log_settings: dict[str, Any]) -> Log:
         known = self._open_logs.get(settings.log)
@@ -474,6 +556,17 @@ class Store(ListedStore):
                 return known
             return self.queue(name) if self._folders.has_queue(name) else None
 
+    def _shortenable_logs(self) -> list[Log]:
+        """The logs of queues, where none of these wants its whole history."""
+        queues = self.open_queues()
+        whole = {queue.log for queue in queues if not queue.settings.shorten_history}
+        return [log for log in dict.fromkeys(queue.log for queue in queues) if log not in whole]
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether the disk is full: then acks and leases are written, and puts and appends are refused."""
+        return self._reserve.given_up
+
     def _find_forwarder(self, target: str) -> Forwarder | None:
         return next((one for prefix, one in self._forwarders.items() if target.startswith(prefix)), None)
 
@@ -490,8 +583,23 @@ class Store(ListedStore):
         found: tuple[Ticking | None, ...] = (self._open_queues.get(name), self._open_logs.get(name))
         return [one for one in found if one is not None]
 
-    def _wake_ticker(self, name: str | None = None) -> None:
+    def _wake_ticker(self, name: str | Ticking | None = None) -> None:
         self._ticker.wake(name)
+
+    def _wake_syncer(self, log: Log) -> None:
+        self._syncer.wake(log)
+
+    def _sync_at_tick(self, log: Log) -> None:
+        self._unsynced[log] = None
+
+    def _start_tickers(self) -> None:
+        self._ticker = Ticker(self._ticking, self._named)
+        # A thread of its own: the ticker hands what was appended to the system every 20 ms, and must not wait.
+        self._syncer = Ticker(tuple, ask=Log.sync_if_due, thread_name="holdfast-syncer")
+
+    def _stop_tickers(self, patience: float | None = None) -> None:
+        self._ticker.stop(patience)
+        self._syncer.stop(patience)
 
     def _check_open(self) -> None:
         if self._closed:

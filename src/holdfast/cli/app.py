@@ -31,6 +31,7 @@ from holdfast.cli.serve import serve
 from holdfast.cli.table import table_commands
 from holdfast.cli.target import add_urls
 from holdfast.cli.token import token_commands
+from holdfast.cli.verify import verify
 
 __all__ = ["app", "main", "root_command"]
 
@@ -60,6 +61,7 @@ app.add_typer(import_commands, name="import", rich_help_panel="More")
 app.command("backup", rich_help_panel="More")(backup)
 app.command("restore", rich_help_panel="More")(restore)
 app.command("doctor", rich_help_panel="More")(doctor)
+app.command("verify", rich_help_panel="More")(verify)
 app.command("bench", rich_help_panel="More")(bench)
 app.command("demo", rich_help_panel="More")(demo)
 

@@ -14,6 +14,7 @@ from holdfast.backup import BackupReport, list_backups, verify_backup
 from holdfast.backup_manifest import choose_backup
 from holdfast.base.errors import NotFound
 from holdfast.base.files import SystemFiles
+from holdfast.base.paths import local_path
 from holdfast.base.units import format_duration, format_size, format_time, iso_time, plural
 from holdfast.cli.notices import notify
 from holdfast.cli.opening import folder_of, remote_at, store_to_write
@@ -112,6 +113,7 @@ def restore(
 
 
 def _list(where: Path, as_json: bool) -> int:
+    where = local_path(where, "a backup")
     if not where.is_dir():
         raise NotFound(f"there is no folder {str(where)!r}: check the path")
     found = list_backups(where)
@@ -136,7 +138,7 @@ def _list(where: Path, as_json: bool) -> int:
 
 
 def _verify(where: Path, as_json: bool) -> int:
-    folder = choose_backup(SystemFiles(), where)
+    folder = choose_backup(SystemFiles(), local_path(where, "a backup"))
     with _bar("Verifying", as_json) as step:
         faults = verify_backup(folder, progress=step)
     if as_json:

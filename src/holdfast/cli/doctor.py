@@ -2,19 +2,24 @@
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import holdfast
+from holdfast.amqp.listening import usable
 from holdfast.amqp.settings import Settings, load
 from holdfast.amqp.tls import check_tls
 from holdfast.base.errors import HoldfastError
+from holdfast.broker.definitions import LOG_NAME, Definitions
 from holdfast.cli.opening import folder_of, remote_at
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, safe_text, show, standard_output
 from holdfast.doctor import Check, Port, examine
+from holdfast.web.checks import check_certificate, check_encryption, check_users
 
 __all__ = ["doctor", "ports_of"]
 
@@ -40,10 +45,25 @@ def doctor(
             return _report(checks, as_json)
     folder = folder_of(data)
     try:
-        ports = ports_of(load(config, os.environ, {}))
+        settings = load(config, os.environ, {})
     except HoldfastError:  # which the first check says
-        ports = []
-    return _report(examine(folder, settings=lambda: _usable(config), ports=ports), as_json)
+        return _report(examine(folder, settings=lambda: _usable(config)), as_json)
+    ports = ports_of(settings)
+    more = {
+        "default user": lambda: _users(folder),
+        "encryption": lambda: check_encryption(ports),
+        "certificate": lambda: check_certificate(settings),
+    }
+    return _report(examine(folder, settings=lambda: _usable(config), ports=ports, more=more), as_json)
+
+
+def _users(folder: Path) -> Iterator[Check]:
+    """The check of the users that are defined in a store; none where it was never served."""
+    if not folder.is_dir():
+        return
+    with holdfast.open(folder, read_only=True) as store:
+        if LOG_NAME in store.logs():
+            yield from check_users(Definitions(store.log(LOG_NAME)).users())
 
 
 def _usable(config: Path | None) -> Settings:
@@ -59,7 +79,8 @@ def ports_of(settings: Settings) -> list[Port]:
     for name, what in _PORTS.items():
         number = getattr(settings, name, None)
         if number is not None:
-            found.append(Port(what, settings.host, number))
+            secure = name in ("amqps_port", "https_port")
+            found += [Port(what, host, number, secure) for host in usable(settings.hosts)]
     return found
 
 

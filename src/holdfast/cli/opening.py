@@ -66,14 +66,14 @@ def store_to_read(data: Target) -> Iterator[Store]:
 
 
 @contextlib.contextmanager
-def store_to_write(data: Target) -> Iterator[Store]:
-    """A store opened for writing, made if there is none."""
+def store_to_write(data: Target, *, group_readable: bool | None = None) -> Iterator[Store]:
+    """A store opened for writing, made if there is none; `group_readable` as in `holdfast.open`."""
     if isinstance(data, Address):
         with _remote(data, read_only=False) as store:
             yield store
         return
     try:
-        store = holdfast.open(data)
+        store = holdfast.open(data, group_readable=group_readable)
     except Locked as error:
         who = f"process {error.pid}" if error.pid is not None else "another process"
         raise Locked(

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import resource
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -15,23 +16,28 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.amqp.listening import shown
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings, load
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.memory import keep_allocator_small
+from holdfast.broker.users import DEFAULT, Users
+from holdfast.cli.notices import notify
 from holdfast.cli.opening import store_to_write
 from holdfast.cli.options import DataOption, JsonOption
+from holdfast.doctor import check_modes
 
 __all__ = ["serve"]
 
 _SWITCH_S = 0.0001
 _SPOKEN = {
-    "amqp": "AMQP on {host}:{port}",
-    "amqps": "AMQP over TLS on {host}:{port}",
-    "http": "the page and the API on http://{host}:{port}/",
-    "https": "the page and the API on https://{host}:{port}/",
-    "capnp": "Cap'n Proto on {host}:{port}",
+    "amqp": ("AMQP on ", "{place}"),
+    "amqps": ("AMQP over TLS on ", "{place}"),
+    "http": ("the page and the API on ", "http://{place}/"),
+    "https": ("the page and the API on ", "https://{place}/"),
+    "capnp": ("Cap'n Proto on ", "{place}"),
 }
+"""What is said of a protocol, and of each address that it is spoken on."""
 
 
 def _port(name: str, says: str) -> Any:
@@ -41,7 +47,10 @@ def _port(name: str, says: str) -> Any:
 def serve(
     data: DataOption = Path("data"),
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
-    host: Annotated[str | None, typer.Option("--host", help="The address to listen on (127.0.0.1).")] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="An address to listen on (127.0.0.1 and ::1); may be repeated. `::` for all."),
+    ] = None,
     amqp_port: Annotated[str | None, _port("--amqp-port", "The port for AMQP (5672); 0: any, none: shut.")] = None,
     amqps_port: Annotated[str | None, _port("--amqps-port", "The port for AMQP over TLS.")] = None,
     http_port: Annotated[
@@ -60,7 +69,13 @@ def serve(
     settings = load(
         config,
         os.environ,
-        {"host": host, "amqp_port": amqp_port, "amqps_port": amqps_port, "http_port": http_port, "rpc_port": rpc_port},
+        {
+            "host": host or None,
+            "amqp_port": amqp_port,
+            "amqps_port": amqps_port,
+            "http_port": http_port,
+            "rpc_port": rpc_port,
+        },
         dict(_pair(one) for one in setting or ()),
     )
     logging.basicConfig(
@@ -75,7 +90,9 @@ def serve(
     keep_allocator_small()
     # Whoever waits for the disk is let on sooner while clients keep the loop busy: a tenth more messages of 64 KiB.
     sys.setswitchinterval(_SWITCH_S)
-    with store_to_write(data) as store:
+    # RocksDB makes its files as the umask says, and so do pipelines that are started from here.
+    os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
+    with store_to_write(data, group_readable=settings.group_readable or None) as store:
         _runner(lambda: _serve(store, settings, as_json))
 
 
@@ -92,16 +109,35 @@ async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
         await server.start()
         web = Web(server)
         await asyncio.to_thread(web.start)
-        for one in web.site.listeners:
-            if as_json:
+        if as_json:
+            for one in web.site.listeners:
                 print(json.dumps({name: one[name] for name in ("protocol", "host", "port")}), flush=True)
-            else:
-                print(_SPOKEN[str(one["protocol"])].format(**one), flush=True)
+        else:
+            for protocol, (says, form) in _SPOKEN.items():
+                listening = [one for one in web.site.listeners if one["protocol"] == protocol]
+                places = [form.format(place=shown(str(one["host"]), int(str(one["port"])))) for one in listening]
+                if places:
+                    print(says + " and ".join(places), flush=True)
+        _advise(server.broker.users, store.path)
+        for check in check_modes(store.path):
+            if check.advice:
+                notify(f"{check.found}. {check.advice}")
         await stopped.wait()
     finally:
         if web is not None:
             await asyncio.to_thread(web.stop)
         await server.stop()
+
+
+def _advise(users: Users, data: Path) -> None:
+    """Say how to make an administrator, as long as there is none but the default user."""
+    administrators = [user.name for user in users.all() if "administrator" in user.tags]
+    if administrators == [DEFAULT] and users.is_default(DEFAULT):
+        notify(
+            f"the only administrator is {DEFAULT!r} with its default password, as which every user of this machine can "
+            "log in. It may not start backups and pipelines over HTTP, nor make administrators. To make one, stop the "
+            f"server and run: holdfast user add NAME --tag administrator --data {shlex.quote(str(data))}"
+        )
 
 
 def _runner(main: Any) -> None:

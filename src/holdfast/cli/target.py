@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.paths import local_path
 from holdfast.cli.usage import UsageError
 from holdfast.remote.address import Address
 
@@ -26,6 +27,7 @@ FOLDER_ONLY = {
     "demo": "demo makes a store of its own: leave --url out",
     "bench": "bench makes a store of its own: leave --url out",
     "restore": "restore makes a new folder: run it where that is to be, with --data DIR",
+    "verify": "verify reads the files of a store: run it where they are, with --data DIR; see also doctor",
     "import ledgerq": "stop the server, and import into its folder with --data DIR",
     "import rabbitmq": "stop the server, and import into its folder with --data DIR",
 }
@@ -45,7 +47,10 @@ def _chosen(context: typer.Context, value: str) -> Target:
     folder_typed = source is not None and source.name == "COMMANDLINE"
     url, url_typed = context.meta.get(_URL, (None, False))
     if url is None or (folder_typed and not url_typed):
-        return Path(value)
+        try:
+            return local_path(value)
+        except InvalidArgument as error:
+            raise UsageError(str(error)) from error
     if folder_typed:
         raise UsageError("choose one: --data DIR for a folder, or --url URL for a server")
     try:

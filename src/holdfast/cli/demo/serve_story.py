@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import holdfast
 from holdfast.amqp.client import Address, Client
 from holdfast.base.errors import HoldfastError
 from holdfast.base.units import format_count, format_duration, format_size, plural
+from holdfast.broker.definitions import open_definitions
 from holdfast.broker.properties import Properties, encode_properties
 from holdfast.cli.demo.figures import Figures
 from holdfast.cli.demo.orders import orders
@@ -29,7 +31,8 @@ _PAYMENTS, _GRAVES, _REMINDERS = "payments", "payments.dead", "reminders"
 _MESSAGES = 2000
 _REJECTED = 12
 _PORT = 15672
-_DOORS = 3
+_LISTENERS = 3
+_OPERATOR = "operator"
 
 
 class Serving:
@@ -38,11 +41,15 @@ class Serving:
     def __init__(self, data: Path, *, watched: bool) -> None:
         """`watched`: somebody will look at the page, and finds it where it is by default, if that port is free."""
         self._data = data
+        self.password = secrets.token_urlsafe()
+        """Of the administrator, who may start a backup over HTTP: the default guest may not."""
+        self._backups = tempfile.TemporaryDirectory(prefix="holdfast-demo-backup-")
+        _add_administrator(data, self.password)
         self._ports = {"http": _PORT if watched and _is_free(_PORT) else 0, "amqp": 0}
         self.start()
 
     def start(self) -> None:
-        """Serve; returns when all doors are open."""
+        """Serve; returns when everything listens."""
         try:
             self._start()
         except HoldfastError:
@@ -54,6 +61,7 @@ class Serving:
     def _start(self) -> None:
         command = [sys.executable, "-m", "holdfast", "serve", "--json", "--data", str(self._data), "--rpc-port", "0"]
         command += ["--http-port", str(self._ports["http"]), "--amqp-port", str(self._ports["amqp"])]
+        command += ["--host", "127.0.0.1", "--set", f"allowed_paths={self.backups}"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -65,12 +73,17 @@ class Serving:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for _ in range(_DOORS):
+        for _ in range(_LISTENERS):
             line = self.process.stdout.readline()
             if not line:
                 raise HoldfastError(f"the server did not start: it ended with {self.process.wait()}")
             said = json.loads(line)
             self._ports[said["protocol"]] = said["port"]
+
+    @property
+    def backups(self) -> Path:
+        """The folder that the server may write backups to; gone when the server is stopped."""
+        return Path(self._backups.name)
 
     @property
     def url(self) -> str:
@@ -96,6 +109,7 @@ class Serving:
         if self.process.poll() is None:
             self.process.kill()
         self._end()
+        self._backups.cleanup()
 
     def payments_on_disk(self) -> int:
         """How many wait, as who has no part in the server finds them: as it would be after a kill."""
@@ -186,14 +200,16 @@ def _act(server: Serving, figures: Figures, stage: Stage) -> None:
 
 def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> None:
     stage.chapter("A backup, while the server runs")
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-backup-") as folder, holdfast.connect(server.url) as remote:
+    folder = server.backups
+    with holdfast.connect(server.url, user=_OPERATOR, password=server.password) as remote:
+        remote.authority.permit(_OPERATOR, "/", "", "", ".*")  # to see what a backup is to have
         began = time.perf_counter()
-        made: dict[str, Any] = remote.backup(Path(folder) / "backups")
+        made: dict[str, Any] = remote.backup(folder / "backups")
         figures.backup_seconds = time.perf_counter() - began
         figures.backup_bytes = int(made["bytes"])
         before = remote.queue(_PAYMENTS).counts().ready
-        holdfast.restore_backup(Path(made["path"]), Path(folder) / "again")
-        with holdfast.open(Path(folder) / "again", read_only=True) as restored:
+        holdfast.restore_backup(Path(made["path"]), folder / "again")
+        with holdfast.open(folder / "again", read_only=True) as restored:
             found = restored.queue(_PAYMENTS).counts().ready
             customers = restored.table(TABLE).count()
     took = format_duration(figures.backup_seconds)
@@ -201,6 +217,15 @@ def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> Non
     figures.promise(
         "the backup has every payment and every customer", (found, customers) == (before, figures.customers)
     )
+
+
+def _add_administrator(data: Path, password: str) -> None:
+    """As `holdfast user add` does, before the first start."""
+    with holdfast.open(data) as store:
+        definitions = open_definitions(store)
+        if definitions.is_new:
+            definitions.begin()
+        definitions.users().add(_OPERATOR, password, tags=("administrator",))
 
 
 def _eventually(look: Any, wanted: int) -> int:

@@ -136,10 +136,14 @@ def _log_table(found: list[LogStats]) -> Table:
 
 
 def _tailer_table(tailers: list[TailerStats]) -> Table:
-    table = make_table("tailer", "position", "lag", "committed", numbers=("position", "lag"))
+    table = make_table("tailer", "position", "lag", "committed", "owner", numbers=("position", "lag"))
     for tailer in tailers:
         table.add_row(
-            safe_text(tailer.name), str(tailer.position), format_count(tailer.lag), format_time(tailer.committed_at)
+            safe_text(tailer.name),
+            str(tailer.position),
+            format_count(tailer.lag),
+            format_time(tailer.committed_at),
+            safe_text(tailer.owner or ""),
         )
     return table
 

@@ -1,0 +1,96 @@
+"""The stores that are open in this process: closed when it ends, disowned in a forked child."""
+
+import atexit
+import logging
+import os
+import sys
+import warnings
+import weakref
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["OpenStore", "close_all", "forget", "note_for_fork", "register"]
+
+logger = logging.getLogger("holdfast.store")
+
+
+class OpenStore(Protocol):
+    """What a store offers for the end of the process."""
+
+    path: Path
+
+    def close_at_exit(self) -> None:
+        """Close it within a bounded time, or at least write and sync what was accepted."""
+        ...
+
+    def disown(self) -> None:
+        """Called in a forked child: the opening is the parent's."""
+        ...
+
+
+_openings: weakref.WeakSet[OpenStore] = weakref.WeakSet()
+"""Every opening, also those that are closed and not yet collected."""
+_to_close: dict[int, OpenStore] = {}
+"""By id, in the order of their opening: the stores that have something to lose.
+
+They are kept alive until they are closed. The collector could not close them: it calls the finalizers of a store's
+files in any order with that of the store, so that these may be closed before what is in memory was written to them.
+"""
+_closes_in: set[int] = set()
+"""The ids of processes where `multiprocessing` closes the stores: its children run no `atexit` handlers."""
+
+
+def note_for_fork(store: OpenStore) -> None:
+    """Disown this opening in children that are forked."""
+    _openings.add(store)
+
+
+def register(store: OpenStore) -> None:
+    """Close this store at the end of the process, unless it is closed before."""
+    _to_close[id(store)] = store
+    if "multiprocessing.util" in sys.modules and os.getpid() not in _closes_in:
+        from multiprocessing import parent_process, util  # noqa: PLC0415 - only where it is loaded anyway
+
+        if parent_process() is not None:
+            _closes_in.add(os.getpid())
+            util.Finalize(None, close_all, exitpriority=0)
+
+
+def forget(store: OpenStore) -> None:
+    """A store is closed."""
+    _to_close.pop(id(store), None)
+
+
+def close_all() -> None:
+    """Close every store that is open, the last one first. One that fails is reported, and the others are closed."""
+    left = list(reversed(_to_close.values()))
+    for store in left:
+        try:
+            store.close_at_exit()
+        except Exception as error:  # whatever it is, the others are closed and the exit code stays
+            logger.error(
+                "closing the store %s at exit failed, what it had not written is lost: %s",
+                store.path,
+                error,
+                extra={"path": str(store.path)},
+            )
+    _to_close.clear()
+    if left:
+        names = ", ".join(repr(str(store.path)) for store in left)
+        warnings.warn(
+            f"{'a store was' if len(left) == 1 else f'{len(left)} stores were'} open at the end of the process: "
+            f"{names}. What was accepted is written now, but whoever opens a store should close it: "
+            "use `with holdfast.open(...) as store:`, or call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+
+def _disown_in_child() -> None:
+    _to_close.clear()
+    for store in list(_openings):
+        store.disown()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_disown_in_child)
