@@ -1,6 +1,5 @@
 """Which tables does a store have? Each is a folder with the log of its changes, and what was chosen for it."""
 
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -8,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.clock import Clock, Duration
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.metrics import Registry
-from holdfast.base.names import check_name, folder_of
+from holdfast.base.names import check_name, folder_of, name_of
 from holdfast.base.versions import Versions
 from holdfast.deleting import remove_folder
 from holdfast.folders import few
@@ -87,7 +87,7 @@ class Tables:
         """Of all tables, sorted."""
         root = self._path / TABLES
         with errors_as_ours("listing the tables in", root):
-            found = [self._meta(root / folder).get("name") for folder in self._files.list(root)]
+            found = [self._name_in(root / folder) for folder in self._files.list(root)]
         return sorted(name for name in found if isinstance(name, str))
 
     def delete(self, name: str) -> None:
@@ -98,10 +98,10 @@ class Tables:
             with table.writing():
                 table.closed = True
             del self.open_tables[name]
-            table.log.abandon()
+            table.changelog.abandon()
         folder = self._folder(name)
         with errors_as_ours("deleting the table in", folder):
-            replace_file(self._files, _mark(folder), json.dumps({"id": meta["id"]}).encode() + b"\n")
+            replace_checked(self._files, _mark(folder), {"id": meta["id"]})
         self._finish_deleting()
 
     def _finish_deleting(self) -> None:
@@ -118,7 +118,7 @@ class Tables:
                         self._files.remove(mark)
                         continue
                     self.before_removing()
-                    clear_table(self._open_state(), prefix_of(json.loads(read_file(self._files, mark))["id"]))
+                    clear_table(self._open_state(), prefix_of(_id_in(self._files, mark)))
                     remove_folder(self._files, root / name.removeprefix(_DELETED))
                     self._files.remove(mark)
                     self._files.sync_dir(root)
@@ -137,7 +137,7 @@ class Tables:
             self._files.make_dirs(folder)
             self._files.sync_dir(folder.parent)
             self._files.sync_dir(self._path)
-            replace_file(self._files, folder / META, json.dumps(meta, ensure_ascii=False).encode() + b"\n")
+            replace_checked(self._files, folder / META, meta)
 
     @property
     def migrations(self) -> "Migrations":
@@ -208,7 +208,7 @@ class Tables:
                     f"the table {spec.name!r} is open with other settings: close the store to change them"
                 )
             for setting, value in log_settings.items():
-                if getattr(known.log.settings, setting) != value:
+                if getattr(known.changelog.settings, setting) != value:
                     raise InvalidArgument(
                         f"the table {spec.name!r} is open with another {setting}: close the store to change it"
                     )
@@ -326,7 +326,7 @@ class Tables:
         for table in list(self.open_tables.values()):
             try:
                 table.close()
-                table.log.close()
+                table.changelog.close()
                 del self.open_tables[table.name]
             except HoldfastError as error:
                 problem = problem or error
@@ -341,13 +341,13 @@ class Tables:
         if self._migrations is not None:
             self._migrations.disown()
         for table in self.open_tables.values():
-            table.log.disown()
+            table.changelog.disown()
             table.closed = True
         self.open_tables.clear()
 
     def logs(self) -> list[Log]:
         """The logs of the open tables."""
-        return [table.log for table in list(self.open_tables.values())]  # the ticker asks while others open some
+        return [table.changelog for table in list(self.open_tables.values())]  # the ticker asks while others open some
 
     def state(self) -> State:
         """What is kept of the records of all tables."""
@@ -355,8 +355,22 @@ class Tables:
 
     def _check_id(self, name: str, model_id: int) -> None:
         for other in self.names():
-            if other != name and self.meta(other).get("id") == model_id:
+            if other != name and self._id_of(other) == model_id:
                 raise InvalidArgument(f"the table {other!r} has the id {model_id}: give {name} another one")
+
+    def _name_in(self, folder: Path) -> str | None:
+        """Return the name of the table in a folder, also where its `table.json` is damaged."""
+        try:
+            return self._meta(folder).get("name")
+        except Corrupt as error:  # reported when that table is opened; the others need not suffer
+            logger.error("%s", error, extra={"path": str(folder)})
+            return name_of(folder.name)
+
+    def _id_of(self, name: str) -> int | None:
+        try:
+            return self._meta(self._folder(name)).get("id")
+        except Corrupt:
+            return None
 
     def _folder(self, name: str) -> Path:
         return self._path / TABLES / folder_of(name, "table name")
@@ -366,7 +380,7 @@ class Tables:
             if self._files.exists(_mark(folder)):
                 return {}  # it is deleted, and not gone yet
             try:
-                meta = dict(json.loads(read_file(self._files, folder / META)))
+                meta = read_checked(self._files, folder / META)
                 if meta["format"] > _FORMAT:
                     raise NewerFormat(f"{str(folder / META)!r} was written by a newer Holdfast: update this one")
                 return meta
@@ -374,7 +388,9 @@ class Tables:
                 return {}
             except (ValueError, TypeError, KeyError) as error:
                 raise Corrupt(
-                    f"{str(folder / META)!r} is not legible: put it back from a backup", str(folder)
+                    f"{str(folder / META)!r} is damaged ({error}): put it back from a backup. The records of the table "
+                    "are in the log beside it, and are not affected",
+                    str(folder / META),
                 ) from error
 
     def _open_state(self) -> State:
@@ -382,6 +398,17 @@ class Tables:
             state = open_state(self._files, self._path / STATE, read_only=self._read_only, families=TABLE_FAMILIES)
             self._state = OverlayState(state) if self._read_only else state
         return self._state
+
+
+def _id_in(files: Files, mark: Path) -> int:
+    try:
+        return int(read_checked(files, mark)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(
+            f"{str(mark)!r} says that a table is deleted, and is damaged ({error}): remove it while the store is "
+            "closed, and delete the table again",
+            str(mark),
+        ) from error
 
 
 def _mark(folder: Path) -> Path:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import HoldfastError, InvalidArgument, WriterStopped
+from holdfast.base.errors import HoldfastError, InvalidArgument, WriterStopped, is_interrupt
+from holdfast.base.section import Condition
+from holdfast.base.turnstile import Turnstile
 from holdfast.base.versions import Versions
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Roll
@@ -48,7 +50,7 @@ class Transaction:
     sizes: dict[Queue, int] = field(default_factory=dict)
     """Bytes of payload that are put into each queue."""
     tables: "set[Core[Any]]" = field(default_factory=set)
-    """Those that it has for itself."""
+    """Those that it has for itself: what it has read or written."""
     locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Lets the tables go at the end."""
     thread: int = field(default_factory=threading.get_ident)
@@ -70,7 +72,11 @@ _current: ContextVar[Transaction | None] = ContextVar("holdfast_transaction", de
 
 
 class Transactions:
-    """The transactions of a store, one at a time. Files: the log in `transactions/`, made by the first one."""
+    """The transactions of a store, one at a time. Files: the log in `transactions/`, made by the first one.
+
+    A transaction reserves a table when it first reads or writes it, until its end. There is one transaction at a time,
+    and every other writer needs one table only, so no two can wait for each other.
+    """
 
     def __init__(
         self,
@@ -91,11 +97,13 @@ class Transactions:
         self._log: Log | None = None
         self._grown = 0
         """Bytes of decisions that went into the log since it was empty."""
-        self._guard = threading.Lock()
+        self._turnstile = Turnstile(Condition(threading.RLock()))
         self._thread: int | None = None
         """The thread that has a transaction under way."""
         self._broken = ""
         """Why there can be no more transactions: one is decided, and not done."""
+        self._visited = False
+        """Whether reads of tables are reported: while a transaction is under way."""
         tables.opened = self._include
 
     @contextlib.contextmanager
@@ -109,31 +117,37 @@ class Transactions:
             if self._broken:
                 raise WriterStopped(f"there are no more transactions: {self._broken}. Open the store again")
             self._log = self._log or self._opened()
-            transaction = Transaction(0, locks=locks)
-            for table in sorted(self._tables.open_tables.values(), key=lambda table: table.name):
-                transaction.reserve(table)
             for queue in self._open_queues():
                 self.include_queue(queue)
-            transaction.version = self._versions.next()
-            token = _current.set(transaction)
+            transaction = Transaction(self._versions.begin_fence(), locks=locks)
             try:
-                yield transaction
+                self._visit(True)
+                token = _current.set(transaction)
+                try:
+                    yield transaction
+                finally:
+                    transaction.over = True
+                    _current.reset(token)
+                self._carry_out(transaction)
             finally:
-                transaction.over = True
-                _current.reset(token)
-            self._carry_out(transaction)
+                self._visit(False)
+                self._versions.end_fence()  # before the tables are let go: what is written to them next is above it
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """While no transaction is under way, and none begins."""
         if self._thread == threading.get_ident():
             raise InvalidArgument("a transaction of this thread is under way: end it first")
-        with self._guard:
+        with self._turnstile.claim():
             self._thread = threading.get_ident()
             try:
                 yield
             finally:
                 self._thread = None
+
+    def is_idle_within(self, seconds: float) -> bool:
+        """Whether the transaction under way, if there is one, ends within so many seconds."""
+        return self._thread != threading.get_ident() and self._turnstile.is_free_within(seconds)
 
     def recover(self) -> int:
         """At opening: finish what was decided and perhaps not done; how many there were."""
@@ -161,12 +175,20 @@ class Transactions:
 
     def disown(self) -> None:
         """Called in a forked child: the log is the parent's."""
-        self._guard, self._thread = threading.Lock(), None
+        self._turnstile, self._thread = Turnstile(Condition(threading.RLock())), None
         if self._log is not None:
             self._log.disown()
 
     def _include(self, table: "Core[Any]") -> None:
         table.join = self._joins(table)
+        if self._visited:
+            table.before_read = _visits(table)
+
+    def _visit(self, visited: bool) -> None:
+        """Let tables report that they are read, those too that are opened from here on, or no longer."""
+        self._visited = visited
+        for table in list(self._tables.open_tables.values()):
+            table.before_read = _visits(table) if visited else None
 
     def include_queue(self, queue: Queue) -> None:
         """Let a queue take part in transactions, once there is one."""
@@ -223,7 +245,7 @@ class Transactions:
             transaction.version,
             self._clock.time_ns(),
             [
-                TablePart(table.name, table.log.id, table.log.end, records_in(staging))
+                TablePart(table.name, table.changelog.id, table.changelog.end, records_in(staging))
                 for table, staging in stagings.items()
             ],
             [
@@ -248,7 +270,7 @@ class Transactions:
             self._broken = f"one is decided{'' if decided else ', perhaps'}, and was not carried out ({error!r})"
             for table in transaction.stagings:
                 table.stop(self._broken)
-            if not isinstance(error, Exception):
+            if is_interrupt(error):
                 raise
             raise WriterStopped(
                 f"the transaction is decided{'' if decided else ', perhaps'}, and was not carried out to its end: "
@@ -291,6 +313,17 @@ class Transactions:
                 continue
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
                 queue.put_decided([message_of(one) for one in entry.messages], decision.version, decision.time)
+
+
+def _visits(table: "Core[Any]") -> Callable[[], None]:
+    """What a table calls before it is read."""
+
+    def visit() -> None:
+        transaction = _current.get()
+        if transaction is not None and not transaction.over and transaction.thread == threading.get_ident():
+            transaction.reserve(table)
+
+    return visit
 
 
 def _under_way() -> Transaction | None:

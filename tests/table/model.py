@@ -30,7 +30,8 @@ class Expected:
     error: str = ""
     rules: frozenset[str] = frozenset()
     key: bytes = b""
-    version: int = 0
+    version: int | None = 0
+    """None: of a record that is there neither before nor afterwards."""
     changed: bool = True
 
 
@@ -83,13 +84,22 @@ class Paper:
         other.buried, other.last_version = set(self.buried), self.last_version
         return other
 
-    def run(self, operations: Sequence[Operation], version: int) -> list[Expected]:
-        """A request that got this version."""
-        self._wrote = False
+    def run(self, operations: Sequence[Operation], version: int, base: "Paper | None" = None) -> list[Expected]:
+        """A request that got this version; `base` is what the transaction that it belongs to began with."""
+        before, self._undone = base or self.copy(), set[bytes]()
+        self._before = before
         expected = [self._run(operation, version) for operation in operations]
-        if self._wrote:
-            self.last_version = version
-        return expected
+        unchanged = (self.past, self.buried) == (before.past, before.buried)
+        self.last_version = before.last_version if unchanged else version
+        if base is not None:  # what a transaction comes to is known at its end only
+            return expected
+        nothing = {key for key in self._undone if self.past.get(key) == before.past.get(key)}
+        return [
+            replace(one, changed=False, version=None if (row := self._row(one.key)) is None else row.version)
+            if not one.error and one.key in nothing
+            else one
+            for one in expected
+        ]
 
     def _run(self, operation: Operation, version: int) -> Expected:
         match operation:
@@ -112,7 +122,10 @@ class Paper:
             entries.pop()
         entries.append(entry)
         self.buried.discard(key)
-        self._wrote = True
+        first = self._before.past.get(key)
+        if first and replace(entry, version=first[-1].version) == first[-1]:  # as it was before the request
+            self.past[key] = list(first)
+            self._undone.add(key)
 
     def _taken(self, key: bytes, values: Values) -> bool:
         return any(
@@ -174,8 +187,10 @@ class Paper:
             return Expected("ValidationFailed", frozenset({"version"}))
         if operation.hard:
             del self.past[key]
-            self.buried.add(key)
-            self._wrote = True
+            if key in self._before.past or key in self._before.buried:
+                self.buried.add(key)
+            if key not in self._before.past:
+                self._undone.add(key)
         elif row.deleted:
             return Expected("NoRecord")
         else:
@@ -210,11 +225,9 @@ def _changed(old: Any, inside: Sequence[Any], value: Any) -> Any:
 def is_as_expected(outcome: Any, expected: Expected) -> bool:
     """Whether an operation came to what it had to."""
     if isinstance(outcome, Done):
-        return not expected.error and (outcome.key, outcome.version, outcome.changed) == (
-            expected.key,
-            expected.version,
-            expected.changed,
-        )
+        version = outcome.version if expected.version is None else expected.version
+        wanted = (expected.key, version, expected.changed)
+        return not expected.error and (outcome.key, outcome.version, outcome.changed) == wanted
     rules = frozenset(one.rule for one in getattr(outcome, "violations", ()))
     return type(outcome).__name__ == expected.error and rules == expected.rules
 

@@ -37,6 +37,7 @@ def result(*records: Any, **asked: Any) -> dict[Any, Any]:
 def test_objects_and_values_are_counted() -> None:
     assert result(count=True) == {"count": 3}
     assert result(count="age") == {"count": 2}
+    assert result(count="address") == {"count": 1}
     assert result(count=["age", "address.city"]) == {"count": {"age": 2, "address.city": 1}}
 
 

@@ -224,7 +224,7 @@ def test_a_log_whose_beginning_went_is_backed_up_from_where_it_starts(
 ) -> None:
     table = store.table(Account, roll=Roll.count(2))
     keys = [table.add(Account(name=f"{n}")).key for n in range(6)]
-    table.log.compact(retention=Retention(max_segments=1))
+    table.changelog.compact(retention=Retention(max_segments=1))
     report = backup_table(table, "data/b.hftable", files=files)
     assert (report.first, report.stop, report.missing) == (4, 6, 0)
     restore_table(other, report.path, model=Account, files=files)

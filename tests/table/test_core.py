@@ -1,5 +1,6 @@
 """What a table promises, one sentence after the other: requests, versions, the past, restarts and readers."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -865,3 +866,69 @@ def test_a_disk_that_fails_stops_the_table_and_loses_nothing_that_was_confirmed(
         things.add({"email": "c"}, key=C)
     again = holdfast.open("data", files=files.after_crash("dropped"), clock=clock, background=False).table(Thing)
     assert [record.key for record in again.scan()] == [A]
+
+
+def test_the_log_of_a_table_can_be_read_and_not_written(things: Table[Thing]) -> None:
+    table = things
+    key = table.add(Thing(name="Ann")).key
+    log = table.log
+    assert [record.key for record in log.read()] == [key] and (log.start, log.end) == (0, 1)
+    assert next(iter(log.tailer())).key == key
+    calls: list[Callable[[], object]] = [
+        lambda: log.append(b"junk"),
+        lambda: log.append_many([b"junk"]),
+        lambda: log.clear(force=True),
+        lambda: log.compact(force=True),
+        log.close,
+    ]
+    for call in calls:
+        with pytest.raises(ReadOnly, match="Change records with add, change and delete"):
+            call()
+    table.rebuild()
+    assert names(table) == ["Ann"]
+
+
+# Nothing
+
+
+def nets_to_nothing(key: bytes) -> dict[str, list[Any]]:
+    return {
+        "there and back": [Change(key, {"name": "Bob"}), Change(key, {"name": "Ada"})],
+        "hidden and back": [Delete(key), Undelete(key)],
+        "a tag in and out": [Change(key, {"tags": SetEdit(add=["x"])}), Change(key, {"tags": SetEdit(remove=["x"])})],
+        "changed, hidden and all back": [
+            Change(key, {"name": "Bob"}, delete=True),
+            Undelete(key),
+            Change(key, {"name": "Ada"}),
+        ],
+        "added and forgotten": [Add(Thing(name="Eve"), B), Delete(B, hard=True)],
+    }
+
+
+@pytest.mark.parametrize("what", nets_to_nothing(A))
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["request", "transaction"])
+def test_a_request_that_nets_to_nothing_leaves_no_event_and_no_version(
+    store: Store, things: Table[Thing], what: str, in_transaction: bool
+) -> None:
+    things.write([Add(Thing(name="Ada", tags={"a"}), A)])
+    before, version, end = described(things), things.last_version, things.log.end
+    with store.transaction() if in_transaction else contextlib.nullcontext():
+        outcomes = things.write(nets_to_nothing(A)[what])
+    assert all(isinstance(outcome, Done) for outcome in outcomes)
+    if not in_transaction:
+        assert not any(outcome.changed for outcome in outcomes if isinstance(outcome, Done))
+        assert {outcome.version for outcome in outcomes if isinstance(outcome, Done) and outcome.key == A} <= {version}
+    assert (things.log.end, things.last_version) == (end, version)
+    assert described(things) == before
+    things.change(A, {"name": "Bob"})  # what is released is released
+    assert names(things) == ["Bob"]
+
+
+def test_beside_a_record_that_is_as_it_was_others_of_the_request_change(things: Table[Thing]) -> None:
+    things.write([Add(Thing(name="Ada"), A), Add(Thing(name="Bea"), B)])
+    version, end = things.last_version, things.log.end
+    outcomes = things.write([Change(A, {"name": "x"}), Change(B, {"name": "y"}), Change(A, {"name": "Ada"})])
+    assert [outcome.changed for outcome in outcomes if isinstance(outcome, Done)] == [False, True, False]
+    assert things.log.end == end + 1 and names(things) == ["Ada", "y"]
+    found = things.get(A)
+    assert found is not None and found.version == version

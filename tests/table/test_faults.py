@@ -15,6 +15,7 @@ from holdfast import Corrupt, DiskFull, Flush, HoldfastError, InvalidArgument, S
 from holdfast.base.versions import VERSION_MAX
 from holdfast.table import Addition, Index, Model, Record, Table, ValidationFailed, field
 from holdfast.testing import SimClock, SimFiles
+from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by
 from tests.table.agreement import described
 from tests.table.trouble import Account, Entry, Held, Running, TroubledFiles, interrupt, killed
 
@@ -67,6 +68,24 @@ def test_a_request_that_is_interrupted_is_finished_all_the_same(real_store: Stor
     before = described(accounts)
     accounts.rebuild()
     assert described(accounts) == before
+
+
+@pytest.mark.parametrize("raising", HANDLERS)
+def test_a_handler_that_raises_while_a_table_syncs_does_not_stop_it(tmp_path: Path, raising: str) -> None:
+    disk = BlockedFiles()
+    with holdfast.open(tmp_path, files=disk, background=False) as store:
+        accounts = store.table(Account)
+        accounts.add({"email": "a", "name": "a"})
+        disk.blocked = True
+        with (
+            handled_by(HANDLERS[raising]()),
+            pytest.raises((LimitExceeded, TimeoutError, OSError, KeyboardInterrupt)) as raised,
+        ):
+            accounts.add({"email": "b", "name": "b"})
+        assert not isinstance(raised.value, HoldfastError)
+        assert not disk.blocked
+        accounts.add({"email": "c", "name": "c"})
+        assert names(accounts) == ["a", "b", "c"]  # what was under way is brought to its end
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "behind it"])
@@ -206,15 +225,15 @@ def test_without_sync_a_log_that_stops_before_the_request_lands_is_told(
     store = holdfast.open("data", files=files, clock=clock, background=False)
     accounts = store.table(Account, flush=flush)
     accounts.add({"email": "a", "name": "a"})
-    commit = accounts.log.commit
+    commit = accounts.changelog.commit
 
     def fails_behind_our_back(draft: object) -> None:
-        monkeypatch.setattr(accounts.log, "commit", commit)
+        monkeypatch.setattr(accounts.changelog, "commit", commit)
         files.fail("sync", errno.EIO, pattern="data/tables/*.data")
         with pytest.raises(WriterStopped):
-            accounts.log.sync()  # as the background does
+            accounts.changelog.sync()  # as the background does
 
-    monkeypatch.setattr(accounts.log, "commit", fails_behind_our_back)
+    monkeypatch.setattr(accounts.changelog, "commit", fails_behind_our_back)
     for email in ("b", "b", "c"):
         with pytest.raises(WriterStopped):
             Running(lambda email=email: accounts.add({"email": email})).result()  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """Do the changes of another store come in once, at their versions, and never over something newer?"""
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -431,3 +432,55 @@ def whole_state(table: Items) -> dict[str, list[tuple[bytes, Any]]]:
 def _row(table: Items, raw: bytes) -> tuple[Any, ...]:
     row = decode_row(raw)
     return (*row[:-1], table.spec.decode(row.image))
+
+
+LIVES = ("add", "change", "hard-delete", "add again", "change again")
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["together", "one by one"])
+@pytest.mark.parametrize("by_log", [True, False], ids=["log", "additions"])
+def test_a_key_added_again_after_a_deletion_for_good_is_another_life_in_any_order(
+    store: Store, clock: SimClock, at_once: bool, by_log: bool
+) -> None:
+    source = table_of(store, Person, keep_all_versions=True)
+    source.write([Add(Person(surname="first", email="a"), KEY)])
+    source.change(KEY, {"surname": "second"})
+    source.delete(KEY, hard=True)
+    source.write([Add(Person(surname="third", email="b"), KEY)])
+    source.change(KEY, {"surname": "fourth"})
+    records = list(source.log.read())
+    versions = [decode_event(record.payload).version for record in records]
+    updates: list[Any] = records
+    if not by_log:
+        updates = [
+            removal(event.version)
+            if event.kind is EventKind.HARD_DELETE
+            else Addition(Record(KEY, source.view.images.decode(KEY, event.image), event.version, event.created))
+            for event in (decode_event(record.payload) for record in records)
+        ]
+    for number, order in enumerate(itertools.permutations(range(len(updates)))):
+        copy = table_of(
+            holdfast.open(f"copy{number}", files=SimFiles(), clock=clock, background=False),
+            Person,
+            keep_all_versions=True,
+        )
+        coming = [updates[place] for place in order]
+        for part in [coming] if at_once else [[one] for one in coming]:
+            assert all(isinstance(outcome, Done) for outcome in copy.apply(part))
+        for rebuilt in (False, True):
+            if rebuilt:
+                copy.rebuild()
+            found = copy.get(KEY)
+            assert found == source.get(KEY), [LIVES[place] for place in order]
+            for version in versions[:3]:
+                assert copy.get(KEY, as_of=version) is None, [LIVES[place] for place in order]
+                assert not list(copy.scan(as_of=version, allow_table_scan=True))
+
+
+def test_a_change_of_another_life_takes_nothing_over_from_the_one_that_was_deleted(table: Persons) -> None:
+    assert done(table.apply([addition(10, "first", email="gone")])) == [True]
+    later = Record(KEY, Person(surname="second"), 40, 30)
+    assert done(table.apply([Alteration(later, {"surname": "second"})])) == [True]
+    found = table.get(KEY)
+    assert found is not None and (found.surname, found.email, found.created) == ("second", None, 30)
+    assert done(table.apply([removal(20), addition(10, "first")])) == [False, False]

@@ -32,6 +32,8 @@ from tests.table.things import (
 )
 
 PATH = "data"
+NO_VERSION = -1
+"""Stands for the version of a request that changed nothing: no operation names it, as some name the last version."""
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -75,15 +77,23 @@ class TableMachine(RuleBasedStateMachine):
     def write(self, model: Any, asked: Sequence[Operation]) -> None:
         table, paper = self.tables[model], self.papers[model]
         outcomes = table.write([for_table(model, operation) for operation in asked])
-        self.compare(model, asked, outcomes, table.last_version)
+        changed = any(isinstance(one, holdfast.table.Done) and one.changed for one in outcomes)
+        self.compare(model, asked, outcomes, table.last_version if changed else NO_VERSION)
         assert table.last_version == paper.last_version
         self.highest = max(self.highest, paper.last_version)
 
-    def compare(self, model: Any, asked: Sequence[Operation], outcomes: Sequence[Any], version: int) -> None:
+    def compare(
+        self,
+        model: Any,
+        asked: Sequence[Operation],
+        outcomes: Sequence[Any],
+        version: int,
+        base: Paper | None = None,
+    ) -> None:
         done = [one.version for one in outcomes if isinstance(one, holdfast.table.Done) and one.changed]
         assert set(done) <= {version}, "one request, one version"
         assert not done or version > self.highest, "versions rise"
-        expected = self.papers[model].run(asked, version)
+        expected = self.papers[model].run(asked, version, base)
         for operation, outcome, wanted in zip(asked, outcomes, expected, strict=True):
             assert is_as_expected(outcome, wanted), f"{operation}: {outcome!r}, and not {wanted}"
 
@@ -120,7 +130,7 @@ class TableMachine(RuleBasedStateMachine):
             with self.store.transaction() as transaction:
                 for model, asked in parts:
                     outcomes = self.tables[model].write([for_table(model, operation) for operation in asked])
-                    self.compare(model, asked, outcomes, transaction.version)
+                    self.compare(model, asked, outcomes, transaction.version, before[model])
                 for mail in sent:
                     self.mails.put(mail)
                 if fails:
@@ -225,7 +235,12 @@ class DiskMachine(TableMachine):
     def crash(self, mode: CrashMode, seed: int) -> None:
         self.copies += 1
         copy = self.path.with_name(str(self.copies))
-        shutil.copytree(self.path, copy)
+        while True:
+            try:
+                shutil.copytree(self.path, copy)
+                break
+            except shutil.Error:  # RocksDB removed a file that it had compacted meanwhile
+                shutil.rmtree(copy)
         self.close_reader()
         self.store.close()
         self.path = copy

@@ -308,7 +308,7 @@ def test_one_whose_changes_are_no_longer_kept_is_told_so(table: Items) -> None:
     keys = filled(table, (1, 2))
     watcher = begun(table.watch())
     table.change(keys[0], {"value": 5})
-    table.log.clear(force=True)
+    table.changelog.clear(force=True)
     table.change(keys[0], {"value": 6})
     with pytest.raises(ListenerBehind, match="no longer keeps"):
         watcher.poll()

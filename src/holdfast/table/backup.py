@@ -4,7 +4,6 @@ What is sealed stays sealed, and keys are not in a backup. `backup_file` has the
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -12,9 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, InvalidArgument
-from holdfast.base.files import Files, SystemFiles, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, SystemFiles, errors_as_ours
 from holdfast.base.names import folder_of
+from holdfast.base.paths import local_path
 from holdfast.log.batch import Extra
 from holdfast.log.log import Log
 from holdfast.table.backup_file import BACKUP_FORMAT, BackupEntry, BackupReader, BackupReport, BackupWriter
@@ -91,10 +92,10 @@ def backup_table(
     durable; one that was there before is replaced.
     """
     files = files or SystemFiles()
-    log = table.log
+    log = table.changelog
     stop = _durable_end(table)
     first = _first(log, stop, since, files)
-    target = Path(path)
+    target = local_path(path, "a backup")
     if _is_folder(files, target):
         target /= f"{folder_of(table.name, 'table name')}-{first:012}-{stop:012}{_SUFFIX}"
     if since is not None and target == Path(since.path if isinstance(since, BackupReport) else since):
@@ -137,7 +138,7 @@ def verify_backup(*paths: Place, files: Files | None = None, progress: Progress 
     """
     reports = []
     for path in paths:
-        reader = BackupReader(Path(path), files or SystemFiles())
+        reader = BackupReader(local_path(path, "a backup"), files or SystemFiles())
         done = 0
         for entries in reader.batches():
             done += len(entries)
@@ -164,7 +165,7 @@ def restore_table(
     stopped. Its records in the log get new times and positions; their versions, which tell when they were, stay.
     """
     files = files or SystemFiles()
-    readers = [BackupReader(Path(one), files) for one in _each(path)]
+    readers = [BackupReader(local_path(one, "a backup"), files) for one in _each(path)]
     for reader in readers:
         for _ in reader.batches():  # nothing is written before every byte is known to be right
             pass
@@ -186,11 +187,11 @@ def restore_table(
     if known is None:
         with errors_as_ours("restoring into", marker.parent):
             files.make_dirs(marker.parent)
-            replace_file(files, marker, json.dumps(mark).encode() + b"\n")
+            replace_checked(files, marker, mark)
     settings = {**head["settings"], **({} if keyring is None else {"keyring": keyring})}
     with _allowed(marker, Past.of(head)):
         table: Core[Any] = store.table(model, **settings)
-    done = table.log.end
+    done = table.changelog.end
     if known is None and done:
         with errors_as_ours("restoring into", marker.parent):
             files.remove(marker)
@@ -199,9 +200,9 @@ def restore_table(
         )
     total = sum(report.events for report in reports)
     try:
-        count = _append(table.log, readers, done, total, progress)
-        table.log.sync()
-        if count != total or table.log.end != total:
+        count = _append(table.changelog, readers, done, total, progress)
+        table.changelog.sync()
+        if count != total or table.changelog.end != total:
             raise Corrupt(
                 f"{total} events were to be restored, but the log of {name!r} has {table.log.end}: nobody else may "
                 f"write to it meanwhile. Close the store, remove the folder {str(marker.parent)!r} and begin again"
@@ -251,16 +252,16 @@ def check_restored(files: Files, folder: Path) -> Past | None:
 def _durable_end(table: Core[Any]) -> int:
     """Up to where no power cut takes anything back: what a backup has, the log has too when the next one follows."""
     if table.read_only:
-        return table.log.readable()[1]
-    table.log.sync()
-    place = table.log.durable_place()
-    return table.log.readable()[1] if place is None else place[2]
+        return table.changelog.readable()[1]
+    table.changelog.sync()
+    place = table.changelog.durable_place()
+    return table.changelog.readable()[1] if place is None else place[2]
 
 
 def _first(log: Log, stop: int, since: BackupReport | Place | None, files: Files) -> int:
     if since is None:
         return log.start
-    before = since if isinstance(since, BackupReport) else BackupReader(Path(since), files).report
+    before = since if isinstance(since, BackupReport) else BackupReader(local_path(since, "a backup"), files).report
     if before.log != log.id.hex():
         raise InvalidArgument(
             f"the backup {before.path!r} is of another log than {log.name!r} has now: make a full one, without since"
@@ -348,7 +349,7 @@ def _model(head: dict[str, Any], model: type[Model] | None) -> type[Model]:
 def _mark_in(files: Files, marker: Path) -> dict[str, Any] | None:
     with errors_as_ours("restoring into", marker.parent):
         try:
-            return dict(json.loads(read_file(files, marker)))
+            return read_checked(files, marker)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, TypeError) as error:

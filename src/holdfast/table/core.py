@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Closed, Corrupt, InvalidArgument, ReadOnly, WriterStopped
-from holdfast.base.versions import Versions
+from holdfast.base.errors import Closed, Corrupt, InvalidArgument, ReadOnly, WriterStopped, is_interrupt
+from holdfast.base.section import Condition
+from holdfast.base.turnstile import Turnstile
+from holdfast.base.versions import Fenced, Versions
 from holdfast.log.batch import Extra
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
+from holdfast.log.readonly import ReadOnlyLog
 from holdfast.state import State, Transaction
 from holdfast.table.cache import RowCache
 from holdfast.table.keys import KeyLayout
@@ -70,7 +73,8 @@ class Core(Generic[M]):
     """The writing half of a table.
 
     Threads: any. `_lock` is held while a request is worked out and gathered, not while the disk works; `_landing` while
-    what is on disk goes into the state, in the order of the log.
+    what is on disk goes into the state, in the order of the log. Who needs the table alone claims it at `_turnstile`,
+    where requests wait: a transaction does not hold `_lock` between its calls.
     """
 
     def __init__(
@@ -91,7 +95,14 @@ class Core(Generic[M]):
         self.name = model.__spec__.name
         self.past = past
         self.settings = settings
-        self.log = log
+        self.changelog = log
+        """The log of its changes, which nobody else may write. Users are given `log`."""
+        self.log = ReadOnlyLog(
+            log,
+            f"it is what the table {self.name!r} is built from. Change records with add, change and delete; forget one "
+            "with delete(hard=True), and all of them with Store.delete_table",
+        )
+        """The log of its changes, to be read and followed."""
         self.read_only = read_only
         self.tables = tables
         self._state = state
@@ -99,7 +110,8 @@ class Core(Generic[M]):
         self.bind(model, images or plain_images(model))
         self._versions = versions
         self._lock = threading.RLock()
-        self._landed = threading.Condition(self._lock)
+        self._landed = Condition(self._lock)
+        self._turnstile = Turnstile(self._landed)
         self._landing = threading.Lock()
         self._flights: deque[_Flight] = deque()
         self._pending: set[bytes] = set()
@@ -108,7 +120,8 @@ class Core(Generic[M]):
         self._durable = log.settings.flush.mode == "sync"
         self.closed = False
         self._stopped = ""
-        self._reserved = False
+        self._reserved = 0
+        """The thread whose transaction has the table."""
         self.gate: Gate | None = None
         """While the table is migrated: who may use it."""
         self.rebuilt = False
@@ -118,6 +131,8 @@ class Core(Generic[M]):
         self.last_version = 0
         """The version of the last change that the state has."""
         self._open()
+        if read_only:
+            self.before_read = self._refresh
 
     def bind(self, model: type[M], images: Images) -> None:
         """Use this class for the records; one that is defined alike may take the place of another."""
@@ -139,6 +154,9 @@ class Core(Generic[M]):
 
     join: Callable[[Sequence[Operation]], list[Outcome] | None] | None = None
     """Offers a request to a transaction first; None where there is none."""
+    before_read: Callable[[], None] | None = None
+    """Called before a read. While a transaction of the store is under way it reserves what that reads; in a store that
+    was opened read-only it takes in what the owner wrote."""
 
     # Requests
 
@@ -153,16 +171,20 @@ class Core(Generic[M]):
             return outcomes
         staging: Staging | None = None
         try:
-            with self._lock:
-                self._check_free()
-                staging, outcomes = self._stage(operations)
-                if not staging.steps:
-                    return outcomes
-                flight = self._take_off(staging)
+            while True:
+                try:
+                    with self._lock:
+                        staging, outcomes = self._stage(operations)
+                        if not staging.steps:
+                            return outcomes
+                        flight = self._take_off(staging)
+                    break
+                except Fenced:
+                    self.wait_for_transaction()
             self._land(flight)
             return outcomes
         except BaseException as error:
-            if staging is not None and not isinstance(error, Exception):
+            if staging is not None and is_interrupt(error):
                 # An interrupt: what is on its way is brought to its end, or nobody would do so.
                 for one in [one for one in self._flights if one.names is staging.names]:
                     self._land(one)
@@ -171,11 +193,17 @@ class Core(Generic[M]):
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Alone with the table: nothing is on its way, and nobody else can send something off."""
-        with self._lock:
+        self._check_free()
+        with self._turnstile.claim(), self._lock:
             self._check_writable()
-            self._check_free()
             self._wait_for_flights(self._check_writable)
             yield
+
+    def _stand_back(self) -> None:
+        """Wait at the turnstile, with the lock held, and look again at what may have changed meanwhile."""
+        self._check_free()
+        self._turnstile.enter()
+        self._check_writable()
 
     def _wait_for_flights(self, check: Callable[[], None] | None = None) -> None:
         while self._flights:
@@ -185,13 +213,23 @@ class Core(Generic[M]):
 
     @contextlib.contextmanager
     def reserved(self) -> Iterator[None]:
-        """The same, for a transaction: also nobody else in this thread, as another task of its event loop."""
-        with self.writing():
-            self._reserved = True
+        """The same, for a transaction: also nobody else in this thread, as another task of its event loop.
+
+        `_lock` is free meanwhile, so that those who wait do so at the turnstile, in their turn.
+        """
+        self._check_free()
+        with self._turnstile.claim():
+            with self._lock:
+                self._wait_for_flights()
+                self._reserved = threading.get_ident()
             try:
                 yield
             finally:
-                self._reserved = False
+                self._reserved = 0
+
+    def wait_for_transaction(self) -> None:
+        """After `Fenced`: return when the transaction that is under way in the store has ended."""
+        self._versions.wait_for_end()
 
     def begin_staging(self, version: int) -> Staging:
         """For a transaction that has the table for itself."""
@@ -203,16 +241,17 @@ class Core(Generic[M]):
 
     def staging(self, kind: type[S], version: int) -> S:
         """What works out a request of some kind."""
-        size_max = self.log.settings.max_message
+        size_max = self.changelog.settings.max_message
         return kind(self.model, self.view, self.layout, version, self._pending, size_max)
 
     def check_size(self, staging: Staging) -> None:
         """Raise what handing this to the log would, were it too large."""
-        self.log.check_size(*records_of(staging.steps))
+        self.changelog.check_size(*records_of(staging.steps))
 
     def take_off(self, staging: Staging) -> "_Flight":
         """For a transaction: hand what it does to the log, as safe as that promises. Where this fails, `stop`."""
-        flight = self._take_off(staging)
+        with self._lock:
+            flight = self._take_off(staging)
         self._make_safe(flight)
         return flight
 
@@ -226,9 +265,11 @@ class Core(Generic[M]):
 
     def _stage(self, operations: Sequence[Operation]) -> tuple[Staging, list[Outcome]]:
         while True:
+            if self._turnstile.line:
+                self._stand_back()
             staging = self.staging(Staging, self._versions.next())
             try:
-                return staging, [staging.run(operation) for operation in operations]
+                return staging, staging.outcomes([staging.run(operation) for operation in operations])
             except Busy:
                 # What another thread has on its way may fail to get there: nothing is ever built on it.
                 self._landed.wait(1)
@@ -244,20 +285,20 @@ class Core(Generic[M]):
                 self.view.apply(batch, *step)
         flight: _Flight | None = None
         try:
-            draft, first, _ = self.log.gather(*records_of(steps))
+            draft, first, _ = self.changelog.gather(*records_of(steps))
             flight = _Flight(steps, names, batch, draft, first - draft.first, version)
             self._pending |= flight.names
             self._flights.append(flight)
             return flight
         except BaseException as error:
-            if flight is not None or not isinstance(error, Exception):
+            if flight is not None or is_interrupt(error):
                 self.stop(f"a request was interrupted while it was handed to the log ({error!r})")
             raise
 
     def _make_safe(self, flight: _Flight) -> None:
-        self.log.commit(flight.draft)
+        self.changelog.commit(flight.draft)
         if not self._durable:
-            self.log.write_out()  # if not synced: the state must not be ahead of what a kill leaves
+            self.changelog.write_out()  # if not synced: the state must not be ahead of what a kill leaves
         if flight.draft.error is not None:
             raise flight.draft.error
 
@@ -266,22 +307,24 @@ class Core(Generic[M]):
         try:
             self._make_safe(flight)
             self._follow(flight)
-        except Exception as error:
-            if flight.draft.error is not None:  # nothing of it was written
+        except BaseException as error:
+            if is_interrupt(error):  # it is finished all the same, since nobody knows how far it is
+                self._land_again(flight)
+            elif flight.draft.error is not None:  # nothing of it was written
                 self._forget([flight])
             else:
                 self.stop(f"a request is in the log, and perhaps not in the state ({error})")
             raise
-        except BaseException:  # an interrupt: it is finished all the same, since nobody knows how far it is
-            try:
-                self._make_safe(flight)
-                self._follow(flight)
-            except BaseException as error:
-                if flight.draft.error is None:
-                    self.stop(f"a request was interrupted: it is perhaps in the log, and not in the state ({error!r})")
-                else:
-                    self._forget([flight])
-            raise
+
+    def _land_again(self, flight: _Flight) -> None:
+        try:
+            self._make_safe(flight)
+            self._follow(flight)
+        except BaseException as error:
+            if flight.draft.error is None:
+                self.stop(f"a request was interrupted: it is perhaps in the log, and not in the state ({error!r})")
+            else:
+                self._forget([flight])
 
     def _follow(self, flight: _Flight) -> None:
         """Put a flight into the state, with all before it and beside it, which are on disk as well, or failed."""
@@ -339,7 +382,7 @@ class Core(Generic[M]):
             self._landed.notify_all()
 
     def _keep_place(self, batch: Transaction, position: int, version: int) -> None:
-        keep_place(batch, self.view.prefix, Place(self.log.id, position, version, self._kept_past))
+        keep_place(batch, self.view.prefix, Place(self.changelog.id, position, version, self._kept_past))
 
     def _commit(self, batch: Transaction, position: int, version: int) -> None:
         """Change the state, and with it its place in the log."""
@@ -352,7 +395,7 @@ class Core(Generic[M]):
     # Following the log
 
     def _open(self) -> None:
-        place = place_in(self._state, self.view.prefix, self.log)
+        place = place_in(self._state, self.view.prefix, self.changelog)
         if place is None:
             self.rebuild(force=True)
         elif place.kept != self._kept_past:
@@ -368,16 +411,16 @@ class Core(Generic[M]):
         Who reads meanwhile finds what is built so far. A damaged log would not give all of it: that is refused, unless
         with `force`.
         """
-        with self._lock:
+        with self._turnstile.claim(), self._lock:
             self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
             with self._landing:
-                if not force and (damage := self.log.verify().damage):
+                if not force and (damage := self.changelog.verify().damage):
                     raise Corrupt(
                         f"the log of the table {self.name!r} is damaged ({damage[0]}): what is there stays as it is; "
                         "rebuild(force=True) builds what the log still has"
                     )
                 clear_table(self._state, self.view.prefix)
-                self.position = self.log.start
+                self.position = self.changelog.start
                 self.rebuilt = True
                 return self.follow(anew=True)
 
@@ -387,9 +430,9 @@ class Core(Generic[M]):
         late = LateUnique(self.view, self.past.unique_since, 0 if anew else self.last_version)
         current: dict[bytes, tuple[Row | None, Any]] = {}
         batch = self._state.transaction()
-        end = self.log.readable()[1]
+        end = self.changelog.readable()[1]
         version = self.last_version
-        for record in self.log.read(self.position, end):
+        for record in self.changelog.read(self.position, end):
             event = decode_event(record.payload)
             key = record.key or b""
             if len(current) >= _REPLAY or (event.kind is EventKind.HARD_DELETE and key in current):
@@ -422,9 +465,12 @@ class Core(Generic[M]):
         """Take no more requests; those under way finish. Idempotent."""
         with self._lock:
             self.closed = True
-            while self._flights:
-                if not self._landed.wait(5):
-                    break
+            self._wait_for_last()
+
+    def _wait_for_last(self) -> None:
+        while self._flights:
+            if not self._landed.wait(5):
+                break
 
     def _check_open(self) -> None:
         if self.closed:
@@ -447,19 +493,22 @@ class Core(Generic[M]):
             )
 
     def _check_free(self) -> None:
-        if self._reserved:
+        if self._reserved == threading.get_ident():
             raise InvalidArgument(
                 f"a transaction of this thread has the table {self.name!r}: end it first, or write in it"
             )
 
     def _catch_up(self) -> None:
-        """For readers of a table whose log another process writes: take in what is new first."""
         self._check_open()
-        if self.read_only:
-            with self._lock:
-                self.log.refresh()
-                if self.log.visible_end > self.position:
-                    self.follow()
+        if self.before_read is not None:
+            self.before_read()
+
+    def _refresh(self) -> None:
+        """Take in what the process that owns the store wrote to the log."""
+        with self._lock:
+            self.changelog.refresh()
+            if self.changelog.visible_end > self.position:
+                self.follow()
 
 
 def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[Extra], int]:

@@ -12,7 +12,7 @@ from holdfast.table.objects import copied, same
 from holdfast.table.paths import Path, model_and_steps
 from holdfast.table.requests import DictEdit, ListEdit, SetEdit
 from holdfast.table.steps import At, Step, Variant, is_variant, parse_path, path_text, type_at, variant_types
-from holdfast.table.types import FieldType, Kind
+from holdfast.table.types import FieldType, Kind, is_nan
 from holdfast.table.validation import Violation, key_text, shown_of, validate_field
 from holdfast.table.wording import parse_path as parse_any_path
 
@@ -50,7 +50,7 @@ def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], 
     for path, expected in check.items():
         steps = steps_of(spec, path)
         found = value_at(before, steps)
-        if found != expected:
+        if found != expected and not (is_nan(found) and is_nan(expected)):
             message = f"is {found!r}, not {expected!r} as was to be checked: read it again"
             violation = Violation(path_text(steps), "check", found, message)
             edited.violations.append(shown_of(_field(spec, steps), violation))

@@ -29,7 +29,7 @@ from holdfast.table.indexes import Normalized, Words, getter
 from holdfast.table.paths import Path, model_and_steps
 from holdfast.table.search import normalize, search_part, terms_of, words
 from holdfast.table.steps import Any_, At, Follow, Normal, Step, Variant, parse_path, type_at, variant_of
-from holdfast.table.types import Kind
+from holdfast.table.types import Kind, is_nan
 
 if TYPE_CHECKING:
     from holdfast.table.model import ModelSpec
@@ -87,6 +87,8 @@ def _of_path(leaf: _Leaf, fetch: Fetch | None) -> Test:
     test = _test(leaf)
     if len(steps) == 1 and isinstance(leaf, Compare) and leaf.op == "==":
         get, value = operator.attrgetter(str(steps[0])), leaf.value
+        if is_nan(value):
+            return lambda record: is_nan(get(record))
         return lambda record: bool(get(record) == value)
     for at in range(len(steps) - 1, -1, -1):
         test = _through(model.__spec__, steps, at, test, fetch, leaf.path)
@@ -149,7 +151,7 @@ def _test(leaf: _Leaf) -> Test:
         case IsIn(_, values):
             return _one_of(values)
         case Contains(_, item):
-            return lambda value: item in value
+            return (lambda value: any(map(is_nan, value))) if is_nan(item) else lambda value: item in value
         case IsA(_, name):
             name_of = variant_of(type_at(model.__spec__, steps))
             return lambda value: name_of(value) == name
@@ -158,6 +160,8 @@ def _test(leaf: _Leaf) -> Test:
 def _compared(kind: Kind, op: str, operand: Any) -> Test:
     compare = _OPERATORS[op]
     if op == "==":
+        if is_nan(operand):
+            return is_nan
         return lambda value: bool(value == operand)
     if kind is Kind.ENUM:
         raw = operand.value
@@ -189,6 +193,9 @@ def _matches(pattern: re.Pattern[str]) -> Test:
 
 
 def _one_of(values: tuple[Any, ...]) -> Test:
+    if any(map(is_nan, values)):
+        others = _one_of(tuple(value for value in values if not is_nan(value)))
+        return lambda value: is_nan(value) or others(value)
     try:
         known = frozenset(values)
         return lambda value: value in known

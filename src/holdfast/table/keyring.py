@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NotFound
+from holdfast.base.paths import local_path
 from holdfast.table.keyring_file import Kept, changing, no_keyring, put_keys, read_keys
 
 __all__ = ["KEY_BYTES", "WITHOUT_KEYS", "Cipher", "EncryptionMissing", "KeyMissing", "Keyring"]
@@ -87,7 +88,7 @@ class Keyring:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Keyring":
         """Read a keyring that was saved. What is changed in it later is saved there too, before it is used."""
-        file = Path(path)
+        file = local_path(path, "a keyring")
         kept = read_keys(file)
         try:
             ring = cls(keys=kept.keys, current=kept.current, token_key=kept.token_key)
@@ -102,7 +103,7 @@ class Keyring:
         A file that holds anything which this keyring does not is refused, as what those keys sealed would be lost with
         them; with `overwrite` it is replaced.
         """
-        file = Path(path)
+        file = local_path(path, "a keyring")
         with self._guard, changing(file):
             if not overwrite:
                 self._check_replaceable(file)

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.table.fields import FieldSpec
 from holdfast.table.indexes import getter
 from holdfast.table.steps import parse_path, variant_name, variant_of
-from holdfast.table.types import FieldType, Kind
+from holdfast.table.types import FieldType, Kind, is_nan
 
 if TYPE_CHECKING:
     from holdfast.table.model import Model
@@ -22,6 +22,9 @@ __all__ = ["copied", "copiers_of", "copy_of", "get_at", "same"]
 M = TypeVar("M", bound="Model")
 
 _SHALLOW: dict[Kind, Callable[[Any], Any]] = {Kind.LIST: list.copy, Kind.SET: set.copy, Kind.DICT: dict.copy}
+
+_HOLD_NAN = frozenset((Kind.FLOAT, Kind.DECIMAL, Kind.LIST, Kind.SET, Kind.DICT, Kind.EMBEDDED, Kind.UNION))
+"""Kinds of values that are not a number, or may have one inside."""
 
 
 def copy_of(obj: M) -> M:
@@ -52,11 +55,16 @@ def _getter(model: Any, path: str) -> Callable[[Any], Any]:
 
 
 def same(ftype: FieldType, old: Any, new: Any) -> bool:
-    """Whether two values of a type are kept alike: True, 1 and 1.0 are equal to Python, and so are 1.0 and 1.00."""
+    """Whether two values of a type are kept alike: True, 1 and 1.0 are equal to Python, and so are 1.0 and 1.00.
+
+    NaN, which is not equal to itself, is kept as one value: NaN is the same as NaN, also inside of others.
+    """
     if old is new:
         return True
-    if old is None or new is None or old != new:
+    if old is None or new is None:
         return False
+    if old != new:
+        return ftype.kind in _HOLD_NAN and _same_but_for_nan(ftype, old, new)
     match ftype.kind:
         case Kind.DECIMAL:
             return type(old) is type(new) and bool(old.as_tuple() == new.as_tuple())
@@ -79,6 +87,33 @@ def same(ftype: FieldType, old: Any, new: Any) -> bool:
             variant = next((one for one in ftype.variants if variant_name(one) == name), None)
             return name == name_of(new) and (variant is None or same(variant, old, new))
     return True
+
+
+def _same_but_for_nan(ftype: FieldType, old: Any, new: Any) -> bool:
+    """Whether NaN is all that makes two values unequal."""
+    if is_nan(old) or is_nan(new):
+        return is_nan(old) and is_nan(new)
+    match ftype.kind:
+        case Kind.LIST if ftype.item is not None:
+            return len(old) == len(new) and all(same(ftype.item, *pair) for pair in zip(old, new, strict=True))
+        case Kind.SET:
+            return any(map(is_nan, old)) and _without_nan(old) == _without_nan(new)
+        case Kind.DICT if ftype.item is not None:
+            return old.keys() == new.keys() and all(same(ftype.item, old[key], new[key]) for key in old)
+        case Kind.EMBEDDED if type(old) is type(new):
+            fields = type(old).__spec__.fields.values()
+            return all(same(spec.type, getattr(old, spec.name), getattr(new, spec.name)) for spec in fields)
+        case Kind.UNION:
+            name_of = variant_of(ftype)
+            name = name_of(old)
+            variant = next((one for one in ftype.variants if variant_name(one) == name), None)
+            return variant is not None and name == name_of(new) and _same_but_for_nan(variant, old, new)
+    return False
+
+
+def _without_nan(items: set[Any]) -> tuple[set[Any], bool]:
+    rest = {item for item in items if not is_nan(item)}
+    return rest, len(rest) < len(items)
 
 
 def _copier(ftype: FieldType) -> Callable[[Any], Any] | None:

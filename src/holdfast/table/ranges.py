@@ -28,7 +28,7 @@ from holdfast.table.ordered import complement, encode, successor, text_prefix
 from holdfast.table.paths import model_and_steps
 from holdfast.table.search import search_part, terms_of
 from holdfast.table.steps import Any_, At, Normal, Step, Variant, path_text, type_at
-from holdfast.table.types import FieldType, Kind
+from holdfast.table.types import FieldType, Kind, is_nan
 
 if TYPE_CHECKING:
     from holdfast.table.model import ModelSpec
@@ -151,7 +151,7 @@ def exact_value(ftype: FieldType, value: Any) -> Any:
         return value
     try:
         found = kind(value)
-        return found if found == value else None
+        return found if found == value or (is_nan(found) and is_nan(value)) else None
     except (OverflowError, ValueError):
         return None
 
@@ -270,8 +270,15 @@ def _condition(leaf: Any, ftype: FieldType) -> Condition | None:
 
 def _points(ftype: FieldType, values: Iterable[Any]) -> Condition:
     # What has no code cannot be equal to anything that is stored.
-    bounds = [bound for value in values if (bound := _bound(ftype, value, True)) is not None]
+    bounds = [bound for value in values if (bound := _point(ftype, value)) is not None]
     return Condition(tuple(Span(bound, bound) for bound in bounds), exact=True)
+
+
+def _point(ftype: FieldType, value: Any) -> tuple[bytes, bool] | None:
+    """A value that something is to be equal to. NaN is equal to NaN, and is above and below nothing."""
+    if is_nan(value) and ftype.kind in (Kind.FLOAT, Kind.DECIMAL):
+        return encode(ftype, Decimal("NaN") if ftype.kind is Kind.DECIMAL else math.nan), True
+    return _bound(ftype, value, True)
 
 
 def _prefixed(value: str | bytes) -> Condition | None:

@@ -41,7 +41,7 @@ class Reading(Core[M]):
         With `as_of`, the record as it was then: that needs `keep_all_versions`. With `select`, its value is a dict of
         these paths.
         """
-        if self.closed or self.read_only or self.gate is not None:
+        if self.closed or self.gate is not None or self.before_read is not None:
             self._catch_up()
         cache = self.cache
         then = 0

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.base.versions import VERSION_MAX, check_not_ahead, version_before
+from holdfast.base.versions import VERSION_MAX, Fenced, check_not_ahead, version_before
 from holdfast.log.record import Record as LogRecord
 from holdfast.table.differences import field_in
 from holdfast.table.errors import ValidationFailed
@@ -35,6 +35,7 @@ class _Arrival(NamedTuple):
     key: bytes
     version: int
     created: int
+    """The version that added the record, which tells its life from others of the same key; 0 if that is not known."""
     deleted: bool
     hard: bool = False
     record: Any = None
@@ -89,20 +90,27 @@ class Replication(Watching[M]):
         return len(old)
 
     def _take_in(self, arrivals: Sequence[_Arrival]) -> list[Outcome]:
-        check_not_ahead(max(arrival.version for arrival in arrivals), self._clock)
-        with self._lock:
-            self._check_free()
-            incoming, outcomes = self._stage_arrivals(arrivals)
-            self._versions.see(max(arrival.version for arrival in arrivals))
-            if not incoming.steps:
-                return outcomes
-            # Not the version of a change, but above all that the state has then, as those of flights are.
-            flight = self._launch(incoming.steps, incoming.names, self._versions.last, incoming.batch)
+        latest = max(arrival.version for arrival in arrivals)
+        check_not_ahead(latest, self._clock)
+        while True:
+            try:
+                with self._lock:
+                    incoming, outcomes = self._stage_arrivals(arrivals, latest)
+                    if not incoming.steps:
+                        return outcomes
+                    # Not the version of a change, but above all that the state has then, as those of flights are.
+                    flight = self._launch(incoming.steps, incoming.names, self._versions.last, incoming.batch)
+                break
+            except Fenced:  # a transaction that touches this table later must find no version above its own
+                self.wait_for_transaction()
         self._land(flight)
         return outcomes
 
-    def _stage_arrivals(self, arrivals: Sequence[_Arrival]) -> "tuple[_Incoming, list[Outcome]]":
+    def _stage_arrivals(self, arrivals: Sequence[_Arrival], latest: int) -> "tuple[_Incoming, list[Outcome]]":
         while True:
+            if self._turnstile.line:
+                self._stand_back()
+            self._versions.admit(latest)
             incoming = self.staging(_Incoming, 0)
             try:
                 return incoming, [incoming.take(arrival) for arrival in arrivals]
@@ -116,8 +124,10 @@ class Replication(Watching[M]):
                 return self._of_record(record, None)
             case Alteration(record, changes):
                 return self._of_record(record, frozenset(map(field_in, changes)))
-            case Removal(key, "soft-delete" | "hard-delete" as reason, version):
-                return _Arrival(_key(key), _version(version), version, True, reason == "hard-delete")
+            case Removal(key, "hard-delete", version):
+                return _Arrival(_key(key), _version(version), version, True, True)
+            case Removal(key, "soft-delete", version):
+                return _Arrival(_key(key), _version(version), 0, True)
             case Removal():
                 raise InvalidArgument("a record that is only no longer in somebody's range is not gone: leave it out")
             case LogRecord():
@@ -156,6 +166,8 @@ class Replication(Watching[M]):
 class _Incoming(Staging):
     """Updates of another store, worked out as a request is."""
 
+    drops_undone = False  # an event has a version, which the record has there
+
     def __init__(
         self, model: type[Model], view: View, layout: KeyLayout, version: int, pending: Container[bytes], size_max: int
     ) -> None:
@@ -180,9 +192,13 @@ class _Incoming(Staging):
             return Done(key, last, changed=False)
         self.version, self._begun[key] = arrival.version, arrival.sequence
         if arrival.hard:
-            self._graves[key] = arrival.version
-            self._forget(key)
-            self._step(key, EventKind.HARD_DELETE, arrival.created if row is None else row.created, True, (), None)
+            self._bury(key, arrival.created if row is None else row.created)
+        elif row is not None and arrival.created > row.created:
+            # Another life of the key: the one that is here was deleted for good before, which may come later or never.
+            self.version = max(arrival.created, row.version)
+            self._bury(key, row.created)
+            self.version = arrival.version
+            self._new(arrival)
         elif row is None:
             self._new(arrival)
         else:
@@ -199,6 +215,12 @@ class _Incoming(Staging):
                 kind = EventKind.DELETE if arrival.deleted else EventKind.UNDELETE
             self._step(key, kind, row.created, arrival.deleted, fields, record)
         return Done(key, arrival.version)
+
+    def _bury(self, key: bytes, created: int) -> None:
+        """Delete a record for good, at the present version."""
+        self._graves[key] = self.version
+        self._forget(key)
+        self._step(key, EventKind.HARD_DELETE, created, True, (), None)
 
     def _goes_on(self, arrival: _Arrival, row: Row | None) -> bool:
         """Whether there is more of a version than what is here.
@@ -246,16 +268,20 @@ class _Incoming(Staging):
 
 
 def _together(arrivals: Iterable[_Arrival]) -> Iterator[list[_Arrival]]:
-    """Updates that become durable at once: before a deletion for good, all else of its record must be in the state."""
+    """Updates that become durable at once: before a deletion for good, all else of its record must be in the state.
+
+    Another life of a key brings such a deletion with it.
+    """
     together: list[_Arrival] = []
-    touched: set[bytes] = set()
+    lives: dict[bytes, int] = {}
     for arrival in arrivals:
         whole = not together or together[-1].version != arrival.version
-        if (whole and len(together) >= _AT_ONCE) or (arrival.hard and arrival.key in touched):
+        ends = arrival.key in lives and (arrival.hard or arrival.created > lives[arrival.key])
+        if (whole and len(together) >= _AT_ONCE) or ends:
             yield together
-            together, touched = [], set()
+            together, lives = [], {}
         together.append(arrival)
-        touched.add(arrival.key)
+        lives[arrival.key] = VERSION_MAX if arrival.hard else max(arrival.created, lives.get(arrival.key, 0))
     if together:
         yield together
 

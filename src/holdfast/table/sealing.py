@@ -217,7 +217,7 @@ def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = 
     known = state.get("model", name) or b""
     if known == mark or (migrates and not known):
         return False
-    if known or table.log.readable()[1] > table.log.start:
+    if known or table.changelog.readable()[1] > table.changelog.start:
         _check_keys(table, keyring)
         table.rebuild()
     batch = state.transaction()
@@ -264,7 +264,7 @@ def reseal(
 def keys_used(table: Core[Any]) -> dict[str, int]:
     """By name of the key, how many values it has sealed that the table's log holds: without it they cannot be read."""
     used: Counter[str] = Counter()
-    for record in table.log.read():
+    for record in table.changelog.read():
         event = decode_event(record.payload)
         used.update(key_names(event.image))
     return dict(used)

@@ -3,6 +3,8 @@
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.base.errors import HoldfastError, InvalidArgument, MessageTooLarge
 from holdfast.state import Transaction
 from holdfast.table.edits import edit
@@ -10,6 +12,7 @@ from holdfast.table.errors import ValidationFailed
 from holdfast.table.fields import FieldSpec
 from holdfast.table.keys import KeyLayout
 from holdfast.table.model import Model
+from holdfast.table.objects import same
 from holdfast.table.requests import Add, AlreadyExists, Change, Delete, Done, NoRecord, Operation, Outcome, Undelete
 from holdfast.table.rows import Event, EventKind, Row, row_after, size_of
 from holdfast.table.types import HIDDEN
@@ -51,6 +54,9 @@ class Busy(Exception):
 class Staging:
     """One request. What another request has in flight (`pending`) is neither read nor written: that raises `Busy`."""
 
+    drops_undone = True
+    """Whether a record that is as it was before has no event."""
+
     def __init__(
         self,
         model: type[Model],
@@ -73,6 +79,8 @@ class Staging:
         """Whether the batch has something in it that is no longer a step."""
         self.names: set[bytes] = set()
         """All that must not be touched by others until this is on disk: keys of records and of unique values."""
+        self.undone: set[bytes] = set()
+        """Keys of records that operations changed and changed back."""
         self._records: dict[bytes, _Standing] = {}
         self._owners: dict[bytes, bytes | None] = {}
 
@@ -172,7 +180,10 @@ class Staging:
             raise ValidationFailed(self._model.__name__, violations)
         if operation.hard:
             self._forget(key)
-            self._step(key, EventKind.HARD_DELETE, row.created, True, (), None)
+            if self._records[key].row is None:  # this request added it
+                self._undo(key, None)
+            else:
+                self._step(key, EventKind.HARD_DELETE, row.created, True, (), None)
         elif row.deleted:
             raise self._no_record(key)
         else:
@@ -287,10 +298,44 @@ class Staging:
         earlier = self._steps.pop(place, None)
         if earlier is not None:
             step, self._redo = _folded(earlier, step), True
+            if self.drops_undone and self._is_undone(step):
+                self._undo(key, step.old)
+                return
         self._steps[place] = step
         # The record itself is not kept: it may be the caller's own.
         row = row_after(step.old, step.event) if self._redo else self._view.apply(self._batch, *step, holds)
         self._records[key] = _Standing(row, None)
+
+    def _is_undone(self, step: Step) -> bool:
+        """Whether a record is as it was before this request."""
+        if step.old is None or step.before is None or step.event.deleted != step.old.deleted:
+            return False
+        record = self._as_written(step).record
+        return all(
+            same(field.type, getattr(step.before, name), getattr(record, name))
+            for name, field in self._view.spec.fields.items()
+        )
+
+    def _undo(self, key: bytes, old: Row | None) -> None:
+        """The operations on a record come to nothing: there is no event of them."""
+        self._records[key] = _Standing(old, None)
+        self.undone.add(key)
+
+    def outcomes(self, found: list[Outcome]) -> list[Outcome]:
+        """What came of the operations: those on a record that is as it was have changed nothing."""
+        nothing = self.undone.difference(step.key for step in self.steps) if self.undone else ()
+        if not nothing:
+            return found
+        return [
+            msgspec.structs.replace(one, version=self._version_of(one), changed=False)
+            if isinstance(one, Done) and one.key in nothing
+            else one
+            for one in found
+        ]
+
+    def _version_of(self, done: Done) -> int:
+        row = self._records[done.key].row
+        return done.version if row is None else row.version
 
 
 def _place(step: Step) -> _Place:

@@ -19,7 +19,18 @@ from holdfast.table.errors import InvalidModel
 if TYPE_CHECKING:
     from holdfast.table.model import Model
 
-__all__ = ["INT_MAX", "INT_MIN", "NO_LIMITS", "SCALARS", "FieldType", "Kind", "Limits", "Reference", "read_annotation"]
+__all__ = [
+    "INT_MAX",
+    "INT_MIN",
+    "NO_LIMITS",
+    "SCALARS",
+    "FieldType",
+    "Kind",
+    "Limits",
+    "Reference",
+    "is_nan",
+    "read_annotation",
+]
 
 INT_MIN = -(2**63)
 INT_MAX = 2**64 - 1
@@ -301,3 +312,10 @@ def _advice(annotation: object) -> str:
         return ": make it a Model to embed it"
     return ": it can be bool, int, float, Decimal, str, bytes, Enum, date, time, datetime, UUID, timedelta, Ref[...], \
 a Model, list, set, dict or a union of these"
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a value is a float or Decimal that is not a number. In tables NaN is equal to NaN."""
+    if isinstance(value, float):
+        return value != value  # noqa: PLR0124 - what math.isnan does, without a call
+    return isinstance(value, decimal.Decimal) and value.is_nan()

@@ -95,7 +95,7 @@ class Watching(Updates[M]):
         if self.read_only:
             self._catch_up()
             return self.position > sequence
-        with self._landed:
+        with self._lock:
             if self.position <= sequence and not self.closed:
                 self._landed.wait(_SLICE)
             return self.position > sequence
@@ -123,7 +123,7 @@ class Watcher(Generic[M]):
         """What its listener sees, once it has read all updates."""
         self._reserve: Reserve[M] = Reserve(_AHEAD)
         self._table = table
-        self._log = table.log
+        self._log = table.changelog
         self._scope = scope
         self._selected = selection(table.spec, select)
         self._patience = patience

@@ -156,3 +156,9 @@ def test_values_appended_to_a_counted_dict_get_the_next_keys(table: Any) -> None
     done = table.change(key, {S.counted[1]: "newA", S.counted[2]: None, "counted": DictEdit(append=["c", "d"])})
     assert done.given == {"counted": [3, 4]}
     assert table.get(key).counted == {1: "newA", 3: "c", 4: "d"}
+
+
+def test_values_appended_to_an_empty_counted_dict_get_keys_from_1_on(table: Any) -> None:
+    key = table.add(sample(counted={})).key
+    assert table.change(key, {"counted": DictEdit(append=["a", "b"])}).given == {"counted": [1, 2]}
+    assert table.get(key).counted == {1: "a", 2: "b"}

@@ -10,6 +10,7 @@ from holdfast.base.clock import NS, Clock, Duration, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument, NotFound
 from holdfast.base.files import Files
 from holdfast.base.metrics import Registry
+from holdfast.base.section import Condition
 from holdfast.table.migrating.backfill import BackfillPlan, plan_of
 from holdfast.table.migrating.errors import MigrationFailed
 from holdfast.table.migrating.opening import Opening, decide
@@ -60,7 +61,8 @@ class Migrations:
         self._folder = folder
         self._names = names
         self._background = background
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
         self._runs: dict[str, Run] = {}
         self._open: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -93,7 +95,7 @@ class Migrations:
         """
         deadline = None if timeout is None else self._clock.monotonic() + duration_ns(timeout, "timeout") / NS
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._pending(table):
                     return True
                 left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - self._clock.monotonic())
@@ -104,7 +106,7 @@ class Migrations:
                     continue
             due = self.tick()
             if due is None:
-                with self._changed:
+                with self._lock:
                     return not self._pending(table)
             if deadline is not None and self._clock.monotonic() + due > deadline:
                 return False
@@ -178,7 +180,7 @@ class Migrations:
             if on_version_change is not None and not isinstance(opening.verdict, UpToDate):
                 on_version_change(opening.old, opening.new)
             keep_definition()
-            with self._changed:
+            with self._lock:
                 self._open.add(opening.name)
         else:
             run = Run(
@@ -192,7 +194,7 @@ class Migrations:
                 images_for=images_for,
             )
             run.claimed = True
-            with self._changed:
+            with self._lock:
                 self._open.add(opening.name)
                 self._runs[opening.name] = run
             self._drive(run, limit)
@@ -206,7 +208,7 @@ class Migrations:
 
     def forget(self, name: str) -> None:
         """A table is closed."""
-        with self._changed:
+        with self._lock:
             self._runs.pop(name, None)
             self._open.discard(name)
 
@@ -227,7 +229,7 @@ class Migrations:
 
     def close(self) -> None:
         """Finish the step that is under way, and no more; who waits is told. Idempotent."""
-        with self._changed:
+        with self._lock:
             self._closing = True
             self._changed.notify_all()
             thread = self._thread
@@ -236,7 +238,8 @@ class Migrations:
 
     def disown(self) -> None:
         """Called in a forked child, where the thread is not."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = Condition(self._lock)
         self._closing = True
         self._runs.clear()
 
@@ -254,38 +257,38 @@ class Migrations:
                 if limit is not None and now + pause >= limit:
                     return
                 if pause > 0:
-                    with self._changed:
+                    with self._lock:
                         self._clock.wait(self._changed, pause)
                 else:
                     self._step(run, claimed=False)
         finally:
-            with self._changed:
+            with self._lock:
                 run.claimed = False
                 self._changed.notify_all()
 
     def _claim(self, *, waited: bool = False) -> Run | None:
         """A migration that can get on now and that nobody is at; with `waited`, only one that could not before."""
-        with self._changed:
+        with self._lock:
             if self._closing:
                 return None
             now = self._clock.monotonic()
-            for run in self._runs.values():
-                if self._can_go_on(run) and run.not_before <= now and (run.waited or not waited):
-                    run.claimed = True
-                    return run
-            return None
+            able = [run for run in self._runs.values() if self._can_go_on(run) and run.not_before <= now]
+            run = next((run for run in able if run.waited or not waited), None)
+            if run is not None:
+                run.claimed = True
+            return run
 
     def _step(self, run: Run, *, claimed: bool) -> None:
         try:
             run.step()
         finally:
-            with self._changed:
+            with self._lock:
                 if claimed:
                     run.claimed = False
                 self._changed.notify_all()
 
     def _due(self) -> float | None:
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             return min(
                 (max(0.0, run.not_before - now) for run in self._runs.values() if self._can_go_on(run)), default=None
@@ -306,7 +309,7 @@ class Migrations:
 
     def _carry_on(self) -> None:
         """See to it that somebody gets on with what is left."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
             if not self._background or self._closing or self._thread is not None:
                 return
@@ -320,7 +323,7 @@ class Migrations:
             if run is not None:
                 self._step(run, claimed=True)
                 continue
-            with self._changed:
+            with self._lock:
                 due = None if self._closing else self._due()
                 if due is None:
                     self._thread = None
@@ -343,7 +346,7 @@ class Migrations:
         return bool(left)
 
     def _set_state(self, table: str, possible: tuple[str, ...], state: str, event: str) -> bool:
-        with self._changed:
+        with self._lock:
             run = self._runs.get(table)
             if run is None or run.progress.state not in possible:
                 if table not in self._open:

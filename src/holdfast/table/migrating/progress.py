@@ -3,15 +3,15 @@
 `migration.json` is replaced whole. Where the state is `idle` there is nothing to be done, and the rest is memory.
 """
 
-import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.base.checked_json import decode_checked, replace_checked
 from holdfast.base.errors import Corrupt, NewerFormat
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, errors_as_ours, read_file
 from holdfast.table.migrating.phases import Phase
 from holdfast.table.migrating.step import Cursor
 from holdfast.table.migrating.verdicts import IndexWork
@@ -89,7 +89,7 @@ class ProgressFile:
             except (FileNotFoundError, NotADirectoryError):
                 return None
         try:
-            return _decoded(json.loads(raw))
+            return _decoded(decode_checked(raw))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Corrupt(
                 f"{str(self.path)!r} is not legible ({type(error).__name__}: {error}): put it back from a backup",
@@ -100,7 +100,7 @@ class ProgressFile:
         """Keep it, safe from a power cut when this returns."""
         with errors_as_ours("keeping the migration in", self._folder):
             self._files.make_dirs(self._folder)
-            replace_file(self._files, self.path, json.dumps(_encoded(progress), ensure_ascii=False).encode() + b"\n")
+            replace_checked(self._files, self.path, _encoded(progress))
 
 
 def _encoded(progress: Progress) -> dict[str, Any]:

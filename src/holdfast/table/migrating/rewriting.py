@@ -4,7 +4,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.base.errors import HoldfastError
+from holdfast.base.versions import Fenced
 from holdfast.table.core import Core
+from holdfast.table.fields import FieldSpec
 from holdfast.table.model import Model, copy_of
 from holdfast.table.objects import same
 from holdfast.table.rows import EventKind
@@ -50,6 +52,20 @@ def rewrite(table: Core[Any], old: type[Model], old_images: Images, puts: Sequen
         for number, field in table.spec.numbers.items()
         if (known := old.__spec__.numbers.get(number)) is not None and known.sensitive != field.sensitive
     ]
+    while True:
+        try:
+            return _rewrite(table, old_images, puts, removed, sealed)
+        except Fenced:
+            table.wait_for_transaction()
+
+
+def _rewrite(
+    table: Core[Any],
+    old_images: Images,
+    puts: Sequence[tuple[bytes, Any]],
+    removed: Sequence[FieldSpec],
+    sealed: Collection[int],
+) -> int:
     with table.writing():
         staging = table.staging(_Rewriting, table._versions.next())
         for key, record in puts:

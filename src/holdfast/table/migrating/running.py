@@ -215,7 +215,7 @@ class Run:
             )
             outcome = outcome_of(phase, hook(step))  # type: ignore[assignment]
             step.flush()
-            self.table.log.sync()  # before the cursor says that it was done
+            self.table.changelog.sync()  # before the cursor says that it was done
             with self._lock:
                 progress.processed += step.processed
         with self._lock:

@@ -92,7 +92,7 @@ def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
         raise InvalidArgument(
             f"this plan is not one of {table.name!r} as it is open now: make it anew, and build again"
         )
-    if plan.log != table.log.id or plan.start != table.log.start or plan.position > table.position:
+    if plan.log != table.changelog.id or plan.start != table.changelog.start or plan.position > table.position:
         raise InvalidArgument(f"the log of {table.name!r} is not the one of this plan any more: build the index again")
     if plan.history != table.view.history:
         raise InvalidArgument(f"keep_all_versions of {table.name!r} is not as it was for this plan: build again")
@@ -100,11 +100,11 @@ def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
 
 def _follow(table: Core[Any], plan: BackfillPlan) -> int:
     """Take in what happened after the plan: the records that it touched get their entries anew."""
-    touched = {record.key or b"" for record in table.log.read(plan.position, table.position)}
+    touched = {record.key or b"" for record in table.changelog.read(plan.position, table.position)}
     if not touched:
         return 0
     events: dict[bytes, list[Event]] = {key: [] for key in touched}
-    for record in table.log.read(plan.start, plan.position):
+    for record in table.changelog.read(plan.start, plan.position):
         if record.key in events:
             events[record.key].append(decode_event(record.payload))
     state = table.view.state
