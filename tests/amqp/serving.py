@@ -40,7 +40,7 @@ __all__ = [
     "served",
 ]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 CAPABILITIES = {
     "publisher_confirms": True,
     "consumer_cancel_notify": True,

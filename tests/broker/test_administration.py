@@ -248,3 +248,24 @@ def test_passwords_of_definitions_are_hashed_and_kept_nowhere(door: Door) -> Non
     door.administration.import_({"users": document["users"][:1]})
     assert door.broker.users.authenticate("ann", "spoken", False).name == "ann"
     assert with_hashes({"queues": []}, door.broker.users) == {"queues": []}
+
+
+def test_to_permit_says_whether_nothing_was_permitted_before(door: Door) -> None:
+    door.administration.put_user("ann", "", tags=())
+    assert door.administration.permit("ann", "/", "", "^a", "") is True
+    assert door.administration.permit("ann", "/", "", "^b", "") is False
+    door.administration.forbid("ann", "/")
+    assert door.administration.permit("ann", "/", "", "^a", "") is True
+
+
+def test_an_export_has_what_someone_declared_and_not_what_every_host_begins_with(door: Door) -> None:
+    topology = door.broker.hosts["/"].topology
+    topology.declare_exchange("orders", "topic", durable=True)
+    topology.declare_queue("orders", durable=True)
+    topology.declare_queue("own", exclusive_owner=door)
+    topology.bind("orders", "queue", "orders", "new.#")
+    topology.bind("orders", "queue", "own", "new.#", connection=door)
+    document = door.administration.export("/")
+    assert [one["name"] for one in document["exchanges"]] == ["orders"]
+    assert [one["name"] for one in document["queues"]] == ["orders"]
+    assert [one["destination"] for one in document["bindings"] if one["source"]] == ["orders"]

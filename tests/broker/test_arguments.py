@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.arguments import QueueArguments, queue_settings
+from holdfast.broker.arguments import TIME_MAX_MS, QueueArguments, queue_settings
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.fields import LateTime
 
@@ -109,3 +109,14 @@ def test_a_dead_letter_exchange_must_be_a_name() -> None:
     assert caught.value.text == (
         "PRECONDITION_FAILED - invalid type 'signedint' for arg 'x-dead-letter-exchange' in queue 'q' in vhost '/'"
     )
+
+
+def test_ten_years_are_the_longest_time_to_live() -> None:
+    assert queue_settings({"x-message-ttl": TIME_MAX_MS}).message_ttl_ms == TIME_MAX_MS
+    with pytest.raises(PreconditionFailed, match="value_too_large"):
+        queue_settings({"x-message-ttl": TIME_MAX_MS + 1})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_both_versions_of_a_classic_queue_are_taken(version: int) -> None:
+    assert queue_settings({"x-queue-version": version}) == QueueArguments()

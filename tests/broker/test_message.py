@@ -106,3 +106,42 @@ def test_columns_are_those_of_the_messages(
     ]
     assert sorted(spread, key=repr) == sorted(expected, key=repr)
     assert largest >= most
+
+
+@pytest.mark.parametrize("mode", [None, 1, 2])
+@pytest.mark.parametrize("asking", [{}, {"priority": 3}, {"expiration": "60000"}, {"headers": {"x-delay": 5}}])
+def test_a_message_is_persistent_by_its_mode_whatever_else_it_asks_for(
+    mode: int | None, asking: dict[str, Any]
+) -> None:
+    raw = encode_properties(Properties(delivery_mode=mode, **asking))
+    for whole in (False, True):
+        assert instructions_in(raw, whole=whole).persistent == (mode == 2)
+
+
+@pytest.mark.parametrize(
+    ("expiration", "of_the_queue", "delay", "lives"),
+    [
+        (None, None, None, None),
+        (None, None, 5, None),
+        ("70000", None, None, 70),
+        ("70000", None, 5, 70),
+        ("70000", 60_000, None, 60),
+        ("60000", 70_000, None, 60),
+        ("60000", 70_000, 5, 60),
+        ("70000", 60_000, 5, 60),
+        (None, 60_000, None, None),  # the queue applies its own
+        (None, 60_000, 5, 60),
+        ("0", None, 5, 0.05),
+        ("49", 60_000, 5, 0.05),
+        (None, 51, 5, 0.051),
+    ],
+)
+def test_a_message_lives_for_the_shorter_of_its_own_time_and_that_of_the_queue(
+    expiration: str | None, of_the_queue: int | None, delay: int | None, lives: float | None
+) -> None:
+    headers = None if delay is None else {"x-delay": delay}
+    raw = encode_properties(Properties(delivery_mode=2, expiration=expiration, headers=headers))
+    arguments = QueueArguments(message_ttl_ms=of_the_queue)
+    made = as_message(Content("", "work", raw), b"", instructions_in(raw), arguments, "work")
+    assert made.ttl == lives
+    assert made.delay == (None if delay is None else delay / 1000)

@@ -12,6 +12,7 @@ import holdfast
 from holdfast import Flush, HoldfastError, Log, Store
 from holdfast.broker.syncer import Syncer
 from tests.disks import PATIENCE_S, SlowFiles
+from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by
 
 BROKERS = Flush("async", 64 << 20, 20_000_000)
 """As a broker's queues have it."""
@@ -164,3 +165,26 @@ def test_a_small_wait_alone_is_served_by_its_own_thread(log: Log, owner: Owner) 
     owner.syncer.request([log], lambda error: owner.told.append(("alone", error)), small=True)
     owner.syncer.end_turn()
     assert owner.told == [("alone", None)]  # before anything was posted
+
+
+@pytest.mark.parametrize("raising", HANDLERS)
+def test_who_waits_is_served_by_another_thread_when_a_handler_raises_in_its_own(tmp_path: Path, raising: str) -> None:
+    disk = BlockedFiles()
+    with holdfast.open(tmp_path, files=disk, background=False) as store:
+        log = store.log("clicks", flush=BROKERS)
+        log.append(b"first")
+        log.sync()
+        owner = Owner()
+        wait_until(lambda: not owner.syncer._working)
+        log.append(LITTLE)
+        owner.syncer.request([log], lambda error: owner.told.append(("alone", error)), small=True)
+        disk.blocked = True
+        with (
+            handled_by(HANDLERS[raising]()),
+            pytest.raises((LimitExceeded, TimeoutError, OSError, KeyboardInterrupt)) as raised,
+        ):
+            owner.syncer.end_turn()
+        assert not isinstance(raised.value, HoldfastError)
+        owner.run(until=1)
+        assert owner.told == [("alone", None)]
+        owner.syncer.stop()

@@ -341,6 +341,19 @@ def test_only_what_is_durable_is_told() -> None:
     assert told == [(binding, False), (queue_, False)]
 
 
+def test_the_listener_learns_of_everything_that_goes_with_a_queue() -> None:
+    told: list[Change] = []
+    host = VirtualHost("/", told.extend)
+    host.declare_exchange("brief", "fanout", durable=True, auto_delete=True)
+    host.declare_queue("q", durable=True)
+    host.bind("brief", "queue", "q")
+    made, told[:] = dict(told), []
+    assert set(made.values()) == {True}
+    host.delete_queue("q")
+    assert "brief" not in host.exchanges
+    assert dict(told) == dict.fromkeys(made, False)
+
+
 def test_where_the_listener_fails_nothing_has_changed() -> None:
     def full(_: Sequence[Change]) -> None:
         raise OSError("no room")

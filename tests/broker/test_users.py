@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import InvalidArgument, NotFound
 from holdfast.broker.errors import AccessRefused, NotAllowed
-from holdfast.broker.users import SHA256, Cost, Permission, User, Users, imported_hash
+from holdfast.broker.users import SHA256, Cost, Permission, User, Users, imported_hash, log_failed_login
 
 CHEAP = Cost(memory_kib=8, passes=1)
 
@@ -57,9 +57,11 @@ def test_a_name_that_is_none_is_refused(users: Users, name: str) -> None:
 
 
 def test_the_reason_is_logged_and_the_password_is_not(users: Users, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING), pytest.raises(AccessRefused):
+    with caplog.at_level(logging.WARNING), pytest.raises(AccessRefused) as refused:
         users.authenticate("ann", "tell-nobody", True)
-    assert "refused the login of 'ann'" in caplog.text
+    log_failed_login(refused.value, peer=("203.0.113.7", 51234), protocol="amqp")
+    assert "login failed: user=ann peer=203.0.113.7:51234 protocol=amqp reason=bad-credentials" in caplog.text
+    assert "bad-credentials" not in str(refused.value)
     assert "tell-nobody" not in caplog.text
 
 

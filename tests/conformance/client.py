@@ -26,7 +26,7 @@ __all__ = [
     "round_trip",
 ]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 T = TypeVar("T")
 
 

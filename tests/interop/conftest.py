@@ -48,3 +48,13 @@ def restarted_door(restartable: Served, request: pytest.FixtureRequest) -> Door:
 def name() -> Callable[..., str]:
     """Names that nobody else uses."""
     return lambda label="q": f"interop.{label}.{next(_NUMBERS)}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let clients leak a socket where the broker is stopped under them while they connect over TLS.
+
+    `SSLContext.wrap_socket` does not close what it has made when the other side has reset the connection before.
+    """
+    for item in items:
+        if "restarted_door" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"))

@@ -133,7 +133,7 @@ def test_all_dead_letters_are_seen_whole_however_many_and_however_large(
 def test_a_lost_lease_is_told_with_its_ids(remote: RemoteStore) -> None:
     queue = put(remote, "brief", b"x")
     held = queue.lease(1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 180
     while not queue.peek() and time.monotonic() < deadline:
         time.sleep(0.05)
     with pytest.raises(LeaseLost) as caught:

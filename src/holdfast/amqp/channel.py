@@ -28,6 +28,7 @@ from holdfast.broker.errors import (
 from holdfast.broker.host import MESSAGE_MAX
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import content_of, counted
+from holdfast.broker.permissions import Operation
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Channel(Declaring):
 
     def check_publish(self, exchange: str) -> None:
         """403 or 404 where this user cannot publish there."""
-        self._check("write", "exchange", exchange)
+        self._check(Operation.EXCHANGE_PUBLISH, exchange)
         self.host.check_publish(exchange)
 
     def check_size(self, size: int) -> None:
@@ -167,7 +168,7 @@ class Channel(Declaring):
             if not method.nowait:
                 self._send(m.BasicConsumeOk(tag))
             return
-        self._check("read", "queue", name)
+        self._check(Operation.QUEUE_TAKE, name)
         mailbox = self._mailbox(name)
         priority = method.arguments.get("x-priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -206,7 +207,7 @@ class Channel(Declaring):
 
     def _get(self, method: m.BasicGet) -> None:
         name = self._queue_name(method.queue)
-        self._check("read", "queue", name)
+        self._check(Operation.QUEUE_TAKE, name)
         mailbox = self._mailbox(name)
         delivery = mailbox.get()
         if delivery is None:

@@ -12,6 +12,7 @@ from holdfast.amqp.frames import (
     BODY,
     HEADER,
     HEARTBEAT,
+    HEARTBEAT_FRAME,
     METHOD,
     OVERHEAD,
     PROTOCOL_HEADER,
@@ -27,6 +28,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import BrokerError, InternalError
 from holdfast.broker.fields import MalformedField, cut_short
 from holdfast.broker.host import Host
+from holdfast.broker.users import log_failed_login
 
 if TYPE_CHECKING:
     from holdfast.amqp.server import Server
@@ -42,6 +44,8 @@ _STATES = {"login": "starting", "open": "running"}
 """What RabbitMQ calls states otherwise than we do."""
 _CONTENT = (HEADER, BODY)
 _CLOSE_PATIENCE_S = 10.0
+_LEAVE_PATIENCE_S = 30.0
+"""For so long a client that has closed its connection may go on sending before it hangs up, as with RabbitMQ."""
 _WRITE_HIGH = 1 << 20
 """Above so many bytes that the client has not read, it gets no more deliveries."""
 _UNREAD_MAX = 16 << 20
@@ -87,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         """Those with messages that are not put yet: before anything else is done, or at the end of the turn."""
         self._transport: asyncio.Transport | None = None
         self._takes_parts = False
+        self._heart: asyncio.TimerHandle | None = None
+        """Of the next heartbeat."""
         self.heard = self.said = self.now()
         self.close_by: float | None = None
         self.stuck = (0.0, 0)
@@ -129,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes have come."""
         self.heard = self.now()
         self.received += len(data)
-        if self._state == "closed":
+        if self._state == "closed":  # a client sends what it had in its buffers: hanging up would be an error to it
             return
         if self.waits:
             self._rest += data
@@ -168,6 +174,8 @@ class Connection(asyncio.BufferedProtocol):
         self._state = "closed"
         self.writable = False
         self._rest = b""
+        if self._heart is not None:
+            self._heart.cancel()
         self._end_channels()
         if self.host is not None:
             self.host.drop_owned_by(self)
@@ -224,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         except FrameError as error:
             self.fail(error)
             offset = len(data)
-        self._rest = bytes(data[offset:]) if offset < len(data) else b""
+        self._rest = bytes(data[offset:]) if offset < len(data) and self._state != "closed" else b""
         if not ends_turn:
             return
         while self._turn_ends:  # one may bring forth another
@@ -372,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.host is not None:
                 self.host.drop_owned_by(self)
             self._send(m.ConnectionCloseOk())
-            self._hang_up()
+            self._let_go()
         elif self._state == "closing":
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
@@ -392,6 +400,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             user = await self._login.check(method, self._transport)
         except BrokerError as error:
+            log_failed_login(error, peer=self.peer, protocol="amqp")
             await asyncio.sleep(self._server.settings.login_delay)  # so that guessing passwords takes time
             self._rest = b""  # what a stranger sent before it was let in is not looked at
             if self.understands("authentication_failure_close"):
@@ -412,6 +421,16 @@ class Connection(asyncio.BufferedProtocol):
         check_tuning(method, self._server.settings)
         self.frame_max, self.channel_max, self.heartbeat = method.frame_max, method.channel_max, method.heartbeat
         self._state = "opening"
+        self._beat()
+
+    def _beat(self) -> None:
+        """Send a heartbeat if nothing was sent for half of the interval that was agreed, and see to the next one."""
+        if not self.heartbeat or self._state not in ("opening", "open"):
+            return
+        now = self.now()
+        if now - self.said >= self.heartbeat / 2:
+            self.write(HEARTBEAT_FRAME)
+        self._heart = self._server.after(self.said + self.heartbeat / 2 - now, self._beat)
 
     def _open(self, vhost: str) -> None:
         try:
@@ -463,6 +482,23 @@ class Connection(asyncio.BufferedProtocol):
             except Exception:  # the other channels hold messages too
                 logger.exception("a channel of %s ended badly", self.peer)
         self.channels.clear()
+
+    def _let_go(self) -> None:
+        """Drop what the client still sends until it hangs up, or its time is over.
+
+        A socket that is closed while bytes are coming is reset: the client would fail in its own sending, and might
+        never read our answer.
+        """
+        self._state = "closed"
+        self.close_by = self.now() + _LEAVE_PATIENCE_S
+        self.waits.clear()
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def finish(self) -> None:
+        """Hang up on a client that has closed its connection, without waiting any longer."""
+        if self._state == "closed":
+            self._hang_up()
 
     def _hang_up(self) -> None:
         self._state = "closed"

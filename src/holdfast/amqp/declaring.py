@@ -1,13 +1,14 @@
 """How does a client make queues, exchanges and ways between them? If it may, and as RabbitMQ does in each odd case."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.amqp import methods as m
 from holdfast.broker.errors import NoSuch
 from holdfast.broker.host import Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.names import check_deletable, check_new_name, check_not_default, stripped
+from holdfast.broker.permissions import Operation
 from holdfast.broker.routing import Arguments, DestinationKind
 from holdfast.broker.topology import check_type
 
@@ -30,8 +31,8 @@ class Declaring:
     def _send(self, method: m.Method) -> None:
         self.write(m.method_frame(self.number, method))
 
-    def _check(self, kind: Any, what: Any, name: str) -> None:
-        self.connection.broker.users.check(self.user, self.host.name, kind, what, name)
+    def _check(self, operation: Operation, name: str) -> None:
+        self.connection.broker.permissions.check(self.user, operation, name, vhost=self.host.name)
 
     def _queue_name(self, name: str) -> str:
         """The name, or where it is empty that of the queue this channel declared last."""
@@ -51,11 +52,11 @@ class Declaring:
         if not method.passive:
             check_type(method.type)  # what nobody may do is refused as that, whoever asks
             check_not_default(method.exchange)
-            self._check("configure", "exchange", method.exchange)
+            self._check(Operation.EXCHANGE_DECLARE, method.exchange)
             alternate = method.arguments.get("alternate-exchange")
             if isinstance(alternate, str) and method.exchange not in self.host.topology.exchanges:
-                self._check("read", "exchange", method.exchange)
-                self._check("write", "exchange", alternate)
+                self._check(Operation.EXCHANGE_BIND_FROM, method.exchange)
+                self._check(Operation.EXCHANGE_PUBLISH, alternate)
         self.host.declare_exchange(
             method.exchange,
             method.type,
@@ -71,7 +72,7 @@ class Declaring:
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
         name = stripped(method.exchange)
         check_deletable(name, self.host.name)
-        self._check("configure", "exchange", name)
+        self._check(Operation.EXCHANGE_DELETE, name)
         self.host.delete_exchange(name, if_unused=method.if_unused)
         if not method.nowait:
             self._send(m.ExchangeDeleteOk())
@@ -99,9 +100,9 @@ class Declaring:
         if kind == "queue" and not name:
             name = self._queue_name(name)
             key = key or name
-        self._check("write", kind, name)
+        self._check(Operation.QUEUE_BIND if kind == "queue" else Operation.EXCHANGE_BIND_TO, name)
         check_not_default(source)
-        self._check("read", "exchange", source)
+        self._check(Operation.EXCHANGE_BIND_FROM, source)
         return source, kind, name, key, method.arguments, self.connection
 
     # Queues.
@@ -117,11 +118,11 @@ class Declaring:
             is_new = method.queue not in self.host.topology.queues
             if is_new:
                 check_new_name("queue", method.queue)
-            self._check("configure", "queue", method.queue or "amq.gen-")
+            self._check(Operation.QUEUE_DECLARE, method.queue or "amq.gen-")
             dead = method.arguments.get("x-dead-letter-exchange")
             if isinstance(dead, str) and is_new:
-                self._check("read", "queue", method.queue or "amq.gen-")
-                self._check("write", "exchange", dead)
+                self._check(Operation.QUEUE_TAKE, method.queue or "amq.gen-")
+                self._check(Operation.EXCHANGE_PUBLISH, dead)
         mailbox = self.host.declare_queue(
             method.queue,
             durable=method.durable,
@@ -146,7 +147,7 @@ class Declaring:
 
     def _queue_purge(self, method: m.QueuePurge) -> None:
         name = self._queue_name(method.queue)
-        self._check("read", "queue", name)
+        self._check(Operation.QUEUE_PURGE, name)
         mailbox = self.host.mailbox(name, self.connection, uses=False)
         count = mailbox.queue.purge()
         if not method.nowait:
@@ -154,7 +155,7 @@ class Declaring:
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
         name = self._queue_name(stripped(method.queue))
-        self._check("configure", "queue", name)
+        self._check(Operation.QUEUE_DELETE, name)
         count = self.host.delete_queue(name, self.connection, if_unused=method.if_unused, if_empty=method.if_empty)
         if not method.nowait:
             self._send(m.QueueDeleteOk(count))

@@ -6,8 +6,8 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
-from holdfast.broker.errors import AccessRefused
 from holdfast.broker.fields import MalformedField, decode_table
+from holdfast.broker.users import login_refused
 
 if TYPE_CHECKING:
     from holdfast.amqp.connection import Connection
@@ -65,7 +65,7 @@ class Login:
         elif method.mechanism == "AMQPLAIN":
             name, password = _amqplain(method.response)
         else:
-            raise AccessRefused(f"unknown authentication mechanism '{method.mechanism}'")
+            raise login_refused("", "unknown-mechanism", f"unknown authentication mechanism '{method.mechanism}'")
         loop = asyncio.get_running_loop()
         user = await loop.run_in_executor(None, users.authenticate, name, password, loopback)
         return user.name
@@ -74,7 +74,7 @@ class Login:
 def _plain(response: bytes) -> tuple[str, str]:
     parts = response.split(b"\0")
     if len(parts) != 3 or parts[0]:  # nobody may be somebody else here
-        raise AccessRefused("response in PLAIN must be of the form NUL user NUL password")
+        raise login_refused("", "malformed", "response in PLAIN must be of the form NUL user NUL password")
     return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
 
 
@@ -83,7 +83,7 @@ def _amqplain(response: bytes) -> tuple[str, str]:
         table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
         return str(table["LOGIN"]), str(table["PASSWORD"])
     except (MalformedField, KeyError):
-        raise AccessRefused("AMQPLAIN auth info must be a table with LOGIN and PASSWORD") from None
+        raise login_refused("", "malformed", "AMQPLAIN auth info must be a table with LOGIN and PASSWORD") from None
 
 
 def _common_name(certificate: Any) -> str:
@@ -91,7 +91,8 @@ def _common_name(certificate: Any) -> str:
         for name, value in part:
             if name == "commonName":
                 return str(value)
-    raise AccessRefused("EXTERNAL needs a client certificate that the server trusts, with a common name")
+    text = "EXTERNAL needs a client certificate that the server trusts, with a common name"
+    raise login_refused("", "no-certificate", text)
 
 
 def is_loopback(peer: Any) -> bool:

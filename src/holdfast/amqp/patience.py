@@ -3,7 +3,6 @@
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.amqp.frames import HEARTBEAT_FRAME
 from holdfast.broker.errors import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -18,15 +17,13 @@ _FROZEN_S = 30.0
 
 
 def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
-    """Called about once a second: send a heartbeat where one is due, and end what has taken too long."""
+    """Called about once a second: end what has taken too long."""
     if client.close_by is not None and now > client.close_by:
         client.abort()
         return
     if client.state in ("header", "login", "tuning", "closing", "closed"):
         return
     heartbeat = client.heartbeat
-    if heartbeat and now - client.said >= heartbeat / 2:
-        client.write(HEARTBEAT_FRAME)
     reads_not = not client.writable
     if reads_not and (read := client.sent - client.unsent()) > client.stuck[1]:
         client.stuck = now, read

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.amqp.channel import Channel
 from holdfast.amqp.connection import Connection
+from holdfast.amqp.listening import listen_on
 from holdfast.amqp.patience import look
 from holdfast.amqp.replies import Replies
 from holdfast.amqp.reporting import Report
@@ -20,14 +21,13 @@ from holdfast.broker.administration import Administration
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.memory import Limits
+from holdfast.runtime import TRANSIENT
 from holdfast.store import Store
 
 __all__ = ["Server"]
 
 logger = logging.getLogger("holdfast.amqp")
 
-TRANSIENT = "transient"
-"""The folder, in that of the store, of queues that do not outlive the broker."""
 _TICK_S = 0.1
 _LOOK_S = 1.0
 _GOODBYE_S = 1.5
@@ -96,16 +96,17 @@ class Server:
             ports.append((settings.amqps_port, tls_context(settings)))  # type: ignore[arg-type]
         for port, context in ports:
             try:
-                listener = await self._loop.create_server(
-                    lambda: Connection(self), settings.host, port, ssl=context, backlog=_BACKLOG
-                )
+                sockets = listen_on(settings.hosts, port, _BACKLOG)
             except OSError as error:
                 raise StorageError(
                     f"cannot listen on {settings.host} port {port}: {error.strerror or error}. "
                     "Is another broker running there? Choose another with --amqp-port"
                 ) from error
-            self._listeners.append(listener)
-            for one in listener.sockets:
+            for one in sockets:
+                listener = await self._loop.create_server(
+                    lambda: Connection(self), sock=one, ssl=context, backlog=_BACKLOG
+                )
+                self._listeners.append(listener)
                 self.addresses.append((*one.getsockname()[:2], context is not None))
         self._clock = self._loop.create_task(self._tick())
 
@@ -115,6 +116,7 @@ class Server:
             listener.close()
         for connection in list(self.connections):
             connection.fail(_Forced("broker forced connection closure with reason 'shutdown'"))
+            connection.finish()
         deadline = self._loop.time() + _GOODBYE_S
         while self.connections and self._loop.time() < deadline:
             await asyncio.sleep(0.02)
@@ -164,6 +166,10 @@ class Server:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        """Make a call later, on the broker's thread."""
+        return self._loop.call_later(delay_s, call)
 
     def post(self, call: Any) -> None:
         """Let the broker's thread do something, soon. May be called from any thread."""

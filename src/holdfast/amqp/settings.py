@@ -1,11 +1,13 @@
 """What can be set when the broker is served? One table, from a file, the environment or the command line."""
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from holdfast.amqp.listening import addresses_in
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import parse_duration, parse_size
 
@@ -13,6 +15,10 @@ __all__ = ["PREFIX", "Settings", "describe", "load"]
 
 PREFIX = "HOLDFAST_"
 """What the environment variable of a setting begins with; the rest is its name in capitals."""
+
+
+_KINDS = {"paths": "list of absolute paths"}
+"""How a kind is called in errors, where its own name would not do."""
 
 
 def _setting(default: Any, kind: str, help: str) -> Any:
@@ -23,12 +29,34 @@ def _setting(default: Any, kind: str, help: str) -> Any:
 class Settings:
     """The settings of a served broker."""
 
-    host: str = _setting("127.0.0.1", "text", "The address to listen on; `0.0.0.0` for all.")
+    host: str = _setting(
+        "127.0.0.1,::1",
+        "list of addresses",
+        "The addresses to listen on, with commas or as a list; `::` for all, `0.0.0.0` for all of IPv4.",
+    )
     amqp_port: int | None = _setting(5672, "port", "The port for AMQP; 0 takes a free one, `none` listens on none.")
     amqps_port: int | None = _setting(None, "port", "The port for AMQP over TLS, usually 5671.")
     http_port: int | None = _setting(15672, "port", "The port for the management page and the HTTP API.")
     https_port: int | None = _setting(None, "port", "The same over TLS, usually 15671.")
     http_hosts: str = _setting("", "text", "Names, with commas, by which browsers reach the page, beside localhost.")
+    http_connections: int = _setting(
+        0, "number", "How many HTTP connections may be open; 0: a quarter of the process's open files, 1000 at most."
+    )
+    http_connections_per_address: int = _setting(0, "number", "The same from one address; 0: half as many.")
+    http_header_timeout: float = _setting(
+        10.0, "seconds", "How long a client may take to send the headers of a request; then it is disconnected."
+    )
+    allowed_paths: tuple[str, ...] = _setting(
+        (),
+        "paths",
+        "Folders below which backups and pipelines that are started over HTTP may read and write; a list in the file, "
+        "elsewhere with colons between. None: such requests are refused.",
+    )
+    group_readable: bool = _setting(
+        False,
+        "flag",
+        "Let the group of the server's user read the store: folders 0750, files 0640.",
+    )
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(5.0, "seconds", "How often rates and memory are noted for the page's charts.")
     rpc_port: int | None = _setting(9090, "port", "The port for Cap'n Proto.")
@@ -60,6 +88,11 @@ class Settings:
         "seconds",
         "How long messages that are done, and the story of each, are kept for Spark and replay.",
     )
+
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses to listen on."""
+        return addresses_in(self.host)
 
 
 def load(
@@ -100,6 +133,8 @@ def _checked(settings: Settings) -> Settings:
         port = getattr(settings, name)
         if port is not None and not 0 <= port <= 65_535:  # beyond, a system may take another one than was meant
             raise InvalidArgument(f"{name} is {port}: it must be from 0 to 65535")
+    if settings.http_header_timeout <= 0:
+        raise InvalidArgument(f"http_header_timeout is {settings.http_header_timeout}: it must be more than 0")
     for name in ("handshake_timeout", "login_delay", "consumer_timeout", "history", "session", "history_interval"):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must not be negative")
@@ -138,8 +173,12 @@ def _parsed(one: "Field[Any]", value: object, where: str) -> Any:
             return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[str(value).lower()]
         if isinstance(value, bool):
             raise ValueError(value)
+        if kind == "list of addresses":
+            return _addresses(value)
         if kind == "text":
             return str(value)
+        if kind == "paths":
+            return _paths(value)
         if kind == "port" and str(value).lower() in ("", "none"):
             return None
         if kind == "size":
@@ -152,7 +191,28 @@ def _parsed(one: "Field[Any]", value: object, where: str) -> Any:
             raise ValueError(value)
         return number
     except (KeyError, ValueError, InvalidArgument) as error:
-        raise InvalidArgument(f"{where} is {value!r}, which is no {kind}") from error
+        raise InvalidArgument(f"{where} is {value!r}, which is no {_KINDS.get(kind, kind)}") from error
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    """Absolute paths: a list of texts, or one text with colons between them."""
+    found = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(value)
+    paths = tuple(one for one in found if one)
+    if not all(Path(one).is_absolute() for one in paths):
+        raise ValueError(value)
+    return paths
+
+
+def _addresses(value: object) -> str:
+    """A list of addresses, or a text with commas, as a text with commas."""
+    parts = value if isinstance(value, list) else [value]
+    given = [one for one in parts if isinstance(one, str)]
+    found = addresses_in(",".join(given))
+    if len(given) < len(parts) or not found:
+        raise ValueError(value)
+    return ",".join(found)
 
 
 def _is_number(value: object) -> bool:
@@ -165,7 +225,7 @@ def _is_number(value: object) -> bool:
 
 def _shown(one: "Field[Any]") -> str:
     value: Any = one.default
-    if value is None:
+    if value is None or value == ():
         return "none"
     if one.metadata["kind"] == "size" and value:
         return f"{value >> 20} MiB"

@@ -1,23 +1,29 @@
 """What do the x-arguments of a queue ask for? Checked here once; a wrong one is refused as RabbitMQ refuses it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from holdfast.base.clock import duration_ns
 from holdfast.broker.errors import PreconditionFailed, named
 from holdfast.broker.fields import LateTime
 from holdfast.broker.routing import X_MATCHES, Arguments
+from holdfast.queue.settings import QueueSettings
 
 __all__ = [
     "COMPARED",
+    "FORWARDED",
+    "SETTINGS",
     "TIME_MAX_MS",
     "QueueArguments",
     "amqp_type",
+    "check_chosen",
     "check_equivalent",
     "check_same_arguments",
     "check_x_match",
+    "effective",
     "new_settings",
     "queue_settings",
 ]
@@ -26,6 +32,8 @@ PRIORITY_MAX = 255
 TIME_MAX_MS = 10 * 365 * 86_400 * 1000
 """The longest time to live, or to stay unused, that RabbitMQ takes: ten years."""
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+FORWARDED = "amqp-dlx:"
+"""What the dead letter target of a queue begins with, where an exchange decides."""
 OF_STREAMS = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
 """Arguments that no queue of a type which is offered takes."""
 
@@ -220,6 +228,57 @@ def new_settings(arguments: Arguments, name: str, vhost: str) -> QueueArguments:
                 f"rabbit_{settings.queue_type}_queue"
             )
     return settings
+
+
+SETTINGS = {
+    "x-delivery-limit": "max_attempts",
+    "x-dead-letter-exchange": "dead_letter",
+    "x-message-ttl": "ttl",
+    "x-max-length": "max_length",
+    "x-max-length-bytes": "max_bytes",
+    "x-overflow": "overflow",
+}
+"""By argument: the setting of a queue that it decides."""
+
+
+def check_chosen(what: str, wanted: QueueArguments, given: Arguments, chosen: Mapping[str, Any]) -> None:
+    """406 where an argument contradicts what a program chose for the same queue; to say nothing contradicts nothing."""
+    for argument, setting in SETTINGS.items():
+        if argument in given and setting in chosen and not _agrees(argument, wanted, chosen[setting]):
+            raise PreconditionFailed(
+                f"inequivalent arg '{argument}' for {what}: received {_said(given[argument])} but a program chose "
+                f"{setting} {_said(chosen[setting])}"
+            )
+
+
+def _agrees(argument: str, wanted: QueueArguments, chosen: Any) -> bool:
+    match argument:
+        case "x-delivery-limit":
+            return bool(chosen == (None if wanted.delivery_limit is None else wanted.delivery_limit + 1))
+        case "x-message-ttl":
+            return chosen is not None and duration_ns(chosen, "ttl") == max(1, (wanted.message_ttl_ms or 0) * 1_000_000)
+        case "x-max-length":
+            return bool(chosen == max(1, wanted.max_length or 0))  # none at all is 1 to a queue of ours
+        case "x-max-length-bytes":
+            return bool(chosen == max(1, wanted.max_length_bytes or 0))
+        case "x-overflow":
+            return bool((chosen == "reject") == (wanted.overflow != "drop-head"))
+    # A program names a queue and AMQP an exchange. What the broker itself kept there is no program's choice.
+    return isinstance(chosen, str) and chosen.startswith(FORWARDED)
+
+
+def effective(arguments: QueueArguments, settings: QueueSettings) -> QueueArguments:
+    """The arguments of a queue, with what its settings say where the arguments say nothing: a program chose it."""
+    ttl = settings.nanoseconds("ttl")
+    if arguments.message_ttl_ms is None and ttl is not None:
+        arguments = replace(arguments, message_ttl_ms=max(1, ttl // 1_000_000))
+    if arguments.max_length is None:
+        arguments = replace(arguments, max_length=settings.max_length)
+    if arguments.max_length_bytes is None:
+        arguments = replace(arguments, max_length_bytes=settings.max_bytes)
+    if arguments.overflow == "drop-head" and settings.overflow == "reject":
+        arguments = replace(arguments, overflow="reject-publish")
+    return arguments
 
 
 def check_x_match(arguments: Arguments) -> None:

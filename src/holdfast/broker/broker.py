@@ -12,6 +12,7 @@ from holdfast.broker.errors import no_such_vhost
 from holdfast.broker.host import DEAD_LETTERS, Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.memory import Limits, MemoryWatch
+from holdfast.broker.permissions import Permissions
 from holdfast.broker.syncer import Done, Syncer
 from holdfast.broker.users import Cost
 from holdfast.log.log import Log
@@ -67,6 +68,7 @@ class Broker:
         if self.definitions.is_new:
             self.definitions.begin(cost or Cost())
         self.users = self.definitions.users(cost or Cost())
+        self.permissions = Permissions(self.users)
         self.hosts: dict[str, Host] = {}
         for topology in self.definitions.vhosts().values():
             self.hosts[topology.name] = Host(self, topology)

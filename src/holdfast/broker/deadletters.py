@@ -1,6 +1,7 @@
 """Where do dead letters go? To the exchange that their queue names, with their story in the header `x-death`."""
 
 import logging
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ __all__ = ["DeadLetters", "die"]
 
 logger = logging.getLogger("holdfast.broker")
 
+_LOG_EVERY_S = 60.0
 REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit", "rejected": "rejected"}
 """What RabbitMQ calls the ways in which a message dies."""
 
@@ -31,9 +33,13 @@ class DeadLetters:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
+        self.dropped = 0
+        """Dead letters that no queue took, since the start."""
+        self._unlogged: dict[Mailbox, int] = {}
+        self._logged_at = -_LOG_EVERY_S
 
     def forward(self, queue: str, target: str, letters: list[Letter]) -> None:
-        """Publish dead letters; durable when this returns. Where their exchange is gone, so are they."""
+        """Publish dead letters; durable when this returns. Those that no queue takes are dropped and counted."""
         broker = self._broker
         with broker.guard:
             found = broker.by_store_name.get(queue)
@@ -43,7 +49,9 @@ class DeadLetters:
             logs: dict[Log, None] = {}
             for letter in letters:
                 content = content_of(letter.key, letter.headers, mailbox.name)
-                self._publish(host, mailbox, content, letter.payload, REASONS[letter.cause], logs)
+                if not self._publish(host, mailbox, content, letter.payload, REASONS[letter.cause], logs):
+                    self._drop(mailbox)
+            self._log_dropped()
         for log in logs:
             log.sync()
 
@@ -51,15 +59,40 @@ class DeadLetters:
         """Messages that a full queue did not take, and that are to go to its dead letters."""
         with self._broker.guard:
             for body in bodies:
-                self._publish(host, mailbox, content, body, "maxlen", {})
+                if not self._publish(host, mailbox, content, body, "maxlen", {}):
+                    self._drop(mailbox)
+            self._log_dropped()
+
+    def _drop(self, mailbox: Mailbox) -> None:
+        """Count a dead letter that no queue took."""
+        self.dropped += 1
+        mailbox.dead_letters_dropped += 1
+        self._unlogged[mailbox] = self._unlogged.get(mailbox, 0) + 1
+
+    def _log_dropped(self) -> None:
+        """Log what was dropped, at most once a minute."""
+        now = time.monotonic()
+        if not self._unlogged or now - self._logged_at < _LOG_EVERY_S:
+            return
+        for mailbox, count in self._unlogged.items():
+            logger.warning(
+                "dead letters dropped queue=%s exchange=%s count=%d: no queue took them; declare the exchange and bind "
+                "a queue to it",
+                mailbox.name,
+                mailbox.definition.settings.dead_letter_exchange,
+                count,
+                extra={"queue": mailbox.name, "vhost": mailbox.definition.vhost},
+            )
+        self._unlogged, self._logged_at = {}, now
 
     def _publish(
         self, host: "Host", mailbox: Mailbox, content: Content, body: bytes, reason: str, logs: dict[Log, None]
-    ) -> None:
+    ) -> bool:
+        """Publish one dead letter; whether a queue took it, or none was to."""
         settings = mailbox.definition.settings
         exchange = settings.dead_letter_exchange
         if exchange is None:
-            return
+            return True
         key = settings.dead_letter_routing_key
         now = datetime.now(UTC).replace(microsecond=0)
         try:
@@ -81,17 +114,20 @@ class DeadLetters:
         try:
             targets = host.route(exchange, keys, dict(dead.headers or {}))
         except NoSuch:
-            return
+            return False
+        taken = False
         fresh = Content(exchange, keys[0], raw)
         for other in targets:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
             # Neither delayed again nor taken for the message that it was when it was new.
             if other.put(fresh, [body], wishes._replace(dedup=None, delay_ms=None)):
+                taken = True
                 if wishes.persistent and other.definition.durable:
                     logs[other.queue.log] = None
             elif other.definition.settings.overflow == "reject-publish-dlx":
-                self._publish(host, other, fresh, body, "maxlen", logs)
+                taken = self._publish(host, other, fresh, body, "maxlen", logs) or taken
+        return taken
 
 
 def die(

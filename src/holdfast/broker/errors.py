@@ -39,6 +39,8 @@ class AccessRefused(BrokerError):
     code = 403
     name = "ACCESS_REFUSED"
     closes_connection = False
+    login: tuple[str, str] | None = None
+    """Of a failed login: who it was to be, and the reason, for the server's log. Clients read neither."""
 
 
 class NoSuch(BrokerError):

@@ -3,15 +3,16 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.names import shortened
+from holdfast.broker.arguments import FORWARDED, SETTINGS, check_chosen, queue_settings
 from holdfast.broker.errors import NoSuch, PreconditionFailed, named
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, lifetime_s
-from holdfast.broker.names import check_reserved, name_in_store
+from holdfast.broker.names import check_reserved, name_in_store, stripped
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
 from holdfast.broker.traffic import Traffic
@@ -26,8 +27,7 @@ __all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "Host"]
 
 logger = logging.getLogger("holdfast.broker")
 
-DEAD_LETTERS = "amqp-dlx:"
-"""What the dead letter target of a queue begins with, where an exchange decides."""
+DEAD_LETTERS = FORWARDED
 MESSAGE_MAX = 128 << 20
 _EXPIRY_MAX_S = 3600.0
 _FLUSH_NS = 20_000_000
@@ -56,6 +56,7 @@ class Host:
         """Open the queues that were kept; what was under way when the last process ended comes back."""
         for definition in list(self.topology.queues.values()):
             try:
+                self._warn_of_contradictions(definition)
                 self._open(definition).queue.void_leases("the broker was started again")
             except HoldfastError as error:  # one queue that cannot be opened is not the end of the others
                 logger.error("%s cannot be opened and is left out: %s", definition, error, extra={"vhost": self.name})
@@ -132,6 +133,8 @@ class Host:
         """The queue, made if it is not there."""
         check_reserved(name)
         with self.broker.guard:
+            if durable and not (passive or exclusive or stripped(name) in self.topology.queues):
+                self._check_chosen(stripped(name), arguments)
             before = len(self.topology.queues)
             definition = self.topology.declare_queue(
                 name,
@@ -149,6 +152,19 @@ class Host:
                 mailbox = self._made(definition) if is_new else self._open(definition)
         self._touch(mailbox)
         return mailbox
+
+    def _check_chosen(self, name: str, arguments: Arguments) -> None:
+        """406 where an argument contradicts what a program chose for a queue that AMQP does not know yet."""
+        chosen = self.broker.store.chosen_for(name_in_store(self.name, name)) if name else None
+        if chosen is not None:
+            check_chosen(named("queue", name, self.name), queue_settings(arguments, name, self.name), arguments, chosen)
+
+    def _warn_of_contradictions(self, definition: QueueDefinition) -> None:
+        try:
+            if definition.kept:
+                self._check_chosen(definition.name, definition.arguments)
+        except PreconditionFailed as error:  # a program chose otherwise since it was declared
+            logger.warning("what was declared over AMQP counts: %s", error, extra={"vhost": self.name})
 
     def mailbox(self, name: str, owner: object, *, uses: bool = True) -> Mailbox:
         """A queue that this connection may use: 404, or 405 where it is another's. `uses`: it does not expire."""
@@ -250,9 +266,11 @@ class Host:
         # The larger a draft may be, the less often the broker has to write one while it should read from clients.
         limit = self.broker.memory.limits.queue_bodies
         flush = Flush("async", max(1 << 20, min(_FLUSH_MAX, limit // 4)), _FLUSH_NS)
-        options = _options(definition, self.broker.history_s, flush)
         store = self.broker.store if definition.kept else self.broker.transient
-        queue = store.queue(name_in_store(definition.vhost, definition.name), **options)
+        name = name_in_store(definition.vhost, definition.name)
+        declared, defaults = _options(definition, self.broker.history_s, store.chosen_for(name) or {})
+        declared["flush"], declared["roll"], declared["max_message"] = flush, _ROLL, MESSAGE_MAX + (1 << 20)
+        queue = store.queue_with_defaults(name, defaults, **declared)
         queue.carries_later = True
         mailbox = Mailbox(definition, queue, self.broker.schedule, self.broker.serve, self.dropped)
         self.mailboxes[definition.name] = mailbox
@@ -291,14 +309,13 @@ class Host:
             self._used[mailbox.name] = time.monotonic()
 
 
-def _options(definition: QueueDefinition, history_s: float, flush: Flush) -> QueueOptions:
-    """What the arguments of a queue mean to `queue/`."""
-    wanted = definition.settings
+def _options(
+    definition: QueueDefinition, history_s: float, chosen: Mapping[str, Any]
+) -> tuple[QueueOptions, dict[str, Any]]:
+    """What the arguments of a queue mean to `queue/`; and what counts where they say nothing, and nobody chose."""
+    wanted, given = definition.settings, definition.arguments
     dead = wanted.dead_letter_exchange is not None
-    return QueueOptions(
-        flush=flush,
-        roll=_ROLL,
-        max_message=MESSAGE_MAX + (1 << 20),
+    all_of_it = QueueOptions(
         max_attempts=None if wanted.delivery_limit is None else wanted.delivery_limit + 1,
         dead_letter=DEAD_LETTERS + shortened(definition.name, 200) if dead else None,
         starvation=None,
@@ -309,3 +326,9 @@ def _options(definition: QueueDefinition, history_s: float, flush: Flush) -> Que
         overflow="reject" if wanted.overflow != "drop-head" else "dead-letter" if dead else "drop-head",
         history=history_s if definition.kept else 0,
     )
+    said = {setting for argument, setting in SETTINGS.items() if argument in given}
+    if dead:  # what follows from it, unless somebody chose that
+        said |= {"expired", "overflow"} - ({"expired", "overflow"} & chosen.keys() - said)
+    declared = {name: value for name, value in all_of_it.items() if name in said}
+    defaults = {name: value for name, value in all_of_it.items() if name not in said}
+    return cast("QueueOptions", declared), defaults

@@ -15,6 +15,7 @@ from holdfast.queue import DeadLetter, Waiting
 
 if TYPE_CHECKING:
     from holdfast.broker.host import Host
+    from holdfast.broker.topology import QueueDefinition
 
 __all__ = ["REDRIVEN", "led_to", "letter_of", "letters_in", "put_back"]
 
@@ -23,13 +24,13 @@ REDRIVEN = "x-redriven"
 _DEATH = "x-death"
 
 
-def led_to(host: "Host") -> frozenset[str]:
-    """The names of all queues that an exchange for dead letters may lead to."""
+def led_to(host: "Host", origin: "QueueDefinition | None" = None) -> frozenset[str]:
+    """The names of all queues that an exchange for dead letters may lead to: of one queue, or of all."""
     topology = host.topology
     queues: set[str] = set()
     seen: set[str] = set()
     line: list[str] = []
-    for one in list(topology.queues.values()):
+    for one in list(topology.queues.values()) if origin is None else [origin]:
         exchange = one.settings.dead_letter_exchange
         if exchange == "":
             queues.add(one.settings.dead_letter_routing_key or "")

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from holdfast.base.errors import Closed, QueueFull
+from holdfast.broker.arguments import effective
 from holdfast.broker.message import Content, Instructions, as_message, columns_of, is_plain
 from holdfast.broker.topology import QueueDefinition
 from holdfast.log.record import Message
@@ -78,7 +79,7 @@ class Mailbox:
         dropped: Callable[["Mailbox", Content, list[bytes]], None],
     ) -> None:
         self.definition = definition
-        self.arguments = arguments = definition.settings
+        self.arguments = arguments = effective(definition.settings, queue.settings)
         self.queue = queue
         self.name = definition.name
         self.consumers: list[Consumer] = []
@@ -89,6 +90,8 @@ class Mailbox:
         """Where only one is served at a time, that one: until it goes, whoever comes."""
         self.deleted = False
         self.unacked = 0
+        self.dead_letters_dropped = 0
+        """Of its dead letters, those that no queue took, since the start."""
         self.counts_deliveries = arguments.queue_type == "quorum"
         self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
         self.never_refuses = not (arguments.rejects or self._holds_nothing)

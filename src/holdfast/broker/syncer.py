@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from holdfast.base.errors import Closed, HoldfastError, StorageError
+from holdfast.base.errors import Closed, HoldfastError, StorageError, raised_by_handler
 from holdfast.log.log import Log
 
 __all__ = ["Syncer", "Wait"]
@@ -101,7 +101,11 @@ class Syncer:
         alone = len(turn) == 1 and len(turn[0].logs) == 1 and self._small
         if alone and begin > self._cautious_until and not (self._working or self._wanted):
             log = turn[0].logs[0]
-            error = _sync(log)
+            try:
+                error = _sync(log)
+            except BaseException:  # this thread is interrupted: another one does it
+                self._hand_over(turn)
+                raise
             end = time.monotonic()
             if end - begin > _QUICK_S:
                 self._cautious_until = end + self._caution
@@ -111,6 +115,9 @@ class Syncer:
             turn[0].done(error)
             self._soon(log.tell)  # when the answer is on its way: the client works on it meanwhile
             return
+        self._hand_over(turn)
+
+    def _hand_over(self, turn: list[Wait]) -> None:
         with self._guard:
             for wait in turn:
                 for log in wait.logs:
@@ -165,6 +172,8 @@ def _sync(log: Log) -> HoldfastError | None:
         logger.error("messages in %s are not safe: %s", log.name, error, extra={"log": log.name})
         return error
     except Exception as error:  # the thread must live on: without it nobody is ever confirmed again
+        if raised_by_handler(error):  # in the main thread only, by a handler of the application
+            raise
         logger.exception("messages in %s are not safe", log.name, extra={"log": log.name})
         return StorageError(f"{type(error).__name__}: {error}")
     return None

@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import logging
 import re
 import secrets
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ARGON2",
+    "DEFAULT",
     "SHA256",
     "Cost",
     "Permission",
@@ -27,6 +29,8 @@ __all__ = [
     "Users",
     "check_user_name",
     "imported_hash",
+    "log_failed_login",
+    "login_refused",
 ]
 
 logger = logging.getLogger("holdfast.broker")
@@ -37,9 +41,13 @@ SHA256 = "rabbit_password_hashing_sha256"
 """How RabbitMQ hashes them unless told otherwise."""
 _IMPORTED = {SHA256: "sha256", "rabbit_password_hashing_sha512": "sha512"}
 _SALT_BYTES = 4
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._@-]+")
 NAME_MAX = 255
 CHECKS_MAX = 100_000
 """Permission checks remembered at most; beyond that all are forgotten."""
+
+DEFAULT = "guest"
+"""The user that a new broker begins with, and the password."""
 
 Kind = Literal["configure", "write", "read"]
 
@@ -97,7 +105,7 @@ class Users:
         *,
         listener: UserListener | None = None,
         cost: Cost = Cost(),  # noqa: B008 - it never changes
-        loopback_only: Iterable[str] = ("guest",),
+        loopback_only: Iterable[str] = (DEFAULT,),
     ) -> None:
         self._users = {user.name: user for user in users}
         self._permissions = {(one.user, one.vhost): one for one in permissions}
@@ -110,6 +118,8 @@ class Users:
         self._nobody: str | None = None
         self._seen: dict[str, tuple[str, bytes]] = {}
         """By user: the hash that a password was found right for, and a keyed digest of that password."""
+        self._default: tuple[str, bool] | None = None
+        """Of the default user: the hash, and whether it is that of the default password."""
         self._seen_key = secrets.token_bytes(32)
         self._patterns: dict[tuple[str, str], dict[str, re.Pattern[str]]] = {}
         self._checks: dict[tuple[str, str, str, str], bool] = {}
@@ -118,8 +128,8 @@ class Users:
     def with_guest(cls, *, listener: UserListener | None = None, cost: Cost = Cost()) -> "Users":  # noqa: B008
         """What a new broker begins with: guest, password guest, who may do everything in `/`, from this machine."""
         users = cls(listener=listener, cost=cost)
-        users.add("guest", "guest", tags=("administrator",))
-        users.permit("guest", "/", ".*", ".*", ".*")
+        users.add(DEFAULT, DEFAULT, tags=("administrator",))
+        users.permit(DEFAULT, "/", ".*", ".*", ".*")
         return users
 
     def get(self, name: str) -> User:
@@ -132,6 +142,16 @@ class Users:
     def all(self) -> list[User]:
         """Every user, by name."""
         return sorted(list(self._users.values()), key=lambda user: user.name)  # noqa: C414 - in one step
+
+    def is_default(self, name: str) -> bool:
+        """Whether this is the user that a new broker begins with, and its password was never changed."""
+        user = self._users.get(DEFAULT)
+        if user is None or name != DEFAULT:
+            return False
+        known = self._default
+        if known is None or known[0] != user.password_hash:
+            known = self._default = (user.password_hash, self._is_right(user, DEFAULT))
+        return known[1]
 
     def add(self, name: str, password: str | None, *, tags: Iterable[str] = ()) -> User:
         """A new user; without a password, one who comes in by certificate only."""
@@ -173,23 +193,24 @@ class Users:
     def authenticate(self, name: str, password: str, remote_is_loopback: bool) -> User:
         """The user, if the password is right and the user may come from there; else 403.
 
-        Takes as long for a user that is not there as for one that is. The reason is logged and not told.
+        Takes as long for a user that is not there as for one that is. The reason is in the error, for
+        `log_failed_login`, and not told.
         """
         user = self._users.get(name)
         if not self._is_right(user, password):
-            raise _refused(name, "wrong password, or no such user", "PLAIN")
+            raise _refused(name, "bad-credentials", "PLAIN")
         assert user is not None
         if name in self._loopback_only and not remote_is_loopback:
-            raise _refused(name, "this user may only come in from the broker's own machine", "PLAIN")
+            raise _refused(name, "not-from-loopback", "PLAIN")
         return user
 
     def external(self, common_name: str, remote_is_loopback: bool = False) -> User:
         """The user whom a certificate names, which the caller has verified; else 403."""
         user = self._users.get(common_name)
         if user is None:
-            raise _refused(common_name, "a certificate names a user that is not there", "EXTERNAL")
+            raise _refused(common_name, "unknown-user", "EXTERNAL")
         if common_name in self._loopback_only and not remote_is_loopback:
-            raise _refused(common_name, "this user may only come in from the broker's own machine", "EXTERNAL")
+            raise _refused(common_name, "not-from-loopback", "EXTERNAL")
         return user
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> Permission:
@@ -383,8 +404,31 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise InvalidArgument(f"the pattern {pattern!r} is no regular expression: {error}") from error
 
 
-def _refused(name: str, reason: str, mechanism: str) -> AccessRefused:
-    logger.warning("refused the login of %r: %s", name[:NAME_MAX], reason, extra={"user": name[:NAME_MAX]})
-    return AccessRefused(
-        f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+def log_failed_login(error: Exception, *, peer: object, protocol: str) -> None:
+    """Write one line about a failed login: who, from where, by which protocol, and why.
+
+    Names come from strangers. One that is more than a plain word is quoted, with escapes for all but ASCII.
+    """
+    user, reason = getattr(error, "login", None) or ("", "refused")
+    user = user[:NAME_MAX]
+    peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else peer or "local"
+    logger.warning(
+        "login failed: user=%s peer=%s protocol=%s reason=%s",
+        user if _PLAIN_NAME.fullmatch(user) else json.dumps(user),
+        peer,
+        protocol,
+        reason,
+        extra={"user": user, "peer": str(peer), "protocol": protocol, "reason": reason},
     )
+
+
+def login_refused(user: str, reason: str, text: str) -> AccessRefused:
+    """The error for a failed login, with what `log_failed_login` needs."""
+    error = AccessRefused(text)
+    error.login = (user, reason)
+    return error
+
+
+def _refused(name: str, reason: str, mechanism: str) -> AccessRefused:
+    text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
+    return login_refused(name, reason, text)

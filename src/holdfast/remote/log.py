@@ -9,6 +9,7 @@ from holdfast.base.clock import Clock, Duration, Instant, SystemClock, duration_
 from holdfast.base.errors import InvalidArgument, InvalidName, NotFound
 from holdfast.log import (
     Damage,
+    Freed,
     Headers,
     Inspection,
     LogStats,
@@ -182,8 +183,11 @@ class RemoteLog:
         record = answer.get("record")
         return made(Inspection, answer, record=None if record is None else record_from(record))
 
-    def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> int:
-        """Apply retention and return how many segments went (or would go). Never past a named tailer, unless forced."""
+    def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> Freed:
+        """Apply retention; how many segments went (or would go), and in `bytes` how much they had.
+
+        Never past a named tailer, unless forced.
+        """
         body: dict[str, Any] = {"force": force, "dry_run": dry_run}
         if retention is not None:
             body |= {
@@ -192,8 +196,9 @@ class RemoteLog:
                 "max_segments": retention.max_segments,
                 "min_segments": retention.min_segments,
             }
-        removed = self._wire.request("POST", f"{self._path}/compact", body)["removed"]
-        return len(removed) if isinstance(removed, list) else int(removed)
+        answer = self._wire.request("POST", f"{self._path}/compact", body)
+        removed = answer["removed"]
+        return Freed(len(removed) if isinstance(removed, list) else int(removed), int(answer.get("bytes", 0)))
 
     def clear(self, *, force: bool = False) -> int:
         """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
@@ -214,7 +219,10 @@ class RemotePositions:
     def all(self) -> list[Position]:
         """Every named tailer."""
         content = self._wire.get(self._path)
-        return [Position(one["name"], one["position"], one["committed_at"]) for one in content["tailers"]]
+        return [
+            Position(one["name"], one["position"], one["committed_at"], owner=one.get("owner"))
+            for one in content["tailers"]
+        ]
 
     def get(self, name: str) -> Position | None:
         """The kept place of one; None if there is none."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.broker.errors import AccessRefused
+from holdfast.broker.permissions import RULES, Operation
 from holdfast.broker.users import Kind
 
 __all__ = ["Access", "Visitor"]
@@ -47,7 +48,9 @@ class Visitor:
         """Raises if their token has expired or was withdrawn since."""
         self.enter_again()
 
-    def may(self, kind: Kind, vhost: str, queue: str) -> None:
+    def may(self, operation: Operation, vhost: str, queue: str) -> None:
         """Raises unless they may still do this to this queue."""
         self.may_stay()
-        self.access.check(self.name, vhost, kind, queue)
+        needed = RULES[operation].permission
+        assert needed is not None
+        self.access.check(self.name, vhost, needed, queue)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import capnp
 
+from holdfast.amqp.listening import addresses_in, listen_on
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.rpc.access import Access
 from holdfast.rpc.client import Client, Desk
@@ -23,6 +24,7 @@ logger = logging.getLogger("holdfast.rpc")
 
 _WORKERS = 8
 _LOGINS = 2
+_BACKLOG = 1024
 _LAST_ANSWERS_S = 0.05
 """How long the last answers have to get to the sockets."""
 
@@ -31,7 +33,8 @@ _LAST_ANSWERS_S = 0.05
 class RpcSettings:
     """What can be chosen."""
 
-    host: str = "127.0.0.1"
+    host: str = "127.0.0.1,::1"
+    """Addresses, with commas."""
     port: int = 0
     """0 takes a free one."""
     vhost: str = "/"
@@ -71,15 +74,16 @@ class RpcServer:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops: asyncio.Event | None = None
-        self._address: tuple[str, int] | None = None
+        self.addresses: list[tuple[str, int]] = []
+        """Host and port of each listening socket."""
         self._clients: set[Client] = set()
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port it listens on."""
-        if self._address is None:
+        """Host and port of the first socket it listens on."""
+        if not self.addresses:
             raise InvalidArgument("the RPC server does not listen: start it first")
-        return self._address
+        return self.addresses[0]
 
     @property
     def connections(self) -> int:
@@ -109,7 +113,7 @@ class RpcServer:
         if loop is not None and stops is not None and thread.is_alive():
             loop.call_soon_threadsafe(stops.set)
         thread.join()
-        self._thread = self._address = None
+        self._thread, self.addresses = None, []
 
     def _run(self, listens: "Future[None]") -> None:
         try:
@@ -137,13 +141,16 @@ class RpcServer:
                 max_reply=settings.max_reply,
             )
             async with capnp.kj_loop():
-                server = await self._loop.create_server(
-                    lambda: self._wire(desk), settings.host, settings.port, ssl=self._tls, backlog=1024
-                )
-                self._address = server.sockets[0].getsockname()[:2]
+                sockets = listen_on(addresses_in(settings.host), settings.port, _BACKLOG)
+                servers = [
+                    await self._loop.create_server(lambda: self._wire(desk), sock=one, ssl=self._tls, backlog=_BACKLOG)
+                    for one in sockets
+                ]
+                self.addresses = [one.getsockname()[:2] for one in sockets]
                 listens.set_result(None)
                 await self._stops.wait()
-                server.close()
+                for server in servers:
+                    server.close()
                 await shelf.close()
                 await asyncio.sleep(_LAST_ANSWERS_S)
 

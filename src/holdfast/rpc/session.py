@@ -5,8 +5,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import AccessRefused
-from holdfast.broker.users import Kind
+from holdfast.broker.permissions import Operation
+from holdfast.broker.users import log_failed_login
 from holdfast.log.record import Headers, HeaderValue, Message
 from holdfast.rpc.access import Visitor
 from holdfast.rpc.client import Client
@@ -70,8 +72,10 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
             try:
                 async with desk.logins:
                     return await asyncio.get_running_loop().run_in_executor(desk.executor, prove)
-            except AccessRefused:  # others log in meanwhile
-                await asyncio.sleep(_LOGIN_DELAY_S)
+            except HoldfastError as error:
+                if isinstance(error, AccessRefused) or getattr(error, "login", None) is not None:
+                    log_failed_login(error, peer=self.client.wire.peer, protocol="capnp")
+                    await asyncio.sleep(_LOGIN_DELAY_S)  # others log in meanwhile
                 raise
 
 
@@ -102,9 +106,9 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
 
     def _check_any(self, vhost: str, name: str) -> None:
         try:
-            self._visitor.may("read", vhost, name)
+            self._visitor.may(Operation.QUEUE_TAKE, vhost, name)
         except AccessRefused:
-            self._visitor.may("write", vhost, name)
+            self._visitor.may(Operation.QUEUE_PUT, vhost, name)
 
 
 class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
@@ -125,7 +129,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         context.release_params()
         served = await self._current()
         with self._client.call(sum(len(one.payload) for one in messages if isinstance(one, Message))):
-            context.results.ids = await served.rounds.put(messages, self._may("write"))
+            context.results.ids = await served.rounds.put(messages, self._may(Operation.QUEUE_PUT))
 
     @answered
     async def lease_context(self, context: Any) -> None:
@@ -134,7 +138,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         count, seconds, wait = params.count, params.seconds, params.wait
         served = await self._current()
         desk = self._client.desk
-        may_read = partial(asyncio.get_running_loop().run_in_executor, desk.executor, self._may("read"))
+        may_read = partial(asyncio.get_running_loop().run_in_executor, desk.executor, self._may(Operation.QUEUE_TAKE))
         with self._client.call():
             await may_read()
             deliveries = await served.polls.lease(
@@ -160,7 +164,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         pairs = _pairs(context)
         served = await self._current()
         with self._client.call():
-            context.results.lost = await served.rounds.ack(pairs, self._may("read"))
+            context.results.lost = await served.rounds.ack(pairs, self._may(Operation.QUEUE_TAKE))
 
     @answered
     async def nack_context(self, context: Any) -> None:
@@ -193,7 +197,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         served = await self._current()
         count = min(context.params.count, 10_000)
         with self._client.call():
-            found = await served.rounds.run(partial(served.queue.peek, count), self._may("read"))
+            found = await served.rounds.run(partial(served.queue.peek, count), self._may(Operation.QUEUE_LOOK))
         most, size, shown = self._client.desk.max_reply, 0, 0
         for waiting in found:
             size += len(waiting.payload)
@@ -210,7 +214,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         """Counts, ages and rates."""
         served = await self._current()
         with self._client.call():
-            stats = await served.rounds.run(served.queue.stats, self._may("read"))
+            stats = await served.rounds.run(served.queue.stats, self._may(Operation.QUEUE_LOOK))
         row = context.results.init("stats")
         for name in _COLUMNS:
             setattr(row, name, getattr(stats, name))
@@ -223,7 +227,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     async def _settle(self, context: Any, served: Served, function: Callable[[], list[int]]) -> None:
         with self._client.call():
-            context.results.lost = await served.rounds.run(function, self._may("read"))
+            context.results.lost = await served.rounds.run(function, self._may(Operation.QUEUE_TAKE))
 
     async def _current(self) -> Served:
         """The queue, looked for anew where it was closed: one of the same name may have taken its place."""
@@ -231,8 +235,8 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
             self._served = await self._client.desk.shelf.get(self._vhost, self._name)
         return self._served
 
-    def _may(self, kind: Kind) -> Callable[[], None]:
-        return partial(self._visitor.may, kind, self._vhost, self._name)
+    def _may(self, operation: Operation) -> Callable[[], None]:
+        return partial(self._visitor.may, operation, self._vhost, self._name)
 
 
 def _message(row: Any) -> Message:

@@ -1,0 +1,143 @@
+"""The permission model: what each operation on a queue, an exchange, a log or a table needs, whatever the protocol.
+
+`RULES` is the whole model, and docs/permissions.md says the same in words. HTTP, AMQP and Cap'n Proto ask here.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Literal
+
+from holdfast.broker.errors import AccessRefused, NotAllowed
+from holdfast.broker.names import PART
+from holdfast.broker.users import Kind, Users
+
+__all__ = ["RULES", "Operation", "Permissions", "Rule"]
+
+OWN = "holdfast."
+"""Names of the server's own logs and tables begin with this."""
+
+
+class Operation(Enum):
+    """What is done to one queue, exchange, log or table."""
+
+    QUEUE_DECLARE = auto()
+    QUEUE_DELETE = auto()
+    QUEUE_STEER = auto()
+    """Pause and resume, seek, end a lease of somebody else."""
+    QUEUE_BIND = auto()
+    QUEUE_PURGE = auto()
+    QUEUE_PUT = auto()
+    QUEUE_TAKE = auto()
+    """Get, consume, lease; ack, nack, release and extend."""
+    QUEUE_LOOK = auto()
+    """Figures, messages without taking them, leases, dead letters."""
+    QUEUE_DISCARD = auto()
+    """Delete dead letters."""
+    QUEUE_REDRIVE = auto()
+    """Put dead letters back into this queue."""
+    EXCHANGE_DECLARE = auto()
+    EXCHANGE_DELETE = auto()
+    EXCHANGE_BIND_FROM = auto()
+    EXCHANGE_BIND_TO = auto()
+    EXCHANGE_PUBLISH = auto()
+    LOG_LOOK = auto()
+    """Figures, segments, tailers; which record was written when."""
+    LOG_READ = auto()
+    LOG_APPEND = auto()
+    LOG_SHORTEN = auto()
+    """Compact and clear."""
+    LOG_TAILER = auto()
+    """Make, move or remove a named position: it holds retention back."""
+    TABLE_LOOK = auto()
+    TABLE_READ = auto()
+    TABLE_WRITE = auto()
+    """Add, change, delete softly, undelete."""
+    TABLE_ERASE = auto()
+    """Delete a record with its history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an operation needs."""
+
+    resource: Literal["queue", "exchange", "log", "table"]
+    permission: Kind | None
+    """The permission on the resource; None: no permission is enough, only the tag."""
+    tag: str | None = None
+    """For logs and tables: the tag that is enough without a permission. Administrators have every tag."""
+    changes: bool = True
+    """For logs and tables: whether it changes anything. Nobody changes what is the server's own."""
+
+
+RULES: dict[Operation, Rule] = {
+    Operation.QUEUE_DECLARE: Rule("queue", "configure"),
+    Operation.QUEUE_DELETE: Rule("queue", "configure"),
+    Operation.QUEUE_STEER: Rule("queue", "configure"),
+    Operation.QUEUE_BIND: Rule("queue", "write"),
+    Operation.QUEUE_PURGE: Rule("queue", "read"),
+    Operation.QUEUE_PUT: Rule("queue", "write"),
+    Operation.QUEUE_TAKE: Rule("queue", "read"),
+    Operation.QUEUE_LOOK: Rule("queue", "read"),
+    Operation.QUEUE_DISCARD: Rule("queue", "read"),
+    Operation.QUEUE_REDRIVE: Rule("queue", "write"),
+    Operation.EXCHANGE_DECLARE: Rule("exchange", "configure"),
+    Operation.EXCHANGE_DELETE: Rule("exchange", "configure"),
+    Operation.EXCHANGE_BIND_FROM: Rule("exchange", "read"),
+    Operation.EXCHANGE_BIND_TO: Rule("exchange", "write"),
+    Operation.EXCHANGE_PUBLISH: Rule("exchange", "write"),
+    Operation.LOG_LOOK: Rule("log", "read", "monitoring", changes=False),
+    Operation.LOG_READ: Rule("log", "read", "administrator", changes=False),
+    Operation.LOG_APPEND: Rule("log", "write", "administrator"),
+    Operation.LOG_SHORTEN: Rule("log", "configure", "administrator"),
+    Operation.LOG_TAILER: Rule("log", "configure", "administrator"),
+    Operation.TABLE_LOOK: Rule("table", "read", "monitoring", changes=False),
+    Operation.TABLE_READ: Rule("table", "read", "administrator", changes=False),
+    Operation.TABLE_WRITE: Rule("table", "write", "administrator"),
+    Operation.TABLE_ERASE: Rule("table", None, "administrator"),
+}
+
+
+class Permissions:
+    """Checks users against `RULES`. Threads: any."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+
+    def check(
+        self, user: str, operation: Operation, name: str, *, vhost: str = "/", tags: tuple[str, ...] = ()
+    ) -> None:
+        """403 unless the user may do this to the queue, exchange, log or table of that name.
+
+        The permission for a log or a table is that for a queue of its name: one of the virtual host `/`, unless the
+        name has another in it, as those of the broker's queues have.
+        """
+        rule = RULES[operation]
+        if rule.resource == "queue" or rule.resource == "exchange":  # noqa: PLR1714 - as mypy understands it
+            assert rule.permission is not None
+            self._users.check(user, vhost, rule.permission, rule.resource, name)
+            return
+        own = name.startswith(OWN)
+        if own and rule.changes:
+            raise AccessRefused(f"the {rule.resource} {name!r} is the server's own, and changed by nobody else")
+        if "administrator" in tags or rule.tag in tags:
+            return
+        if own:
+            raise AccessRefused(f"the {rule.resource} {name!r} is the server's own: only administrators look into it")
+        if rule.permission is None:
+            raise AccessRefused(
+                f"the user '{user}' lacks the tag {rule.tag}, which this needs for the {rule.resource} {name!r}"
+            )
+        host, part, rest = name.partition(PART)
+        vhost, name = (host, rest) if part else ("/", name)
+        self._users.check_vhost(user, vhost)
+        self._users.check(user, vhost, rule.permission, "queue", name)
+
+    def allows(
+        self, user: str, operation: Operation, name: str, *, vhost: str = "/", tags: tuple[str, ...] = ()
+    ) -> bool:
+        """Whether `check` lets it pass."""
+        try:
+            self.check(user, operation, name, vhost=vhost, tags=tags)
+        except (AccessRefused, NotAllowed):
+            return False
+        return True
