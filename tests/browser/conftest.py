@@ -42,9 +42,9 @@ class House:
         self.token = self.log_in()
         """A session of an administrator, for all visitors: a password costs a good part of a second."""
 
-    def log_in(self) -> str:
+    def log_in(self, user: str = "guest") -> str:
         """Another session."""
-        token: str = self.served.post("/api/holdfast/login", {"username": "guest", "password": "guest"})["token"]
+        token: str = self.served.post("/api/holdfast/login", {"username": user, "password": user})["token"]
         return token
 
 
@@ -53,7 +53,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, chromium: "Browser") -> Itera
     """One house a module; without a browser it is not even built."""
     data = tmp_path_factory.mktemp("house") / "data"
     house.prepare(data)
-    with Served(data) as served:
+    with Served(data, allowed_paths=(str(tmp_path_factory.getbasetemp()),)) as served:
+        served.add_user("operator", tags=("administrator",))
         held = house.furnish(served)
         crowd = house.Crowd(served)
         try:

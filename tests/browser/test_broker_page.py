@@ -280,7 +280,4 @@ def test_who_is_no_administrator_sees_no_users(visits: Visits, home: House) -> N
     visitor.button("Delete the exchange").click()
     expect(page.locator(".toast.bad")).to_be_visible()
     visitor.open("queues/%2F/quiet")
-    visitor.button("Delete…").click()
-    visitor.fill("Type quiet to confirm", "quiet")
-    visitor.button("Delete the queue").click()
-    expect(page.locator(".toast.bad").filter(has_text="quiet")).to_be_visible()
+    expect(visitor.button("Delete…")).to_be_disabled()

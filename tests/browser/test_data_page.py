@@ -9,7 +9,7 @@ pytest.importorskip("playwright.sync_api", reason="the page is looked at with pl
 from playwright.sync_api import expect
 
 from holdfast import Roll
-from tests.browser.conftest import House
+from tests.browser.conftest import House, Visits
 from tests.browser.visitor import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -238,7 +238,8 @@ def test_a_run_says_what_it_found_and_how_far_behind_it_is(visitor: Visitor) -> 
     expect(offsets).to_have_text(re.compile("events.*4.*250.*320.*70"))
 
 
-def test_a_pipeline_is_started_with_options_and_what_is_wrong_is_told(visitor: Visitor) -> None:
+def test_a_pipeline_is_started_with_options_and_what_is_wrong_is_told(home: House, visits: Visits) -> None:
+    visitor = visits(home.log_in("operator"))
     page = visitor.open("pipelines")
     page.get_by_role("button", name="Run replay").click()
     dialog = page.locator("dialog[open]")
@@ -263,7 +264,8 @@ def test_the_doctor_says_what_was_found(visitor: Visitor) -> None:
     expect(checks.first.locator(".badge")).to_have_text(re.compile("ok|warn|bad"))
 
 
-def test_a_backup_is_made(home: House, visitor: Visitor, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_backup_is_made(home: House, visits: Visits, tmp_path_factory: pytest.TempPathFactory) -> None:
+    visitor = visits(home.log_in("operator"))
     visitor.open("about")
     to = tmp_path_factory.mktemp("kept") / "backup"
     visitor.button("Back up…").click()

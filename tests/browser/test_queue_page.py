@@ -10,7 +10,7 @@ pytest.importorskip("playwright.sync_api", reason="the page is looked at with pl
 from playwright.sync_api import TimeoutError, expect
 
 from holdfast import Message
-from tests.browser.conftest import House
+from tests.browser.conftest import House, Visits
 from tests.browser.visitor import Visitor
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -372,3 +372,32 @@ def test_a_journey_by_keyboard_alone(visitor: Visitor, home: House) -> None:
     visitor.told("were removed from emails")
     expect(purge).to_be_focused()
     assert home.served.get(f"{Q}emails")["ready"] == 0
+
+
+def test_who_only_monitors_sees_the_figures_and_can_press_nothing(home: House, visits: Visits) -> None:
+    home.served.ask("PUT", "/api/users/watcher", {"password": "watcher", "tags": "monitoring"})
+    token = home.served.post("/api/holdfast/login", {"username": "watcher", "password": "watcher"})["token"]
+    page = visits(token).open("queues/%2F/orders")
+    expect(page.get_by_role("status").filter(has_text="no read, write, configure permission")).to_be_visible()
+    expect(page.locator("dl.figures")).to_contain_text("Ready")
+    for name in ("Pause", "Purge…", "Delete…"):
+        expect(page.get_by_role("button", name=name)).to_be_disabled()
+    expect(page.get_by_role("tabpanel")).to_contain_text("no read permission for this queue")
+    page.get_by_role("tab", name="Publish").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("no write permission for this queue")
+
+
+def test_a_queue_whose_dead_letters_go_elsewhere_says_where_and_how_many(home: House, visitor: Visitor) -> None:
+    declare = home.served.post
+    declare("/api/holdfast/queues", {"name": "graves"})
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves"}
+    declare("/api/holdfast/queues", {"name": "mortal", "arguments": {**arguments, "x-message-ttl": 1}})
+    declare("/api/holdfast/queues/%2F/mortal/messages", {"messages": [{"payload": "x"}] * 3})
+    page = visitor.open("queues/%2F/mortal")
+    expect(page.locator("main")).to_contain_text(
+        "Dead letters of this queue: 3, through the default exchange to graves (3"
+    )
+    declare("/api/holdfast/queues", {"name": "lossy", "arguments": {"x-dead-letter-exchange": "x", "x-message-ttl": 1}})
+    declare("/api/holdfast/queues/%2F/lossy/messages", {"messages": [{"payload": "x"}] * 2})
+    page = visitor.open("queues/%2F/lossy")
+    expect(page.locator("main")).to_contain_text("2 were taken by no queue and are lost")

@@ -127,6 +127,15 @@ class Served:
         """What came of a post; anything but success is an error."""
         return self._good("POST", path, content, **how)
 
+    def add_user(
+        self, name: str, *, tags: tuple[str, ...] = (), permissions: tuple[str, str, str] | None = None
+    ) -> None:
+        """A user whose password is the name, perhaps with what the user may configure, write and read in `/`."""
+        users = self.site.broker.users
+        self.site.on_broker(lambda: users.add(name, name, tags=tags))
+        if permissions is not None:
+            self.site.on_broker(lambda: users.permit(name, "/", *permissions))
+
     def _good(self, method: str, path: str, content: object, **how: Any) -> Any:
         answer = self.ask(method, path, content, **how)
         assert answer.status < 300, (method, path, answer.status, answer.body)

@@ -24,6 +24,8 @@ def test_serve_opens_every_door_says_so_and_closes_them_all(tmp_path: Path) -> N
         "serve",
         "--data",
         str(tmp_path / "data"),
+        "--host",
+        "127.0.0.1",
         "--amqp-port",
         "0",
         "--json",
@@ -43,7 +45,7 @@ def test_serve_opens_every_door_says_so_and_closes_them_all(tmp_path: Path) -> N
 
 
 def test_doors_are_shut_from_the_command_line(tmp_path: Path) -> None:
-    shut = ["--http-port", "none", "--rpc-port", "none", "--amqp-port", "0"]
+    shut = ["--host", "127.0.0.1", "--http-port", "none", "--rpc-port", "none", "--amqp-port", "0"]
     command = [sys.executable, "-m", "holdfast", "serve", "--data", str(tmp_path / "data"), *shut, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,7 +1,9 @@
 """Alive and ready: what machines ask before they send clients, answered without a login and with a reason."""
 
 import os
+import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ def test_a_server_that_works_is_alive_and_ready_for_anyone_who_asks(served: Serv
     answer = served.get("/health/ready", user=None)
     assert answer["ready"] is True
     assert answer["reasons"] == []
-    assert set(answer["checks"]) == {"broker", "store", "disk", "memory", "listeners"}
+    assert set(answer["checks"]) == {"broker", "store", "disk", "memory", "listeners", "checkpoints"}
     assert all(answer["checks"].values())
 
 
@@ -42,7 +44,31 @@ def test_a_process_that_takes_too_much_memory_is_not_ready(tmp_path: Path) -> No
             "disk": True,
             "memory": False,
             "listeners": True,
+            "checkpoints": True,
         }
+
+
+def test_failing_checkpoints_are_reported_by_health_metrics_stats_and_page_data(served: Served, tmp_path: Path) -> None:
+    queue = served.site.store.queue("orders")
+    why = f"writing the state '{served.site.store.path}/state' failed: No space left on device"
+    assert queue.checkpoints.failed(why, served.site.clock.time_ns() - 33 * 10**9, time.monotonic())
+    answer = served.ask("GET", "/health/ready", user=None)
+    assert (answer.status, answer.json["checks"]["checkpoints"]) == (200, False)
+    assert "No space left on device" in answer.json["warnings"][0]
+    assert str(tmp_path) not in answer.body.decode()
+    assert served.get("/api/holdfast/overview")["warnings"] == answer.json["warnings"]
+    stats = served.get("/api/holdfast/queues/%2F/orders")["stats"]
+    assert (stats["checkpoint_failures"], stats["checkpoint_error"]) == (1, why)
+    assert stats["checkpoint_failing_since_time"]
+    totals = served.ask("GET", "/metrics", user=None).body.decode()
+    assert "holdfast_checkpoint_failing_queues 1.0" in totals
+    assert "holdfast_checkpoint_failures_total 1.0" in totals
+    each = served.ask("GET", "/metrics/per-object").body.decode()
+    seconds = re.search(r'holdfast_queue_checkpoint_failing_seconds{queue="orders",vhost="/"} (\S+)', each)
+    assert seconds and float(seconds[1]) >= 33
+    queue.checkpoint()
+    after = served.get("/health/ready", user=None)
+    assert (after["checks"]["checkpoints"], after["warnings"]) == (True, [])
 
 
 def test_a_server_that_listens_no_more_is_alive_but_not_ready(served: Served) -> None:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from holdfast.broker.host import Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.web.figures import Figures, names_of
+from tests.tiers import rounds
 from tests.web.serving import Served, q
 
 ROOT = Path(__file__).parents[2]
@@ -257,7 +258,7 @@ def test_rates_are_of_the_last_moments(served: Served) -> None:
 
 
 def wait_until(ask: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not ask():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
@@ -468,11 +469,13 @@ def test_with_ten_thousand_queues_metrics_and_lists_take_less_than_a_second(tmp_
     benchmarks/web.py measures what a client waits.
     """
     with Served(tmp_path / "data") as served:
-        many(served, 10_000)
+        count = rounds(10_000, 2_000)
+        limit = rounds(10, 4) / 10
+        many(served, count)
         queues = "/api/holdfast/queues?page=1"
         by_age, by_lag = (f"{queues}&sort={name}&sort_reverse=true" for name in ("oldest_age", "lag"))
         logs = served.store.path / "logs"
-        for number in range(10_000):  # as many durable queues would leave; to declare them takes minutes
+        for number in range(count):  # as many durable queues would leave; to declare them takes minutes
             log = logs / f"log{number}"
             log.mkdir()
             log.joinpath("log.json").write_text(f'{{"format": 1, "id": "{number:032x}", "name": "log{number}"}}')
@@ -486,15 +489,15 @@ def test_with_ten_thousand_queues_metrics_and_lists_take_less_than_a_second(tmp_
             "/",
         ):
             took: list[float] = []
-            while len(took) < 3 or (min(took) >= 1 and len(took) < 10):  # on a busy machine a second is worth less
+            while len(took) < 3 or (min(took) >= limit and len(took) < 10):  # on a busy machine a second is worth less
                 time.sleep(1.1)  # so that nothing is shown that was found out for the one before
                 began = time.process_time()
                 answer = served.ask("GET", path)
                 took.append((time.process_time() - began) / a_second())
                 assert answer.status == 200
-            assert min(took) < 1, f"{path} took {took}"
-        assert total(served, "holdfast_queues") == 10_000
-        assert total(served, "holdfast_ready_messages") == 5_000
+            assert min(took) < limit, f"{path} took {took}"
+        assert total(served, "holdfast_queues") == count
+        assert total(served, "holdfast_ready_messages") == count // 2
 
 
 def a_second() -> float:

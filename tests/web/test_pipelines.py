@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.runs import ID_VARIABLE, Runs, noted
 from holdfast.testing import SimClock
+from tests.cli.test_url import run as run_cli
 from tests.web.serving import Served
 
 ALL = "/api/holdfast/pipelines"
@@ -31,7 +32,8 @@ def test_a_pipeline_runs_beside_the_server_and_says_what_it_found(tmp_path: Path
     with holdfast.open(tmp_path / "data") as store:
         store.log("clicks").append_many([b"x"] * 50)
     with Served(tmp_path / "data") as served:
-        begun = served.post(f"{ALL}/verify/runs", {"options": {"log": "clicks"}, "master": "local[1]"})
+        served.add_user("ann", tags=("administrator",))
+        begun = served.post(f"{ALL}/verify/runs", {"options": {"log": "clicks"}, "master": "local[1]"}, user="ann")
         listed = served.get(ALL)
         assert [one["name"] for one in listed["pipelines"]][:2] == ["archive", "replay"]
         found = finished(served, begun["id"])
@@ -47,12 +49,31 @@ def test_a_pipeline_runs_beside_the_server_and_says_what_it_found(tmp_path: Path
 
 
 def test_what_cannot_run_is_refused_or_told(served: Served) -> None:
-    assert served.ask("POST", f"{ALL}/none/runs", {}).status == 404
-    assert served.ask("POST", f"{ALL}/verify/runs", {"options": {"log": {"x": 1}}}).status == 400
+    served.add_user("ann", tags=("administrator",))
+    assert served.ask("POST", f"{ALL}/none/runs", {}, user="ann").status == 404
+    assert served.ask("POST", f"{ALL}/verify/runs", {"options": {"log": {"x": 1}}}, user="ann").status == 400
+    assert served.ask("POST", f"{ALL}/verify/runs", {"options": {"colour": "red"}}, user="ann").status == 400
     assert served.ask("GET", f"{ALL}/runs/none").status == 404
-    begun = served.post(f"{ALL}/verify/runs", {"options": {"colour": "red"}})
+    begun = served.post(f"{ALL}/replay/runs", {"options": {"first": "red", "log": "x", "to_log": "y"}}, user="ann")
     found = finished(served, begun["id"])
-    assert (found["state"], "colour" in found["error"]) == ("failed", True)
+    assert (found["state"], "red" in found["error"]) == ("failed", True)
+
+
+def test_a_run_that_was_started_is_found_at_once(served: Served) -> None:
+    served.add_user("ann", tags=("administrator",))
+    begun = served.post(f"{ALL}/verify/runs", {"options": {"log": "none"}}, user="ann")
+    answer = served.ask("GET", f"{ALL}/runs/{begun['id']}")
+    assert (answer.status, answer.json["pipeline"]) == (200, "verify")
+    assert (answer.json["id"], answer.json["started_at"] >= begun["started_at"]) == (begun["id"], True)
+    assert served.get(ALL)["runs"][0]["id"] == begun["id"]
+    finished(served, begun["id"])
+
+
+def test_a_pipeline_at_a_url_tells_what_came_of_it(served: Served) -> None:
+    served.add_user("ann", tags=("administrator",))
+    url = served.url.replace("http://", "http://ann:ann@")
+    result = run_cli(["pipeline", "run", "verify", "--option", "log=absent", "--url", url])
+    assert (result.code, "there is no run" in result.err, "absent" in result.err) == (1, False, True), result.err
 
 
 def test_a_run_is_noted_whatever_comes_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

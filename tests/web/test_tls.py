@@ -18,7 +18,7 @@ def test_the_api_is_reached_over_tls(tmp_path: Path, verify: bool) -> None:
     server = authority.for_server()
     files = {"tls_certificate": str(server.chain), "tls_key": str(server.key), "tls_ca": str(authority.file)}
     with Served(tmp_path / "data", https_port=0, tls_verify=verify, **files) as served:
-        port = served.web.addresses[1][1]
+        port = next(port for _, port, tls in served.web.addresses if tls)
         with_one = authority.context(authority.for_client("guest"))
         with holdfast.connect(f"https://localhost:{port}", context=with_one) as remote:
             assert remote.queue("orders").put(b"x") == 0

@@ -66,7 +66,9 @@ class Refused(HoldfastError):
 class NotAuthenticated(Refused):
     """401: nobody, a wrong password, or a token that is unknown or no longer good."""
 
-    def __init__(self, reason: str, *, ask: bool) -> None:
+    def __init__(self, reason: str, *, ask: bool, login: tuple[str, str] | None = None) -> None:
+        self.login = login
+        """Who it was to be and why not, for the server's log; None where nobody tried to log in."""
         # A browser that is asked shows a window of its own; the page has a better one.
         super().__init__(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="Holdfast"'} if ask else {})
 

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.base.errors import HoldfastError
+from holdfast.broker.users import log_failed_login
 from holdfast.web.answers import SECURITY, NotAuthenticated, Refused, refusal, response
 from holdfast.web.callers import (
-    NOBODY,
     Caller,
     caller_of,
     check_host,
@@ -90,7 +90,14 @@ class _Door:
         check_same_site(method, headers)
         who = await self._who(request, route)
         most = STRANGERS_BODY_MAX if route.needs is Needs.NOTHING else BODY_MAX
-        body = await _body(request, most) if method in ("POST", "PUT", "PATCH", "DELETE") else None
+        body = None
+        if method in ("POST", "PUT", "PATCH", "DELETE"):
+            patience = self._site.settings.http_header_timeout if route.needs is Needs.NOTHING else None
+            try:
+                async with asyncio.timeout(patience):  # strangers do not keep a connection by sending slowly
+                    body = await _body(request, most)
+            except TimeoutError:
+                raise Refused(408, "late", f"the body did not arrive within {patience:g} seconds") from None
         pairs = tuple(request.query_params.multi_items())
         if route.fills:
             self._site.check_room()
@@ -106,9 +113,17 @@ class _Door:
         return response(result)
 
     async def _who(self, request: Request, route: Route) -> Caller:
+        try:
+            return await self._found(request, route)
+        except NotAuthenticated as error:
+            if error.login is not None:
+                log_failed_login(error, peer=_peer(request), protocol="http")
+            raise
+
+    async def _found(self, request: Request, route: Route) -> Caller:
         loopback = _is_from_here(request)
         if route.needs is Needs.NOTHING:
-            return Caller("", (), loopback) if loopback else NOBODY
+            return Caller("", (), loopback, peer=_peer(request))
         users, tokens = self._site.broker.users, self._site.tokens
         if not request.headers.get("authorization", "").lower().startswith("basic "):
             who = caller_of(request.headers, users, tokens, loopback=loopback)  # which takes no time
@@ -124,6 +139,11 @@ class _Door:
                 raise
         check_needs(who, route.needs)
         return who
+
+
+def _peer(request: Request) -> str:
+    """The address and port that the request came from; behind a proxy those of the proxy."""
+    return "" if request.client is None else f"{request.client.host}:{request.client.port}"
 
 
 def _is_from_here(request: Request) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.web.tokens import Token, Tokens
 
 __all__ = [
-    "NOBODY",
+    "MAKE_ONE",
     "Caller",
     "caller_of",
     "check_host",
@@ -40,11 +40,20 @@ class Caller:
     tags: tuple[str, ...] = ()
     is_loopback: bool = False
     token: "Token | None" = None
+    peer: str = ""
+    """Address and port, where nobody has logged in yet."""
+    is_default: bool = False
+    """Whether this is the user of a new broker, with the password that everybody knows."""
 
     @property
     def is_administrator(self) -> bool:
         """Whether the caller may change what belongs to no virtual host."""
         return "administrator" in self.tags
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may also let the server read and write files and run Spark."""
+        return self.is_administrator and not self.is_default
 
     @property
     def sees_all(self) -> bool:
@@ -57,7 +66,11 @@ class Caller:
         return not _MANAGES.isdisjoint(self.tags)
 
 
-NOBODY = Caller("")
+MAKE_ONE = (
+    "anybody on this machine can log in so. Make an administrator of your own, while the server is stopped: "
+    "holdfast user add NAME --tag administrator --data FOLDER"
+)
+"""What to do where the default user is not enough."""
 
 
 def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, loopback: bool) -> Caller:
@@ -71,23 +84,25 @@ def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, l
         case "basic":
             name, colon, password = _decoded(value).partition(":")
             if not colon:
-                raise NotAuthenticated("the header Authorization is no Basic that can be read", ask=ask)
+                text = "the header Authorization is no Basic that can be read"
+                raise NotAuthenticated(text, ask=ask, login=("", "malformed"))
             try:
                 user = users.authenticate(name, password, loopback)
             except AccessRefused as error:
-                raise NotAuthenticated(
-                    "wrong user or password, or a user that may come in from this machine only", ask=ask
-                ) from error
-            return Caller(user.name, user.tags, loopback)
+                text = "wrong user or password, or a user that may come in from this machine only"
+                raise NotAuthenticated(text, ask=ask, login=error.login) from error
+            return Caller(user.name, user.tags, loopback, is_default=users.is_default(user.name))
         case "bearer":
             token = tokens.find(value.strip())
             if token is None:
-                raise NotAuthenticated("the token is unknown, expired or withdrawn: make another, or log in", ask=False)
+                text = "the token is unknown, expired or withdrawn: make another, or log in"
+                raise NotAuthenticated(text, ask=False, login=("", "bad-token"))
             try:
                 user = users.external(token.user, loopback)
             except AccessRefused as error:
-                raise NotAuthenticated("the token's user may come in from this machine only", ask=False) from error
-            return Caller(user.name, user.tags, loopback, token)
+                text = "the token's user may come in from this machine only"
+                raise NotAuthenticated(text, ask=False, login=error.login) from error
+            return Caller(user.name, user.tags, loopback, token, is_default=users.is_default(user.name))
     raise NotAuthenticated(f"there is no way in by {scheme[:20]!r}: use Basic or Bearer", ask=ask)
 
 
@@ -103,7 +118,10 @@ def check_needs(who: Caller, needs: Needs) -> None:
         Needs.LOGIN: not who.manages and "one of the tags management, policymaker, monitoring, administrator",
         Needs.MONITORING: not who.sees_all and "the tag monitoring or administrator",
         Needs.ADMINISTRATOR: not who.is_administrator and "the tag administrator",
+        Needs.OPERATOR: not who.is_administrator and "the tag administrator",
     }.get(needs)
+    if needs is Needs.OPERATOR and who.is_default:
+        raise Refused(403, "access_refused", f"{who.name!r} with its default password may not do this: {MAKE_ONE}")
     if lacks:
         raise Refused(403, "access_refused", f"the user {who.name!r} lacks {lacks}")
 

@@ -1,11 +1,13 @@
 """Which doors does a served store have beside AMQP? The web with all its routes, and what it needs to run."""
 
+import os
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.server import Server
 from holdfast.base.errors import NotFound
 from holdfast.broker.users import Kind
 from holdfast.queue import Queue
+from holdfast.runtime import note_server
 from holdfast.web.answers import ResourceLocked
 from holdfast.web.app import make_app
 from holdfast.web.assets import asset_routes
@@ -45,12 +47,13 @@ class Web:
         rpc = []
         if self._rpc is not None:
             self._rpc.start()
-            rpc = [(*self._rpc.address, False)]
+            rpc = [(*address, False) for address in self._rpc.addresses]
         for protocol, listening in (("amqp", self.site.server.addresses), ("http", self.addresses), ("capnp", rpc)):
             self.site.listeners += [
                 {"protocol": protocol + "s" * tls, "host": host, "port": port, "tls": tls}
                 for host, port, tls in listening
             ]
+        note_server(self.site.store.path, os.getpid(), self.site.listeners)
 
     def stop(self) -> None:
         """Listen no more."""

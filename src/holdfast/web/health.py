@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.base.metrics import Registry
+from holdfast.base.units import iso_time
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 if TYPE_CHECKING:
     from holdfast.web.site import Site
 
-__all__ = ["Pulse", "health_routes", "readiness"]
+__all__ = ["Pulse", "checkpoint_warning", "health_routes", "readiness"]
 
 _BEAT_S = 1.0
 _DEAD_S = 15.0
@@ -89,6 +90,8 @@ def readiness(site: "Site") -> dict[str, str | None]:
             if low
             else None
         )
+        if store.disk_full:
+            found["disk"] = "the disk is full: acks and leases go on, messages are refused until there is room again"
     if store._closed:
         found["store"] = "the store is closed"
     found["memory"] = (
@@ -99,6 +102,22 @@ def readiness(site: "Site") -> dict[str, str | None]:
     silent = [listener for listener in site.server._listeners if not listener.is_serving()]
     found["listeners"] = "the server is stopping: it listens for no more clients" if silent else None
     return found
+
+
+def checkpoint_warning(site: "Site") -> str | None:
+    """Why, and since when, checkpoints of queues fail; None where they succeed.
+
+    Clients may be sent here all the same: the journals have everything, and only a start after a crash takes longer.
+    """
+    failing = site.store.failing_checkpoints()
+    if not failing:
+        return None
+    first = min(failing.values())
+    reason = first.reason.replace(str(site.store.path), "...")  # anyone may ask
+    return (
+        f"checkpoints of {len(failing)} queues fail since {iso_time(first.since)} and are tried again: {reason}. "
+        "Messages are safe; the next start has more to read"
+    )
 
 
 def _stillness(site: "Site") -> str | None:
@@ -118,8 +137,11 @@ def live(call: Call) -> object:
 
 @routes.get("/health/ready", needs=Needs.NOTHING, says="Whether clients may be sent here: if not (503), it says why.")
 def ready(call: Call) -> object:
-    """200 when messages can be taken: the store is open and writable, and no alarm is on."""
+    """200 when messages can be taken: the store is open and writable, and no alarm is on. Warnings leave it so."""
     found = readiness(call.site)
     reasons = [reason for reason in found.values() if reason]
-    checks = {name: reason is None for name, reason in found.items()}
-    return Reply({"ready": not reasons, "checks": checks, "reasons": reasons}, 503 if reasons else 200)
+    warning = checkpoint_warning(call.site)
+    checks = {name: reason is None for name, reason in found.items()} | {"checkpoints": warning is None}
+    warnings = [warning] if warning else []
+    said = {"ready": not reasons, "checks": checks, "reasons": reasons, "warnings": warnings}
+    return Reply(said, 503 if reasons else 200)

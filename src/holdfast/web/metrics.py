@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["EachObject", "WholeServer", "metric_routes"]
 
 ALARMS = ("memory", "disk")
-_SUMMED = {"holdfast_queue_": "holdfast_messages_", "holdfast_migration_": "holdfast_migrations_"}
+_SUMMED = {
+    "holdfast_queue_checkpoint_": "holdfast_checkpoint_",
+    "holdfast_queue_": "holdfast_messages_",
+    "holdfast_migration_": "holdfast_migrations_",
+}
 """What the instruments of single queues and tables begin with, and what their sums begin with instead."""
 _RENAMED = {
     "holdfast_queue_ready": "holdfast_queue_ready_messages",
@@ -73,6 +77,11 @@ LEVELS = (
         lambda _, all: all.lag,
     ),
     _Level("holdfast_queues", "Queues that are open.", lambda _, all: all.queues),
+    _Level(
+        "holdfast_checkpoint_failing_queues",
+        "Queues whose checkpoints fail now; 0 when healthy.",
+        lambda site, _: len(site.store.failing_checkpoints()),
+    ),
     _Level("holdfast_exchanges", "Exchanges.", lambda _, all: all.exchanges),
     _Level("holdfast_bindings", "Bindings.", lambda _, all: all.bindings),
     _Level("holdfast_vhosts", "Virtual hosts.", lambda _, all: all.vhosts),
@@ -99,6 +108,11 @@ LEVELS = (
         "holdfast_disk_free_limit_bytes",
         "Free bytes of the disk below which publishers are blocked.",
         lambda site, _: site.broker.memory.limits.disk_free,
+    ),
+    _Level(
+        "holdfast_store_disk_full",
+        "1 while the disk is full and only acks, leases and checkpoints are written.",
+        lambda site, _: int(site.store.disk_full),
     ),
     _Level(
         "holdfast_uptime_seconds",
@@ -142,6 +156,11 @@ class WholeServer(Collector):
         yield alarm
         for name, help, attribute in COUNTS:
             yield CounterMetricFamily(name, help, getattr(site.server, attribute))
+        yield CounterMetricFamily(
+            "holdfast_dead_letters_dropped_total",
+            "Dead letters that no queue took: their exchange is missing or leads nowhere.",
+            site.broker.dead_letters.dropped,
+        )
         yield from _families((_summed(sample), dict(sample.labels)) for sample in site.figures.counted())
 
 
@@ -198,6 +217,16 @@ class EachObject(Collector):
                 lambda one: sum(segment.limit for segment in one.queue.log.kept_segments()),
             ),
         )
+        if self._wants("holdfast_queue_dead_letters_dropped_total", "counter"):
+            dropped = CounterMetricFamily(
+                "holdfast_queue_dead_letters_dropped_total",
+                "Of its dead letters, those that no queue took.",
+                labels=["vhost", "queue"],
+            )
+            for one in known:
+                if one.mailbox is not None:
+                    dropped.add_metric([one.vhost, one.name], one.mailbox.dead_letters_dropped)
+            yield dropped
         for name, help, read in gauges:
             if self._wants(name, "gauge"):
                 family = GaugeMetricFamily(name, help, labels=["vhost", "queue"])

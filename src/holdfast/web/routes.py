@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.broker.errors import AccessRefused
-from holdfast.broker.names import PART
-from holdfast.broker.users import Kind
+from holdfast.broker.permissions import Operation
 
 if TYPE_CHECKING:
     from holdfast.web.callers import Caller
@@ -40,6 +38,9 @@ class Needs(IntEnum):
     """One who sees everything: monitoring or administrator."""
     ADMINISTRATOR = 4
     """One who changes what belongs to no virtual host."""
+    OPERATOR = 5
+    """An administrator whom somebody made: not guest with the password that everybody knows. For what reaches beyond
+    the broker, to files of the server's machine and to Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +69,12 @@ class Call:
     """All of the query, where a name may come twice."""
     method: str = "GET"
 
-    def may(self, kind: Kind, vhost: str, name: str) -> None:
-        """403 unless the caller may do this to the queue of that name."""
-        users = self.site.broker.users
-        users.check_vhost(self.who.name, vhost)
-        users.check(self.who.name, vhost, kind, "queue", name)
-
-    def may_use(self, kind: Kind, name: str) -> None:
-        """403 unless the caller may do this to the log or table of that name.
-
-        An administrator may; others as with a queue of that name, which for most is one of the virtual host `/`.
-        """
-        if self.who.is_administrator:
-            return
-        vhost, part, rest = name.partition(PART)
-        self.may(kind, *((vhost, rest) if part else ("/", name)))
-        if name.startswith("holdfast."):
-            raise AccessRefused(f"what is in {name!r} is for administrators")
-
-    def may_see(self, name: str) -> None:
-        """403 unless the caller may know how the log or table of that name is, if not what is in it."""
-        if not self.who.sees_all:
-            self.may_use("read", name)
+    def may(self, operation: Operation, name: str, *, vhost: str | None = None) -> None:
+        """403 unless the caller may do this; queues and exchanges are those of a virtual host."""
+        if vhost is not None:
+            self.site.broker.users.check_vhost(self.who.name, vhost)
+        permissions = self.site.broker.permissions
+        permissions.check(self.who.name, operation, name, vhost=vhost or "/", tags=self.who.tags)
 
     @contextlib.contextmanager
     def looking_for(self, what: str, name: str) -> Iterator[None]:
@@ -249,6 +234,8 @@ class Table:
 
 
 def segments_of(raw_path: bytes) -> tuple[str, ...]:
-    """The parts of a path as it was sent."""
+    """The parts of a path as it was sent. In the APIs a slash at the end says nothing, as with RabbitMQ."""
     path = raw_path.split(b"?", 1)[0].decode("latin-1")
+    if path.startswith("/api/"):
+        path = path.removesuffix("/")
     return tuple(unquote(part, errors="surrogateescape") for part in path.removeprefix("/").split("/"))

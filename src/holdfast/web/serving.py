@@ -12,13 +12,16 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from holdfast.amqp.listening import listen_on
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.tls import tls_context
 from holdfast.base.errors import InvalidArgument, StorageError
+from holdfast.web.connections import Connections, connections_allowed
 
 __all__ = ["WebServer"]
 
-_BACKLOG = 512
+_BACKLOG = 128
+"""As many may be accepted in one go before any can be refused, each with a file descriptor."""
 _GOODBYE_S = 2
 _START_S = 30.0
 
@@ -29,12 +32,14 @@ class WebServer:
     def __init__(
         self, app: ASGIApp, settings: Settings, goodbye: Callable[[], Coroutine[Any, Any, None]] | None = None
     ) -> None:
-        self._app = app
+        allowed = connections_allowed(settings.http_connections, settings.http_connections_per_address)
+        self.connections = Connections(*allowed, settings.http_header_timeout)
+        self._app = self.connections.watch(app)
         self._settings = settings
         self._goodbye = goodbye
         """Done, on the web's loop, when it is to stop: answers who would wait on."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
+        self._servers: list[tuple[uvicorn.Server, list[socket.socket]]] = []
         self._thread: threading.Thread | None = None
         self.addresses: list[tuple[str, int, bool]] = []
         """Host, port and whether TLS is spoken, of each listening socket."""
@@ -51,8 +56,9 @@ class WebServer:
                 config.load()
             except OSError as error:
                 raise InvalidArgument(f"the TLS files cannot be used: {error}") from error
-            listening = _bound(self._settings.host, port)
-            self.addresses.append((*listening.getsockname()[:2], secure))
+            config.http_protocol_class = self.connections.guard(config.http_protocol_class)  # type: ignore[assignment]
+            listening = _bound(self._settings, port)
+            self.addresses += [(*one.getsockname()[:2], secure) for one in listening]
             self._servers.append((uvicorn.Server(config), listening))
         if not self._servers:
             return
@@ -86,7 +92,7 @@ class WebServer:
     def _run(self) -> None:
         async def serve_all() -> None:
             self._loop = asyncio.get_running_loop()
-            await asyncio.gather(*(server.serve([listening]) for server, listening in self._servers))
+            await asyncio.gather(*(server.serve(listening) for server, listening in self._servers))
 
         with contextlib.suppress(SystemExit):  # uvicorn's way to say that it could not start; it has logged why
             try:
@@ -118,16 +124,11 @@ class WebServer:
         )
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(settings: Settings, port: int) -> list[socket.socket]:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
+        return listen_on(settings.hosts, port, _BACKLOG)
     except OSError as error:
         raise StorageError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}. "
+            f"cannot listen on {settings.host} port {port}: {error.strerror or error}. "
             "Is another server running there? Choose another with --http-port, or none with --set http_port=none"
         ) from error
-    return listening

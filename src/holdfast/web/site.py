@@ -21,6 +21,7 @@ from holdfast.web.answers import Refused
 from holdfast.web.figures import Figures, names_of
 from holdfast.web.health import Pulse
 from holdfast.web.history import History
+from holdfast.web.paths import AllowedPaths
 from holdfast.web.tokens import Tokens
 
 __all__ = ["Site"]
@@ -47,6 +48,7 @@ class Site:
         self.clock = SystemClock()
         self.started_at = self.clock.time_ns()
         self.tokens = Tokens(self.store.path, self._credential)
+        self.paths = AllowedPaths(server.settings.allowed_paths)
         self.figures = Figures(self)
         self.history: History | None = None
         if server.settings.history_interval > 0:

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import json
 import logging
 import os
 import secrets
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from holdfast.base.checked_json import decode_checked, encode_checked
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Corrupt, InvalidArgument, NotFound, StorageError
 
@@ -57,7 +57,7 @@ class Tokens:
         self._tokens: dict[str, Token] = {}
         if self._path.exists():
             try:
-                for one in json.loads(self._path.read_bytes())["tokens"]:
+                for one in decode_checked(self._path.read_bytes())["tokens"]:
                     token = Token(**one)
                     self._tokens[token.id] = token
             except (ValueError, KeyError, TypeError) as error:
@@ -142,7 +142,7 @@ class Tokens:
         self._tokens = alive
 
     def _write(self, alive: dict[str, Token]) -> None:
-        content = json.dumps({"tokens": [asdict(token) for token in alive.values()]}, indent=1).encode()
+        content = encode_checked({"tokens": [asdict(token) for token in alive.values()]})
         temporary = self._path.with_name(f"{FILE}.{os.getpid()}.tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:

@@ -13,7 +13,7 @@ from tests.web.serving import Served
 
 Connect = Callable[..., pika.BlockingConnection]
 Seen = TypeVar("Seen")
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")

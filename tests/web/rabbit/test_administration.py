@@ -188,7 +188,9 @@ def test_definitions_go_out_and_come_in_again(broker: Served, tmp_path: Path) ->
     assert answer.headers["Content-Disposition"] == "attachment; filename=all.json"
     document = answer.json
     with Served(tmp_path / "data") as other:
-        assert other.ask("POST", "/api/definitions", document).status == 204
+        other.add_user("ann", tags=("administrator",))
+        assert other.ask("POST", "/api/definitions", document, user="ann").status == 204
+        assert other.ask("DELETE", "/api/users/ann", user="ann").status == 204
         assert sorted_lists(other.get("/api/definitions")) == sorted_lists(document)
         assert other.get("/api/bindings/%2F/e/defined/q/defined")[0]["arguments"] == {"n": 1}
 

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import HoldfastError, InvalidArgument
 from holdfast.web.rabbit.lists import answered, columns_of, fitting, pattern_of
+from tests.web.serving import Served
 
 
 def rows(query: dict[str, str], count: int = 5, made: list[int] | None = None) -> Any:
@@ -96,3 +97,29 @@ def test_a_pattern_that_takes_long_for_each_of_many_names_is_given_up() -> None:
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(HoldfastError):
         pattern_of(text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "queues",
+        "queues/%2F",
+        "exchanges",
+        "exchanges/%2F",
+        "bindings",
+        "vhosts",
+        "users",
+        "overview",
+        "holdfast/queues",
+    ],
+)
+def test_a_slash_at_the_end_of_a_path_says_nothing(broker: Served, path: str) -> None:
+    plain, slashed = broker.ask("GET", f"/api/{path}"), broker.ask("GET", f"/api/{path}/")
+    assert (slashed.status, type(slashed.json)) == (plain.status, type(plain.json)) == (200, type(plain.json))
+
+
+def test_a_change_with_a_slash_at_its_end_takes_place_too(broker: Served) -> None:
+    assert broker.ask("PUT", "/api/queues/%2F/slashed/", {"durable": True}).status == 201
+    assert broker.get("/api/queues/%2F/slashed")["name"] == "slashed"
+    assert broker.ask("DELETE", "/api/queues/%2F/slashed/").status == 204
+    assert broker.ask("GET", "/api/nothing/").status == 404

@@ -208,3 +208,49 @@ def test_only_who_may_reads_and_writes_queues(broker: Served, connect: Connect) 
     dead = {"arguments": {"x-dead-letter-exchange": "amq.topic"}}
     assert broker.ask("PUT", "/api/queues/%2F/fence-2", dead, **as_fenced).status == 401
     assert broker.ask("POST", "/api/queues/%2F/fence-1/get", EVERY, **as_fenced).status == 200
+
+
+def test_the_lag_of_a_queue_with_nothing_ready_is_0_however_old_what_is_held_is(
+    broker: Served, channel: BlockingChannel
+) -> None:
+    channel.queue_declare("held", durable=True)
+    channel.confirm_delivery()
+    for _ in range(50):
+        channel.basic_publish("", "held", b"x")
+    tags = [channel.basic_get("held")[0].delivery_tag for _ in range(50)]
+    for tag in tags[1:]:
+        channel.basic_ack(tag)
+    channel.queue_declare("held", passive=True)
+    row = broker.get("/api/holdfast/queues/%2F/held")
+    assert (row["ready"], row["leased"], row["lag"], row["stats"]["lag"]) == (0, 1, 0, 0)
+    listed = broker.get("/api/holdfast/queues?sort=lag&name=held")["items"]
+    assert [one["lag"] for one in listed if one["name"] == "held"] == [0]
+    channel.basic_publish("", "held", b"new")
+    assert until(lambda: broker.get("/api/holdfast/queues/%2F/held")["lag"], "it has a lag") == 51
+
+
+def test_a_lease_of_the_broker_is_held_by_a_consumer_and_does_not_run_out(
+    broker: Served, channel: BlockingChannel
+) -> None:
+    channel.queue_declare("leased", durable=True)
+    channel.basic_publish("", "leased", b"x")
+    until(lambda: channel.basic_get("leased")[0], "the message")
+    (lease,) = broker.get("/api/holdfast/queues/%2F/leased/leases")["leases"]
+    assert lease["held_by"] == "consumer"
+    broker.store.queue("own").put(b"x")
+    own = broker.store.queue("own").get()
+    assert own is not None
+    (lease,) = broker.get("/api/holdfast/queues/%2F/own/leases")["leases"]
+    assert lease["held_by"] is None
+    own.ack()
+
+
+def test_who_monitors_sees_the_figures_of_a_queue_and_what_they_may_not_do(broker: Served) -> None:
+    broker.ask("PUT", "/api/queues/%2F/watched", {"durable": True})
+    add_user(broker, "watcher", "monitoring")
+    add_user(broker, "stranger", "management")
+    found = broker.get("/api/holdfast/queues/%2F/watched", user="watcher")
+    assert found["may"] == {"configure": False, "write": False, "read": False} and found["ready"] == 0
+    assert broker.get("/api/holdfast/queues/%2F/watched")["may"] == {"configure": True, "write": True, "read": True}
+    assert broker.ask("GET", "/api/holdfast/queues/%2F/watched/messages", user="watcher").status == 403
+    assert broker.ask("GET", "/api/holdfast/queues/%2F/watched", user="stranger").status == 403

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.broker.letters import led_to, put_back
 from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.permissions import Operation
 from holdfast.queue import DeadLetter
 from holdfast.web.fields import body
 from holdfast.web.own.forms import BODY_MAX, as_json, moments
@@ -49,7 +50,7 @@ def all_dead(call: Call) -> dict[str, Any]:
     site = call.site
     holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
     for vhost, name, queue, mailbox in all_queues(site, call.who, call.query.get("vhost") or None):
-        if not site.broker.users.allowed(call.who.name, vhost, "read", name):
+        if not site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, name, vhost=vhost):
             continue
         if mailbox is not None and name not in holders[vhost]:
             continue
@@ -121,17 +122,17 @@ def one_letter(call: Call) -> dict[str, Any]:
 def redrive(call: Call) -> dict[str, int]:
     """How many went back."""
     which = _wanted(call)
-    desk = desk_of(call, "write")
+    desk = desk_of(call, Operation.QUEUE_REDRIVE)
     holder = desk.holder
     if holder is None:
         count = _settled(desk, which, lambda letters: desk.queue.redrive([one.id for one in letters]))
         desk.queue.sync()
         return {"redriven": count}
-    call.may("read", call.path["vhost"], holder.name)  # as they are taken from there
+    call.may(Operation.QUEUE_DISCARD, holder.name, vhost=call.path["vhost"])  # as they are taken from there
     origin = which.origin or desk.origin
     origins = {origin} if origin else {one.queue for one in Round(desk) if which.fits(one)}
     for one in origins:
-        call.may("write", call.path["vhost"], one)
+        call.may(Operation.QUEUE_REDRIVE, one, vhost=call.path["vhost"])
     problems: list[HoldfastError] = []
 
     def back(letters: list[DeadLetter]) -> int:
@@ -172,7 +173,7 @@ def _put_back(call: Call, holder: Mailbox, letters: list[DeadLetter]) -> int:
 @dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters for good.", takes=_WHICH)
 def delete(call: Call) -> dict[str, int]:
     """How many are gone."""
-    desk = desk_of(call)  # as purging does: who may only put messages may take none away
+    desk = desk_of(call, Operation.QUEUE_DISCARD)  # as purging does: who may only put messages may take none away
     which = _wanted(call)
     holder = desk.holder
     if holder is None:
@@ -181,7 +182,7 @@ def delete(call: Call) -> dict[str, int]:
                 desk, which, lambda letters: desk.queue.delete_dead_letters([one.id for one in letters])
             )
         }
-    call.may("read", call.path["vhost"], holder.name)
+    call.may(Operation.QUEUE_DISCARD, holder.name, vhost=call.path["vhost"])
     count = _settled(desk, which, lambda letters: holder.queue.discard([one.id for one in letters]))
     holder.queue.sync()
     return {"deleted": count}

@@ -7,6 +7,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.broker.letters import led_to
 from holdfast.broker.letters import letter_of as amqp_letter_of
 from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.permissions import Operation
 from holdfast.queue import DeadLetter, Queue, Waiting
 from holdfast.queue.forwarding import is_forwarded
 from holdfast.queue.moves import dead_letter_of
@@ -109,13 +110,16 @@ def desk_of_own(site: Site, queue: Queue) -> Desk:
     return Desk(queue, None, None if name is None or is_forwarded(name) else site.store.find_queue(name))
 
 
-def desk_of(call: Call, kind: Any = "read", most: int | None = None) -> Desk:
+def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int | None = None) -> Desk:
     """The desk of the queue that a path names, which is looked for among so many messages of each queue."""
-    queue, mailbox = queue_of(call, kind)
+    queue, mailbox = queue_of(call, operation)
     if mailbox is None:
         return desk_of_own(call.site, queue)
     host = call.site.host(call.path["vhost"])
     holders = call.site.on_broker(lambda: led_to(host))
+    dead = queue.settings.dead_letter
+    if mailbox.name not in holders and dead is not None and not is_forwarded(dead):  # a program chose where they go
+        return desk_of_own(call.site, queue)
     if mailbox.name in holders or mailbox.definition.settings.dead_letter_exchange is None:
         return Desk(queue, mailbox, queue)
     found: list[Desk] = []

@@ -12,11 +12,11 @@ import holdfast
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.plain import body_json
 from holdfast.base.units import iso_time, parse_duration, parse_size
+from holdfast.broker.permissions import Operation
 from holdfast.log import Log, Record, Retention
 from holdfast.log.locating import locate
-from holdfast.log.positions import place_of
+from holdfast.log.positions import Position, place_of
 from holdfast.queue import Queue
-from holdfast.web.answers import Refused
 from holdfast.web.fields import FLAG, WHOLE, body, said
 from holdfast.web.own.forms import RECORD, instant, record_in
 from holdfast.web.own.paging import PAGING, named, paged
@@ -56,9 +56,7 @@ def _to_read(call: Call) -> Iterator[Log]:
 
 def _to_change(call: Call) -> Log:
     name = call.path["name"]
-    call.may_use("configure", name)
-    if name.startswith("holdfast."):
-        raise Refused(403, "access_refused", f"the log {name!r} is the server's own")
+    call.may(Operation.LOG_SHORTEN, name)
     if name not in call.site.store.logs():
         raise NotFound(f"there is no log {name!r}")
     return call.site.store.log(name)
@@ -113,7 +111,7 @@ def logs(call: Call) -> dict[str, Any]:
 def one_log(call: Call) -> dict[str, Any]:
     """All that is known of a log."""
     name, store = call.path["name"], call.site.store
-    call.may_see(name)
+    call.may(Operation.LOG_LOOK, name)
     with _to_read(call) as log:
         stats = _stats_json(call.site, log, _open_queues(call.site).get(name, []))
         segments = [asdict(one) for one in log.segments()]
@@ -168,7 +166,7 @@ async def records(call: Call) -> dict[str, Any]:
         raise InvalidArgument(f"wait={call.query['wait'][:40]!r} is no number of seconds") from None
     if not 0 <= wait <= _WAIT_MAX_S:
         raise InvalidArgument(f"wait must be from 0 to {_WAIT_MAX_S:g} seconds; ask again after that")
-    call.may_use("read", call.path["name"])
+    call.may(Operation.LOG_READ, call.path["name"])
     deadline = asyncio.get_running_loop().time() + wait
     while True:
         found = await run_in_threadpool(_records, call)
@@ -217,9 +215,7 @@ def _records(call: Call) -> dict[str, Any]:
 def append(call: Call) -> Reply:
     """Where the first one is, and how many there are."""
     name = call.path["name"]
-    call.may_use("write", name)
-    if name.startswith("holdfast."):
-        raise Refused(403, "access_refused", f"the log {name!r} is the server's own")
+    call.may(Operation.LOG_APPEND, name)
     messages = [record_in(one, f"records[{place}]") for place, one in enumerate(call.field("records", list))]
     log = call.site.store.log(name)
     sequences = log.append_many(messages)
@@ -237,7 +233,7 @@ def append(call: Call) -> Reply:
 )
 def sequence_at(call: Call) -> dict[str, int]:
     """Its sequence."""
-    call.may_see(call.path["name"])
+    call.may(Operation.LOG_LOOK, call.path["name"])
     if not call.query.get("time"):
         raise InvalidArgument("say which time: ?time=2026-11-15T12:00:00Z")
     with _to_read(call) as log:
@@ -271,8 +267,8 @@ def compact(call: Call) -> dict[str, Any]:
         raise InvalidArgument("say what may go: max_age, max_bytes or max_segments")
     dry, force = call.field("dry_run", bool, False), call.field("force", bool, False)
     before = log.segments()
-    count = log.compact(retention=policy, force=force, dry_run=dry)
-    held = log.compact(retention=policy, force=True, dry_run=True) - (count if dry else 0)
+    count = int(log.compact(retention=policy, force=force, dry_run=dry))
+    held = int(log.compact(retention=policy, force=True, dry_run=True)) - (count if dry else 0)
     gone = before[:count]
     after = log.stats()
     return {
@@ -327,7 +323,7 @@ def verify(call: Call) -> dict[str, Any]:
 )
 def inspect(call: Call) -> dict[str, Any]:
     """What lies there."""
-    call.may_use("read", call.path["name"])
+    call.may(Operation.LOG_READ, call.path["name"])
     with _to_read(call) as log:
         if call.query.get("sequence"):
             found = locate(log, call.number("sequence", 0))
@@ -350,16 +346,26 @@ def inspect(call: Call) -> dict[str, Any]:
 )
 def keep_tailer(call: Call) -> None:
     """From there on it goes on."""
-    call.may_use("read", call.path["name"])
-    with _to_read(call) as log, log.tailer(call.path["tailer"]) as tailer:
+    call.may(Operation.LOG_TAILER, call.path["name"])
+    name = call.path["tailer"]
+    with _to_read(call) as log, log.tailer(name) as tailer:
         tailer.seek(call.field("position", int))
-        tailer.commit()
+        maker = None if log.positions.get(name) else call.who.name
+        log.positions.set(Position(name, tailer.position, log.clock.time_ns(), owner=maker))
 
 
 @log_routes.delete(_ONE + "/tailers/{tailer}", needs=Needs.USER, says="Forget a named tailer.")
 def forget_tailer(call: Call) -> None:
     """It begins anew if it comes back."""
-    call.may_use("configure", call.path["name"])
+    if not _owns_tailer(call):  # whoever made it may always stop holding records back
+        call.may(Operation.LOG_TAILER, call.path["name"])
     with _to_read(call) as log:
         if not log.positions.remove(call.path["tailer"]):
             raise NotFound(f"the log {log.name!r} has no tailer {call.path['tailer']!r}")
+
+
+def _owns_tailer(call: Call) -> bool:
+    with contextlib.suppress(HoldfastError), _to_read(call) as log:
+        kept = log.positions.get(call.path["tailer"])
+        return kept is not None and kept.owner == call.who.name
+    return False

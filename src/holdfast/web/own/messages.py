@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from holdfast.base.errors import Closed, InvalidArgument, NotFound
+from holdfast.broker.permissions import Operation
 from holdfast.queue import Queue, Waiting
 from holdfast.queue.polling import Polls
 from holdfast.web.fields import NUMBER, TEXT, body, said
@@ -65,7 +66,7 @@ def one_message(call: Call) -> dict[str, Any]:
 )
 def put(call: Call) -> Reply:
     """Their ids."""
-    queue, _ = queue_of(call, "write")
+    queue, _ = queue_of(call, Operation.QUEUE_PUT)
     ids, known = queue.put_counted(messages_in(call))
     queue.log.sync()  # whatever the queue's flush mode: who is answered may rely on it
     return Reply({"ids": list(ids), "duplicates": known}, 201)
@@ -83,7 +84,7 @@ def put(call: Call) -> Reply:
 )
 async def lease(call: Call) -> dict[str, Any]:
     """What was taken; who goes away meanwhile takes nothing."""
-    queue, _ = await asyncio.to_thread(queue_of, call)
+    queue, _ = await asyncio.to_thread(queue_of, call, Operation.QUEUE_TAKE)
     count, wait = call.field("count", int, 1), call.field("wait", (int, float), 0)
     if not 1 <= count <= _COUNT_MAX:
         raise InvalidArgument(f"count is {count}: it must be from 1 to {_COUNT_MAX}")
@@ -106,7 +107,7 @@ async def lease(call: Call) -> dict[str, Any]:
 @message_routes.post(ONE + "/ack", needs=Needs.USER, says="They are done.", takes=body("messages", messages=HELD))
 def ack(call: Call) -> dict[str, Any]:
     """How many, and which are no longer the caller's."""
-    queue, _ = queue_of(call)
+    queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.ack_ids(parts))
 
@@ -124,7 +125,7 @@ def ack(call: Call) -> dict[str, Any]:
 )
 def nack(call: Call) -> dict[str, Any]:
     """How many, and which are no longer the caller's."""
-    queue, _ = queue_of(call)
+    queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     lost = queue.return_ids(parts, call.field("reason", str, ""), call.field("delay", (int, float), None))
     return _settled(queue, parts, lost)
@@ -135,7 +136,7 @@ def nack(call: Call) -> dict[str, Any]:
 )
 def release(call: Call) -> dict[str, Any]:
     """How many, and which are no longer the caller's."""
-    queue, _ = queue_of(call)
+    queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.release_ids(parts))
 
@@ -148,7 +149,7 @@ def release(call: Call) -> dict[str, Any]:
 )
 def extend(call: Call) -> dict[str, Any]:
     """How many, and which are no longer the caller's."""
-    queue, _ = queue_of(call)
+    queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.extend_ids(parts, call.field("lease", (int, float), None)))
 

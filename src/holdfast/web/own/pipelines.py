@@ -11,11 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.base.units import iso_time
 from holdfast.runs import ID_VARIABLE, Run, Runs, new_id
 from holdfast.spark.pipelines import PIPELINES
 from holdfast.web.fields import TEXT, body, said
+from holdfast.web.own.pipeline_options import checked_master, checked_options
 from holdfast.web.routes import Call, Needs, Reply, Routes
 from holdfast.web.site import Site
 
@@ -56,7 +57,7 @@ def one_run(call: Call) -> dict[str, Any]:
 
 @pipeline_routes.post(
     _ALL + "/{name}/runs",
-    needs=Needs.ADMINISTRATOR,
+    needs=Needs.OPERATOR,
     says="Start a pipeline on the server's machine.",
     takes=body(options={"type": "object"}, master=said(TEXT, "Of Spark, such as local[2].")),
 )
@@ -67,16 +68,13 @@ def start(call: Call) -> Reply:
         raise NotFound(f"there is no pipeline {name!r}; there are: {', '.join(PIPELINES)}")
     store = call.site.store.path.absolute()
     command = [sys.executable, "-m", "holdfast", "pipeline", "run", name, "--data", str(store), "--json"]
-    for option, value in call.field("options", dict, {}).items():
-        for one in value if isinstance(value, list) else [value]:
-            if one is None or isinstance(one, dict | list):
-                raise InvalidArgument(f"the option {option!r} cannot be {one!r}")
-            if "\0" in f"{option}{one}":
-                raise InvalidArgument(f"the option {option!r} holds a zero byte, which no program can be given")
-            command += ["--option", f"{option}={str(one).lower() if isinstance(one, bool) else one}"]
-    if master := call.field("master", str, "").replace("\0", ""):
+    for option, value in checked_options(name, call.field("options", dict, {}), call.site.paths):
+        command += ["--option", f"{option}={value}"]
+    if master := checked_master(call.field("master", str, "")):
         command += ["--master", master]
-    id = new_id(call.site.clock.time_ns())
+    runs = Runs(store, call.site.clock)
+    # Noted before it is started, so that whoever asks for the run finds it. The process then notes itself in its place.
+    run = runs.begin(name, call.field("options", dict, {}), id=new_id(call.site.clock.time_ns()))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     # Not a pipe: a stream writes for days, and goes on when this server has stopped.
     said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who sees the process off
@@ -86,29 +84,29 @@ def start(call: Call) -> Reply:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,
-            env={**environment, ID_VARIABLE: id},
+            env={**environment, ID_VARIABLE: run.id},
             cwd=store,
             start_new_session=True,
         )
-    except BaseException:
+    except BaseException as error:
         said.close()
+        runs.end(run, ok=False, error=f"its process could not be started: {error}")
         raise
-    seeing = (store, id, name, process, said)
-    threading.Thread(target=_see_off, args=seeing, name="holdfast-run", daemon=True).start()
-    return Reply({"id": id, "pipeline": name, "state": "running", "started_at": call.site.clock.time_ns()}, 202)
+    threading.Thread(target=_see_off, args=(store, run, process, said), name="holdfast-run", daemon=True).start()
+    return Reply({"id": run.id, "pipeline": name, "state": "running", "started_at": run.started_at}, 202)
 
 
-def _see_off(store: Path, id: str, name: str, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
-    """Wait for the end; a process that ended before it could note anything is noted here."""
+def _see_off(store: Path, begun: Run, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
+    """Wait for the end; of a process that ended before it could note anything, the end is noted here."""
     code = process.wait()
     with said:
         said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
         last = said.read()
     runs = Runs(store)
     try:
-        run = runs.get(id)
-    except NotFound:
-        run = runs.begin(name, {}, id=id)
+        run = runs.get(begun.id)
+    except NotFound:  # so many have run since that it is no longer remembered
+        return
     if run.ended_at is None:
         text = last.decode("utf-8", "replace").strip().splitlines()
         runs.end(run, ok=False, error=text[-1] if text else f"the process ended with {code}")

@@ -6,13 +6,16 @@ from typing import Any
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.broker.definitions import check_arguments
+from holdfast.broker.letters import led_to
 from holdfast.broker.mailbox import Mailbox
-from holdfast.queue import Queue
+from holdfast.broker.permissions import Operation
+from holdfast.broker.users import Kind
+from holdfast.queue import LeaseInfo, Queue
 from holdfast.web.answers import ResourceLocked
 from holdfast.web.fields import FLAG, TEXT, body, said
 from holdfast.web.own.forms import BODY_MAX, instant, message_json, moments, plain
 from holdfast.web.own.paging import PAGING
-from holdfast.web.own.rows import Found, all_queues, page_of, row, settings_json
+from holdfast.web.own.rows import Found, all_queues, page_of, row, settings_json, shown_lag
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["ONE", "queue_of", "queue_routes"]
@@ -22,15 +25,18 @@ _ALL = "/api/holdfast/queues"
 ONE = _ALL + "/{vhost}/{name}"
 _IDS_SHOWN = 100
 _LEASES_MAX = 100_000
+_ENDLESS_NS = 365 * 86_400 * 10**9
+"""From so long a lease on it is one of the broker's, which last ten years."""
+_KINDS: tuple[Kind, ...] = ("configure", "write", "read")
 _QUEUES_MAX = 1000
 _SAMPLE = 10
 
 
-def queue_of(call: Call, kind: Any = "read") -> tuple[Queue, Mailbox | None]:
+def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Queue, Mailbox | None]:
     """The queue that a path names, if the caller may do this to it."""
     vhost, name = call.path["vhost"], call.path["name"]
     call.site.host(vhost)
-    call.may(kind, vhost, name)
+    call.may(operation, name, vhost=vhost)
     queue, mailbox = call.site.queue(vhost, name)
     if mailbox is not None and mailbox.definition.exclusive and call.method != "GET":
         raise ResourceLocked(name)
@@ -70,10 +76,10 @@ def declare(call: Call) -> Reply:
     arguments = call.field("arguments", dict, {})
     check_arguments(arguments)
     host = call.site.host(vhost)
-    call.may("configure", vhost, name)
+    call.may(Operation.QUEUE_DECLARE, name, vhost=vhost)
     if isinstance(dead := arguments.get("x-dead-letter-exchange"), str):  # or messages get where their sender may not
-        call.may("read", vhost, name)
-        call.site.broker.users.check(call.who.name, vhost, "write", "exchange", dead)
+        call.may(Operation.QUEUE_TAKE, name, vhost=vhost)
+        call.may(Operation.EXCHANGE_PUBLISH, dead, vhost=vhost)
     if not name:
         raise InvalidArgument("a queue needs a name")
     mailbox = call.site.on_broker(
@@ -86,19 +92,29 @@ def declare(call: Call) -> Reply:
 
 @queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
 def one_queue(call: Call) -> dict[str, Any]:
-    """Figures, settings, consumers and bindings."""
-    queue, mailbox = queue_of(call)
+    """Figures, settings, consumers and bindings; and what the caller may do. Who sees all lists sees the figures."""
     vhost, name = call.path["vhost"], call.path["name"]
+    call.site.host(vhost)
+    if not call.who.sees_all:
+        call.may(Operation.QUEUE_LOOK, name, vhost=vhost)
+    queue, mailbox = call.site.queue(vhost, name)
+    allowed = call.site.broker.users.allowed
     stats = queue.stats()
     dead = queue.settings.dead_letter
     known = {} if mailbox is None else call.site.on_broker(lambda: _of_broker(call, mailbox))
     return {
         **row(call.site, Found(vhost, name, queue, mailbox)),
         "paused": queue.paused,
-        "stats": {**asdict(stats), **moments(next_due=stats.next_due)},
+        "may": {kind: allowed(call.who.name, vhost, kind, name) for kind in _KINDS},
+        "stats": {
+            **asdict(stats),
+            "lag": shown_lag(stats.ready, stats.lag),
+            **moments(next_due=stats.next_due, checkpoint_failing_since=stats.checkpoint_failing_since),
+        },
         "put_total": queue.log.end,
         "settings": settings_json(queue),
         "dead_letter": None if dead is None or ":" in dead else {"vhost": vhost, "name": dead},
+        "dead_letter_queues": [],
         "consumers_detail": [],
         "bindings": [],
         **known,
@@ -106,13 +122,19 @@ def one_queue(call: Call) -> dict[str, Any]:
 
 
 def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
-    topology = call.site.host(call.path["vhost"]).topology
+    host = call.site.host(call.path["vhost"])
+    topology = host.topology
     wanted = mailbox.definition.settings
     dead = None
     if wanted.dead_letter_exchange is not None:
         dead = {"exchange": wanted.dead_letter_exchange, "routing_key": wanted.dead_letter_routing_key}
     return {
         "dead_letter_exchange": dead,
+        "dead_letter_queues": [
+            {"vhost": call.path["vhost"], "name": one, "ready": host.mailboxes[one].queue.counts().ready}
+            for one in sorted(led_to(host, mailbox.definition))
+            if one in host.mailboxes
+        ],
         "consumers_detail": [
             {
                 "tag": one.tag,
@@ -137,7 +159,7 @@ def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
 @queue_routes.delete(ONE, needs=Needs.USER, says="Delete a queue with its messages.")
 def delete(call: Call) -> None:
     """It is gone."""
-    queue, mailbox = queue_of(call, "configure")
+    queue, mailbox = queue_of(call, Operation.QUEUE_DELETE)
     if mailbox is None:
         call.site.store.delete_queue(queue.name)
     else:
@@ -148,7 +170,7 @@ def delete(call: Call) -> None:
 @queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
 def purge(call: Call) -> dict[str, int]:
     """How many went."""
-    queue, _ = queue_of(call)
+    queue, _ = queue_of(call, Operation.QUEUE_PURGE)
     purged = queue.purge()
     queue.sync()
     return {"purged": purged}
@@ -157,7 +179,7 @@ def purge(call: Call) -> dict[str, int]:
 @queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Hand out nothing until it is resumed.")
 def pause(call: Call) -> dict[str, bool]:
     """It takes messages, but gives none."""
-    queue, _ = queue_of(call, "configure")
+    queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.pause()
     return {"paused": True}
 
@@ -165,7 +187,7 @@ def pause(call: Call) -> dict[str, bool]:
 @queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Hand out messages again.")
 def resume(call: Call) -> dict[str, bool]:
     """It gives messages again."""
-    queue, _ = queue_of(call, "configure")
+    queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.resume()
     return {"paused": False}
 
@@ -186,16 +208,22 @@ def leases(call: Call) -> dict[str, Any]:
                 "count": len(one.ids),
                 "ids": list(one.ids[:_IDS_SHOWN]),
                 **moments(since=one.since, expires=one.expires_at),
+                "held_by": "consumer" if _is_endless(one) else None,
             }
             for one in queue.leases(call.number("count", 1000, most=_LEASES_MAX, least=1))
         ]
     }
 
 
+def _is_endless(lease: LeaseInfo) -> bool:
+    """Whether a lease is the broker's: it ends with the consumer or its answer, not with time."""
+    return lease.expires_at - lease.since >= _ENDLESS_NS
+
+
 @queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Give back what a lease holds.")
 def void_lease(call: Call) -> dict[str, int]:
     """Its messages are ready again; whoever held them has lost them."""
-    queue, mailbox = queue_of(call, "configure")
+    queue, mailbox = queue_of(call, Operation.QUEUE_STEER)
     lease = call.numbered("lease")
     if mailbox is not None and mailbox.consumers:
         raise InvalidArgument("the consumers of AMQP hold this: close the connection, and it comes back")
@@ -216,7 +244,7 @@ def all_delayed(call: Call) -> dict[str, Any]:
     buckets = call.number("buckets", 60, most=1000, least=1)
     waiting: list[tuple[int, Found]] = []
     for found in all_queues(call.site, call.who):
-        if call.site.broker.users.allowed(call.who.name, found.vhost, "read", found.name):
+        if call.site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, found.name, vhost=found.vhost):
             with contextlib.suppress(HoldfastError):  # one that is closed just now
                 waiting.append((found.queue.counts().delayed, found))
     waiting = sorted((one for one in waiting if one[0]), key=lambda one: (-one[0], one[1].vhost, one[1].name))
@@ -274,7 +302,7 @@ def delayed(call: Call) -> dict[str, Any]:
 )
 def seek(call: Call) -> dict[str, Any]:
     """What a seek does, and whether it was done."""
-    queue, _ = queue_of(call, "configure")
+    queue, _ = queue_of(call, Operation.QUEUE_STEER)
     to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)
     if (to is None) == (when is None):
         raise InvalidArgument("say to where: `to` (a sequence, start or end) or `time`")

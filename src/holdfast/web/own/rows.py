@@ -16,7 +16,7 @@ from holdfast.web.own.paging import named, paged
 from holdfast.web.routes import Call
 from holdfast.web.site import Site
 
-__all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json"]
+__all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json", "shown_lag"]
 
 _ASKED_MAX = 500
 """Queues that are asked for the age of their oldest message to be sorted by it: that reads bodies, and takes locks."""
@@ -112,6 +112,7 @@ def light_row(site: Site, found: Found) -> dict[str, Any]:
         "lease_rate": rates.lease,
         "ack_rate": rates.ack,
         "consumers": len(mailbox.consumers) if mailbox is not None else 0,
+        "dead_letters_dropped": mailbox.dead_letters_dropped if mailbox is not None else 0,
         "state": state,
         "memory": queue.cached_bytes,
         "durable": definition.durable if definition is not None else True,
@@ -128,8 +129,19 @@ def row(site: Site, found: Found) -> dict[str, Any]:
     try:
         figures = found.queue.stats()
     except HoldfastError:
-        return {**light, "oldest_age": None, "lag": 0, "dead": 0}
-    return {**light, "oldest_age": figures.oldest_age, "lag": figures.lag, "dead": figures.dead}
+        return {**light, "oldest_age": None, "lag": 0, "dead": 0, "died": 0}
+    return {
+        **light,
+        "oldest_age": figures.oldest_age,
+        "lag": shown_lag(figures.ready, figures.lag),
+        "dead": figures.dead,
+        "died": figures.total_dead,
+    }
+
+
+def shown_lag(ready: int, lag: int) -> int:
+    """How far a queue is behind. Where nothing is ready it is not: what is held or delayed waits for others."""
+    return lag if ready else 0
 
 
 def page_of(call: Call) -> dict[str, Any]:
@@ -167,7 +179,7 @@ def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | No
         if sort in _RATES:
             return getattr(found.queue.rates(), _RATES[sort])
         if sort == "lag":
-            return place_now(found.queue)[1]
+            return shown_lag(found.queue.counts().ready, place_now(found.queue)[1])
         if sort == "oldest_age":
             return row(site, found)["oldest_age"] if ages is None else ages.get(found.queue)
     except HoldfastError:  # it was closed meanwhile

@@ -9,6 +9,7 @@ import anyio.to_thread
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time, parse_duration
 from holdfast.broker.errors import AccessRefused
+from holdfast.broker.users import log_failed_login
 from holdfast.web.answers import NotAuthenticated
 from holdfast.web.fields import TEXT, body
 from holdfast.web.routes import Call, Needs, Reply, Routes
@@ -35,6 +36,7 @@ async def login(call: Call) -> dict[str, Any]:
             site.broker.users.authenticate, name, password, call.who.is_loopback, limiter=site.logins
         )
     except AccessRefused as error:
+        log_failed_login(error, peer=call.who.peer, protocol="http")
         await asyncio.sleep(site.settings.login_delay)
         raise NotAuthenticated(
             "wrong user or password, or a user that may come in from this machine only", ask=False

@@ -4,13 +4,13 @@ import platform
 import shutil
 import socket
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time
 from holdfast.web.fields import FLAG, TEXT, body, said
+from holdfast.web.health import checkpoint_warning
 from holdfast.web.routes import Call, Needs, Routes
 
 __all__ = ["system_routes"]
@@ -67,6 +67,7 @@ def overview(call: Call) -> dict[str, Any]:
             "limit": memory.limits.disk_free,
             "used": totals.logs_bytes,
         },
+        "warnings": [warning] if (warning := checkpoint_warning(site)) else [],
         "listeners": site.listeners,
     }
 
@@ -74,23 +75,35 @@ def overview(call: Call) -> dict[str, Any]:
 @system_routes.get(f"{_PREFIX}/doctor", needs=Needs.ADMINISTRATOR, says="Is all well, and what is to be done?")
 def doctor(call: Call) -> dict[str, Any]:
     """The checks, each with what was found and what to do."""
-    from holdfast.doctor import examine  # noqa: PLC0415 - looks at much that nothing else needs
+    from holdfast.doctor import Port, examine  # noqa: PLC0415 - looks at much that nothing else needs
+    from holdfast.web import checks  # noqa: PLC0415
 
-    return {"checks": [asdict(one) for one in examine(call.site.store.path, running=True)]}
+    site = call.site
+    ports = [
+        Port(str(one["protocol"]), str(one["host"]), int(str(one["port"])), bool(one["tls"])) for one in site.listeners
+    ]
+    more = {
+        "default user": lambda: checks.check_users(site.broker.users),
+        "encryption": lambda: checks.check_encryption(ports),
+        "certificate": lambda: checks.check_certificate(site.settings),
+    }
+    return {"checks": [asdict(one) for one in examine(site.store.path, running=True, ports=ports, more=more)]}
 
 
 @system_routes.post(
     f"{_PREFIX}/backup",
-    needs=Needs.ADMINISTRATOR,
+    needs=Needs.OPERATOR,
     says="Back up everything into a folder of the server's machine, while it runs.",
-    takes=body("to", to=said(TEXT, "An absolute path."), copy=said(FLAG, "Copy files, also where links would do.")),
+    takes=body(
+        "to",
+        to=said(TEXT, "A path below a folder of the setting allowed_paths."),
+        copy=said(FLAG, "Copy files, also where links would do."),
+    ),
 )
 def backup(call: Call) -> dict[str, Any]:
     """Where it is, and what is in it."""
-    to = Path(call.field("to", str))
-    if not to.is_absolute() or "\0" in str(to):
-        raise InvalidArgument(f"{str(to)!r} is no absolute path: say where on the server's machine")
-    if to.resolve().is_relative_to(call.site.store.path.resolve()):
+    to = call.site.paths.check(call.field("to", str), "the folder of the backup")
+    if to.is_relative_to(call.site.store.path.resolve()):
         raise InvalidArgument("a backup must not lie in the store that it is of")
     report = call.site.store.backup(to, copy=call.field("copy", bool, False))
     return {**asdict(report), "path": str(report.path)}

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time, parse_time
 from holdfast.base.versions import time_of
-from holdfast.broker.users import Kind
+from holdfast.broker.permissions import Operation
 from holdfast.table import Model, Record, Table, key_from_text, text_of_key
 from holdfast.table.definition import describe
 from holdfast.table.plain import changes_json, json_of, record_json, time_json
@@ -31,13 +31,10 @@ _DIGITS_MAX = 30
 _opening = threading.Lock()
 
 
-def _table(call: Call, kind: Kind | None) -> Table[Any]:
-    """The table that a path names, if the caller may do this to it; None: only see how it is."""
+def _table(call: Call, operation: Operation) -> Table[Any]:
+    """The table that a path names, if the caller may do this to it."""
     name = call.path["name"]
-    if kind is None:
-        call.may_see(name)
-    else:
-        call.may_use(kind, name)
+    call.may(operation, name)
     with _opening, call.looking_for("table", name):
         return call.site.store.table(name)
 
@@ -73,7 +70,7 @@ def _where(call: Call, table: Table[Any]) -> Any:
     text = call.query.get("where")
 
     def find(other: str) -> type[Model]:
-        call.may_use("read", other)  # which records fit tells what is in the other one
+        call.may(Operation.TABLE_READ, other)  # which records fit tells what is in the other one
         with call.looking_for("table", other):
             return call.site.store.table(other).model
 
@@ -128,7 +125,7 @@ def tables(call: Call) -> dict[str, Any]:
 @table_routes.get(_ONE, needs=Needs.USER, says="One table: its fields, indexes and figures.")
 def one_table(call: Call) -> dict[str, Any]:
     """All that is known of a table."""
-    table = _table(call, None)
+    table = _table(call, Operation.TABLE_LOOK)
     return {**_figures(table), "definition": describe(table.model)}
 
 
@@ -150,7 +147,7 @@ def one_table(call: Call) -> dict[str, Any]:
 )
 def records(call: Call) -> dict[str, Any]:
     """The records, and where to go on."""
-    table = _table(call, "read")
+    table = _table(call, Operation.TABLE_READ)
     explain = call.flag("explain")
     scan = table.scan(
         _where(call, table),
@@ -176,7 +173,7 @@ def records(call: Call) -> dict[str, Any]:
 )
 def one_record(call: Call) -> dict[str, Any]:
     """The record."""
-    table = _table(call, "read")
+    table = _table(call, Operation.TABLE_READ)
     found = table.get(
         _key(call.path["key"]),
         as_of=_point(call.query.get("as_of")),
@@ -195,7 +192,7 @@ def one_record(call: Call) -> dict[str, Any]:
 )
 def history(call: Call) -> dict[str, Any]:
     """Each version whole, with what it changed."""
-    table = _table(call, "read")
+    table = _table(call, Operation.TABLE_READ)
     key = _key(call.path["key"])
     most = call.number("max_versions", 100, most=_VERSIONS_MAX, least=1)
     found = table.changes([key], max_versions=most, include_deleted=True)
@@ -240,7 +237,7 @@ def history(call: Call) -> dict[str, Any]:
 )
 def changes(call: Call) -> dict[str, Any]:
     """The versions of each record."""
-    table = _table(call, "read")
+    table = _table(call, Operation.TABLE_READ)
     keys = [_key(one) for one in _names(call.query.get("keys")) or []] or None
     found = table.changes(
         keys,
@@ -261,7 +258,7 @@ def changes(call: Call) -> dict[str, Any]:
 )
 def span(call: Call) -> dict[str, Any]:
     """The first and the last moment."""
-    table = _table(call, None)
+    table = _table(call, Operation.TABLE_LOOK)
     last = table.last_version
     first = table.log.stats().first_timestamp
     return {
@@ -305,7 +302,7 @@ def _done(done: Done) -> dict[str, Any]:
 )
 def add(call: Call) -> dict[str, Any]:
     """What came of each, in their order."""
-    table = _table(call, "write")
+    table = _table(call, Operation.TABLE_WRITE)
     given = call.field("records", list)
     key = call.field("key", str, None)
     if key is not None and len(given) != 1:
@@ -345,7 +342,7 @@ def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
 )
 def change(call: Call) -> dict[str, Any]:
     """What came of it."""
-    table = _table(call, "write")
+    table = _table(call, Operation.TABLE_WRITE)
     wanted = parse_changes(table.model, _texts(call, "changes", ...), _texts(call, "unset"))
     if not wanted:
         raise InvalidArgument("nothing to change: send values by their names, null to remove one")
@@ -374,7 +371,8 @@ def undelete(call: Call) -> dict[str, Any]:
 
 
 def _carried_out(call: Call, operation: Delete | Undelete) -> dict[str, Any]:
-    outcome = _table(call, "write").write([operation])[0]
+    erases = isinstance(operation, Delete) and operation.hard
+    outcome = _table(call, Operation.TABLE_ERASE if erases else Operation.TABLE_WRITE).write([operation])[0]
     if isinstance(outcome, HoldfastError):
         raise outcome
     return _done(outcome)

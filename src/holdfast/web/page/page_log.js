@@ -110,6 +110,7 @@ export function page(view) {
   const settings = facts();
   const verdict = h("div", { role: "status" });
   const verify = h("button", { type: "button", onclick: verifyIt }, "Verify");
+  const owned = (row) => (row.owner ? `${nameOf(row)} (owner: ${row.owner})` : nameOf(row));
   const tailers = table({
     label: "Tailers",
     key: (row) => row.name,
@@ -123,7 +124,7 @@ export function page(view) {
         cell: (row) =>
           row.queue
             ? cells.hosted(row.queue.vhost, nameOf(row), "queues", row.queue.vhost, row.queue.name)
-            : { text: short(nameOf(row)), title: nameOf(row) },
+            : { text: short(owned(row)), title: owned(row) },
       },
       { id: "position", label: "Position", num: true, cell: (row) => ({ text: exact(row.position) }) },
       { id: "lag", label: "Behind", num: true, cell: (row) => cells.count(row.lag) },

@@ -52,7 +52,7 @@ function gauge(used, limit, kind) {
   );
 }
 
-function alarms({ memory, disk, read_only: readOnly }) {
+function alarms({ memory, disk, read_only: readOnly, warnings = [] }) {
   const found = [];
   if (memory.alarm === "memory")
     found.push(
@@ -63,7 +63,7 @@ function alarms({ memory, disk, read_only: readOnly }) {
       `Disk: ${bytes(disk.free)} free, less than the ${bytes(disk.limit)} that must stay free; publishers wait.`,
     );
   if (readOnly) found.push("The store is read only.");
-  return found;
+  return [...found, ...warnings];
 }
 
 export function page(view) {

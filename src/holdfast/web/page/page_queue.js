@@ -19,24 +19,33 @@ export function page(view) {
   const at = (rest) => queuePath(vhost, name, rest);
   view.title(name);
   let row = null;
+  let started = false;
   const state = h("span");
-  const pause = h("button", { type: "button", onclick: () => togglePause() }, "Pause");
-  const purge = h("button.danger", { type: "button", onclick: () => purgeIt() }, "Purge…");
-  const remove = h("button.danger", { type: "button", onclick: () => deleteIt() }, "Delete…");
+  // Until it is known what the user may do, nothing can be pressed.
+  const pause = h("button", { type: "button", disabled: true, onclick: () => togglePause() }, "Pause");
+  const purge = h("button.danger", { type: "button", disabled: true, onclick: () => purgeIt() }, "Purge…");
+  const remove = h("button.danger", { type: "button", disabled: true, onclick: () => deleteIt() }, "Delete…");
   const now = figures();
-  const context = { vhost, name, at, view, row: () => row, refresh: () => polling.now() };
+  const limits = h("div");
+  const fate = h("div");
+  const may = (kind) => row?.may?.[kind] !== false;
+  const lacks = (kind) => (may(kind) ? null : `Your user has no ${kind} permission for this queue.`);
+  const context = { vhost, name, at, view, row: () => row, refresh: () => polling.now(), may, lacks };
+  /** A part of the page that needs a permission; without it the part says so. */
+  const needing = (kind, make) => (body, signal) =>
+    may(kind) ? make(body, signal) : body.append(h("p.empty", `${lacks(kind)} This part is not shown.`));
   const shown = tabs({
     label: `Parts of ${name}`,
     chosen: view.query.get("tab"),
     onChoose: (tab) => view.keep({ tab: tab === "messages" ? null : tab }),
     signal: view.signal,
     list: [
-      { id: "messages", label: "Messages", make: messagesTab(context) },
-      { id: "publish", label: "Publish", make: publishTab(context) },
-      { id: "leases", label: "Leases", make: leasesTab(context) },
-      { id: "delayed", label: "Delayed", make: delayedTab(context) },
-      { id: "dead", label: "Dead letters", make: deadTab(context) },
-      { id: "replay", label: "Replay", make: replayTab(context) },
+      { id: "messages", label: "Messages", make: needing("read", messagesTab(context)) },
+      { id: "publish", label: "Publish", make: needing("write", publishTab(context)) },
+      { id: "leases", label: "Leases", make: needing("read", leasesTab(context)) },
+      { id: "delayed", label: "Delayed", make: needing("read", delayedTab(context)) },
+      { id: "dead", label: "Dead letters", make: needing("read", deadTab(context)) },
+      { id: "replay", label: "Replay", make: needing("configure", replayTab(context)) },
       { id: "bindings", label: "Bindings", make: bindingsTab(context) },
       { id: "consumers", label: "Consumers", make: consumersTab(context) },
       { id: "settings", label: "Settings", make: settingsTab(context) },
@@ -44,7 +53,9 @@ export function page(view) {
   });
   view.root.append(
     head([crumbs("queues", "Queues", name, vhost), " ", state], pause, purge, remove),
+    limits,
     now.element,
+    fate,
     shown.element,
   );
 
@@ -89,25 +100,72 @@ export function page(view) {
     const { stats } = row;
     renew(state, row.state, () => stateBadge(row.state));
     pause.textContent = row.paused ? "Resume" : "Pause";
+    for (const [button, kind] of [
+      [pause, "configure"],
+      [purge, "read"],
+      [remove, "configure"],
+    ]) {
+      button.disabled = !may(kind);
+      button.title = lacks(kind) ?? "";
+    }
+    const missing = ["read", "write", "configure"].filter((kind) => !may(kind));
+    renew(limits, missing, () =>
+      missing.length
+        ? h(
+            "p.notice",
+            { role: "status" },
+            `Your user has no ${missing.join(", ")} permission for this queue: what needs it is not shown, or cannot be pressed.`,
+          )
+        : [],
+    );
     now.update([
       ["Ready", count(row.ready), exact(row.ready)],
       ["Leased", count(row.leased), exact(row.leased)],
       ["Delayed", count(row.delayed), exact(row.delayed)],
-      ["Dead", count(stats?.dead), exact(stats?.dead), stats?.dead ? "warn" : ""],
+      deadFigure(row),
       ["Oldest", rough(row.oldest_age), row.oldest_age === null ? "" : `${row.oldest_age} s`],
       ["Lag", count(row.lag), exact(row.lag)],
       ["Put", rate(row.put_rate), String(row.put_rate)],
       ["Out", rate(row.lease_rate), String(row.lease_rate)],
       ["Acked", rate(row.ack_rate), String(row.ack_rate)],
     ]);
+    renew(fate, [row.died, row.dead_letters_dropped, row.dead_letter_queues], () => fateOf(row));
     shown.number("leases", stats?.leases);
     shown.number("delayed", row.delayed);
-    shown.number("dead", stats?.dead);
+    shown.number("dead", row.dead_letter_exchange ? row.died : stats?.dead);
     shown.number("consumers", row.consumers);
     shown.number("bindings", row.bindings?.length);
+    if (!started) {
+      started = true;
+      shown.start();
+    }
   });
   polling.running.catch(() => {});
-  shown.start();
+}
+
+/** How many dead letters there are; of a queue whose dead letters go to an exchange, how many went. */
+function deadFigure(row) {
+  const [label, dead] = row.dead_letter_exchange ? ["Died", row.died] : ["Dead", row.stats?.dead];
+  return [label, count(dead), exact(dead), dead ? "warn" : ""];
+}
+
+/** Where the dead letters of this queue went, and how many were lost. */
+function fateOf(row) {
+  if (!row.dead_letter_exchange || !row.died) return [];
+  const queues = row.dead_letter_queues.map((one) => [
+    " ",
+    h("a", { href: link("queues", one.vhost, one.name) }, one.name),
+    ` (${count(one.ready)} ready)`,
+  ]);
+  const exchange = row.dead_letter_exchange.exchange;
+  const lost = row.dead_letters_dropped;
+  return h(
+    `p.${lost ? "notice.bad" : "quiet"}`,
+    `Dead letters of this queue: ${count(row.died)}, through ${exchange ? `the exchange ${exchange}` : "the default exchange"} to`,
+    queues.length ? queues : " no queue",
+    ".",
+    lost ? ` ${count(lost)} were taken by no queue and are lost: declare the exchange, and bind a queue to it.` : "",
+  );
 }
 
 const WORDS = { lease: "s", ttl: "s", dedup_window: "s", starvation: "s", history: "s" };
@@ -151,6 +209,8 @@ function settingsTab(context) {
           "leases",
           "moving",
           "paused",
+          "checkpoint_failing_since",
+          "checkpoint_failing_since_at",
         ];
         const shown = Object.entries(row.stats ?? {}).filter(([name]) => !skip.includes(name));
         counted.update(

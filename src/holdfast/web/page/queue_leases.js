@@ -7,7 +7,7 @@ import { count } from "./format.js";
 import { cells } from "./parts.js";
 import { table } from "./table.js";
 
-export function leasesTab({ at, view, refresh }) {
+export function leasesTab({ at, view, refresh, may, lacks }) {
   return (body, signal) => {
     const list = table({
       label: "Leases",
@@ -28,13 +28,25 @@ export function leasesTab({ at, view, refresh }) {
           cell: (row) => `${row.ids.slice(0, 12).join(", ")}${row.count > 12 ? " …" : ""}`,
         },
         { id: "since", label: "Since", num: true, cell: (row) => cells.ago(row.since_at) },
-        { id: "expires", label: "Runs out", num: true, cell: (row) => cells.ago(row.expires_at) },
+        {
+          id: "expires",
+          label: "Runs out",
+          num: true,
+          cell: (row) =>
+            row.held_by === "consumer"
+              ? { text: "held by a consumer", title: "It ends when the consumer settles its messages, or goes." }
+              : cells.ago(row.expires_at),
+        },
         {
           id: "do",
           label: "",
           cell: (row) => ({
             mark: String(row.lease),
-            node: h("button.small", { type: "button", onclick: () => giveBack(row) }, "Give back…"),
+            node: h(
+              "button.small",
+              { type: "button", disabled: !may("configure"), title: lacks("configure"), onclick: () => giveBack(row) },
+              "Give back…",
+            ),
           }),
         },
       ],

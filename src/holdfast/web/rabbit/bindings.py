@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
 from holdfast.broker.host import Host
+from holdfast.broker.permissions import Operation
 from holdfast.broker.routing import Binding, DestinationKind
 from holdfast.web.rabbit.lists import LISTING, answered
 from holdfast.web.rabbit.seen import (
@@ -89,8 +90,8 @@ def _found(call: Call, host: Host, kind: DestinationKind) -> Binding:
 
 
 def _check(call: Call, host: Host, kind: DestinationKind) -> None:
-    may(call, "write", kind, host, call.path["destination"])
-    may(call, "read", "exchange", host, exchange_name(call.path["source"]))
+    may(call, Operation.QUEUE_BIND if kind == "queue" else Operation.EXCHANGE_BIND_TO, host, call.path["destination"])
+    may(call, Operation.EXCHANGE_BIND_FROM, host, exchange_name(call.path["source"]))
 
 
 def _bind(call: Call, kind: DestinationKind) -> Reply:

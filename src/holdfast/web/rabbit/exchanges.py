@@ -5,6 +5,7 @@ from typing import Any
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.definitions import check_name
 from holdfast.broker.host import Host
+from holdfast.broker.permissions import Operation
 from holdfast.broker.topology import ExchangeDefinition
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.measures import exchange_stats
@@ -94,10 +95,10 @@ def declare(call: Call) -> Reply:
         raise InvalidArgument("an exchange that is declared here needs a name")
     check_name("an exchange", call.path["name"])
     arguments = arguments_of(body)
-    may(call, "configure", "exchange", host, name)
+    may(call, Operation.EXCHANGE_DECLARE, host, name)
     if isinstance(alternate := arguments.get("alternate-exchange"), str):
-        may(call, "read", "exchange", host, name)
-        may(call, "write", "exchange", host, alternate)
+        may(call, Operation.EXCHANGE_BIND_FROM, host, name)
+        may(call, Operation.EXCHANGE_PUBLISH, host, alternate)
 
     def work() -> bool:
         is_new = name not in host.topology.exchanges
@@ -125,7 +126,7 @@ def delete(call: Call) -> None:
     """Delete an exchange with its bindings."""
     host = host_of(call, use=True)
     name = exchange_name(call.path["name"])
-    may(call, "configure", "exchange", host, name)
+    may(call, Operation.EXCHANGE_DELETE, host, name)
 
     def work() -> None:
         _exchange(call, host)

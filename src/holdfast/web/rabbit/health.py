@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.host import Host
 from holdfast.broker.message import Content, instructions_in
+from holdfast.broker.permissions import Operation
 from holdfast.broker.properties import Properties, encode_properties
-from holdfast.broker.users import Kind
 from holdfast.web.rabbit.certificates import not_after
 from holdfast.web.rabbit.overview import listeners_of
 from holdfast.web.rabbit.seen import host_of, hosts_of, may
@@ -146,9 +146,8 @@ def node_health(call: Call) -> Any:
 def aliveness(call: Call) -> Any:
     """A message goes through a queue that is made for this, and stays for the next time."""
     host = host_of(call, use=True)
-    kinds: tuple[Kind, ...] = ("configure", "write", "read")
-    for kind in kinds:
-        may(call, kind, "queue", host, _ALIVE)
+    for operation in (Operation.QUEUE_DECLARE, Operation.QUEUE_PUT, Operation.QUEUE_TAKE):
+        may(call, operation, host, _ALIVE)
     if call.site.on_broker(lambda: _goes_through(host)):
         return {"status": "ok"}
     return _failed("a message that was put did not come out")

@@ -10,6 +10,7 @@ from holdfast.broker.fields import MalformedField
 from holdfast.broker.host import MESSAGE_MAX, Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, content_of, instructions_in
+from holdfast.broker.permissions import Operation
 from holdfast.broker.properties import Properties, decode_properties, encode_properties
 from holdfast.log.log import Log
 from holdfast.queue import Delivery
@@ -102,7 +103,7 @@ def publish(call: Call) -> dict[str, bool]:
         wishes = instructions_in(encode_properties(properties))
     except MalformedField as error:
         raise InvalidArgument(f"the properties cannot be written as AMQP's: {error}") from error
-    may(call, "write", "exchange", host, exchange)
+    may(call, Operation.EXCHANGE_PUBLISH, host, exchange)
     key = routing_key_in(body)
     routed, logs = call.site.on_broker(lambda: _publish(host, exchange, key, wishes, payload))
     for log in logs:
@@ -155,7 +156,7 @@ def get(call: Call) -> list[dict[str, Any]]:
         raise InvalidArgument(f"the ackmode {mode!r} is unknown: it is one of {', '.join(_MODES)}")
     if encoding not in ("auto", "base64"):
         raise InvalidArgument("Unsupported encoding. Please use auto or base64.")
-    may(call, "read", "queue", host, name)
+    may(call, Operation.QUEUE_TAKE, host, name)
     got, left = call.site.on_broker(lambda: _get(host.mailbox(name, None), min(count, COUNT_MAX), mode))
     return [
         message_row(one, name, left + len(got) - 1 - place, encoding=encoding, truncate=truncate)

@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.host import Host
+from holdfast.broker.permissions import Operation
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.queuerows import (
     Entry,
@@ -108,10 +109,10 @@ def declare(call: Call) -> Reply:
     if not name:
         raise InvalidArgument("a queue that is declared here needs a name")
     arguments = arguments_of(body)
-    may(call, "configure", "queue", host, name)
+    may(call, Operation.QUEUE_DECLARE, host, name)
     if isinstance(dead := arguments.get("x-dead-letter-exchange"), str):
-        may(call, "read", "queue", host, name)
-        may(call, "write", "exchange", host, dead)
+        may(call, Operation.QUEUE_TAKE, host, name)
+        may(call, Operation.EXCHANGE_PUBLISH, host, dead)
 
     def work() -> bool:
         is_new = name not in host.topology.queues
@@ -139,7 +140,7 @@ def delete(call: Call) -> None:
     """Delete a queue with its messages."""
     host = host_of(call, use=True)
     name = call.path["name"]
-    may(call, "configure", "queue", host, name)
+    may(call, Operation.QUEUE_DELETE, host, name)
 
     def work() -> None:
         _entry(call, host)
@@ -155,7 +156,7 @@ def purge(call: Call) -> None:
     """Drop all messages that wait in a queue."""
     host = host_of(call, use=True)
     name = call.path["name"]
-    may(call, "read", "queue", host, name)
+    may(call, Operation.QUEUE_PURGE, host, name)
     mailbox = call.site.on_broker(lambda: host.mailbox(name, None))
     mailbox.queue.purge()
     mailbox.queue.sync()

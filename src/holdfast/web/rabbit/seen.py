@@ -1,12 +1,13 @@
 """What does a caller see, and what may it change? As RabbitMQ has it: by tags, and by permissions in virtual hosts."""
 
-from typing import Any, Literal
+from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.host import Host
-from holdfast.broker.users import Kind
+from holdfast.broker.permissions import Operation
 from holdfast.web.answers import Refused
+from holdfast.web.callers import MAKE_ONE
 from holdfast.web.routes import Call
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "host_of",
     "hosts_of",
     "may",
+    "may_change_user",
     "nothing_at",
     "routing_key_in",
     "table_of",
@@ -44,10 +46,27 @@ def host_of(call: Call, *, use: bool = False) -> Host:
     return host
 
 
-def may(call: Call, kind: Kind, what: Literal["queue", "exchange"], host: Host, name: str) -> None:
+def may(call: Call, operation: Operation, host: Host, name: str) -> None:
     """403 unless the caller may do this to this queue or exchange."""
-    call.site.broker.users.check_vhost(call.who.name, host.name)
-    call.site.broker.users.check(call.who.name, host.name, kind, what, name)
+    call.may(operation, name, vhost=host.name)
+
+
+def may_change_user(call: Call, name: str, tags: Any = ()) -> None:
+    """403 where the default user would make, change or delete an administrator, itself too.
+
+    Else whoever can log in as that one, which is everybody on this machine, could become an administrator who may let
+    the server read and write files.
+    """
+    if not call.who.is_default:
+        return
+    users = {user.name: user for user in call.site.broker.users.all()}
+    is_one = name in users and "administrator" in users[name].tags
+    if is_one or "administrator" in str(tags):
+        raise Refused(
+            403,
+            "access_refused",
+            f"{call.who.name!r} with its default password cannot change administrators: {MAKE_ONE}",
+        )
 
 
 def exchange_name(text: str) -> str:

@@ -6,7 +6,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.broker.users import ARGON2, Permission
 from holdfast.web.answers import Refused
 from holdfast.web.rabbit.lists import LISTING, answered
-from holdfast.web.rabbit.seen import body_of, nothing_at, text_of, words_of
+from holdfast.web.rabbit.seen import body_of, may_change_user, nothing_at, text_of, words_of
 from holdfast.web.rabbit.shapes import permission_row, user_row
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -56,6 +56,8 @@ def bulk_delete(call: Call) -> None:
     names = body_of(call, "users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidArgument("'users' must be a list of names")
+    for name in names:
+        may_change_user(call, name)
     administration = call.site.server.administration
 
     def work() -> None:
@@ -84,6 +86,7 @@ def put_user(call: Call) -> Reply:
     """Add or change a user. The password is hashed here: the broker has no time for that."""
     body = body_of(call, "tags")
     tags = words_of(body["tags"])
+    may_change_user(call, call.path["user"], tags)
     hashed, algorithm = text_of(body, "password_hash"), text_of(body, "hashing_algorithm") or None
     if password := text_of(body, "password"):
         hashed, algorithm = call.site.broker.users.hashed(password), ARGON2
@@ -95,6 +98,7 @@ def put_user(call: Call) -> Reply:
 @routes.delete("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="Delete a user and close the user's connections.")
 def delete_user(call: Call) -> None:
     """Delete a user."""
+    may_change_user(call, call.path["user"])
     call.site.on_broker(lambda: call.site.server.administration.delete_user(call.path["user"]))
 
 

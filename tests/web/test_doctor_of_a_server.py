@@ -1,0 +1,165 @@
+"""`holdfast doctor` of a store that is served: its own ports are its own, and what is unsafe is said."""
+
+import os
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.amqp.settings import Settings
+from holdfast.broker.definitions import open_definitions
+from holdfast.cli.doctor import ports_of
+from holdfast.doctor import Check, examine
+from holdfast.runtime import server_of
+from holdfast.web.checks import check_certificate, check_encryption, check_users
+from tests.amqp.serving import Served as ServedApart
+from tests.interop.certificates import Authority
+from tests.web.serving import Served
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {one.name: one for one in checks}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def doctor(data: Path, **environment: object) -> tuple[int, str]:
+    """Exit code and output of the command."""
+    variables = {f"HOLDFAST_{name.upper()}": str(value) for name, value in environment.items()}
+    command = [sys.executable, "-m", "holdfast", "doctor", "--data", str(data), "--json"]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_beside_its_healthy_server_nothing_is_bad(tmp_path: Path) -> None:
+    ports = {"http_port": free_port(), "rpc_port": free_port()}
+    with ServedApart(tmp_path / "data", **ports) as served:
+        assert served._process.stdout is not None
+        for _ in range(2):  # until it listens on all
+            served._process.stdout.readline()
+        code, said = doctor(tmp_path / "data", amqp_port=served.port, **ports)
+        assert code == 0, said
+        assert said.count(f"is used by the server of this store, process {served.pid}") in (3, 6)  # with IPv6
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            taken = other.getsockname()[1]
+            code, said = doctor(tmp_path / "data", amqp_port=taken, **ports)
+        assert code == 1
+        assert "cannot be had" in said
+    assert server_of(tmp_path / "data") is None
+
+
+def test_a_note_that_a_crash_left_is_no_server(tmp_path: Path) -> None:
+    with ServedApart(tmp_path / "data", http_port=0, rpc_port="none") as served:
+        assert served._process.stdout is not None
+        served._process.stdout.readline()
+        found = server_of(tmp_path / "data")
+        assert found is not None
+        assert found.process == served.pid
+        assert found.has_port(served.port)
+        served.kill()
+    assert server_of(tmp_path / "data") is None
+    with holdfast.open(tmp_path / "data"):  # another process has it now, which is no server
+        assert server_of(tmp_path / "data") is None
+
+
+def test_the_default_user_is_said_until_it_is_gone(tmp_path: Path) -> None:
+    with Served(tmp_path / "data") as served:
+        checks = {one["name"]: one for one in served.get("/api/holdfast/doctor")["checks"]}
+        assert checks["default user"]["state"] == "warn"
+        assert "guest" in checks["default user"]["found"]
+        assert "holdfast user add" in checks["default user"]["advice"]
+    code, said = doctor(tmp_path / "data", amqp_port=0, http_port=0, rpc_port=0)
+    assert code == 0
+    assert "default password" in said
+    with holdfast.open(tmp_path / "data") as store:
+        users = open_definitions(store).users()
+        (check,) = check_users(users)
+        assert check.state == "warn"
+        users.change_password("guest", "another")
+        (check,) = check_users(users)
+        assert check.state == "ok"
+        users.delete("guest")
+        (check,) = check_users(users)
+        assert check.state == "ok"
+
+
+def test_files_that_every_user_can_read_are_said(tmp_path: Path) -> None:
+    data = tmp_path / "my data"
+    with holdfast.open(data) as store:
+        store.log("events").append(b"x")
+    assert by_name(examine(data))["file modes"].state == "ok"
+    data.chmod(0o755)
+    assert by_name(examine(data))["file modes"].state == "ok"  # what is in it is closed
+    for path in data.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    check = by_name(examine(data))["file modes"]
+    assert check.state == "warn"
+    assert f"chmod -R go-rwx '{data}'" in check.advice
+    data.chmod(0o700)
+    assert by_name(examine(data))["file modes"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("host", "ports", "state"),
+    [
+        ("127.0.0.1", {}, "ok"),
+        ("::1", {}, "ok"),
+        ("localhost", {}, "ok"),
+        ("0.0.0.0", {}, "warn"),
+        ("192.0.2.1", {}, "warn"),
+        ("0.0.0.0", {"amqp_port": None, "http_port": None, "rpc_port": None, "amqps_port": 5671}, "ok"),
+        ("0.0.0.0", {"amqp_port": None, "http_port": None, "https_port": 1}, "warn"),
+    ],
+)
+def test_plain_text_on_a_network_is_said(host: str, ports: Any, state: str) -> None:
+    (check,) = check_encryption(ports_of(Settings(host=host, **ports)))
+    assert check.state == state
+    assert bool(check.advice) == (state == "warn")
+
+
+def test_a_certificate_that_has_expired_or_soon_will_is_said(tmp_path: Path) -> None:
+    chain = str(Authority(tmp_path).for_server().chain)
+    settings = Settings(tls_certificate=chain)
+    (check,) = check_certificate(settings)
+    assert check.state in ("ok", "warn")
+    for years, state in ((-1, "ok"), (200, "bad")):
+        (check,) = check_certificate(settings, datetime.now(UTC) + timedelta(days=365 * years))
+        assert check.state == state
+    assert list(check_certificate(Settings())) == []
+
+
+def test_how_old_the_last_backup_is_is_said(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert "last backup" not in by_name(examine(data))
+    with holdfast.open(data) as store:
+        store.log("events").append(b"x")
+        check = by_name(examine(data, running=True))["last backup"]
+        assert (check.state, "none was ever taken" in check.found) == ("warn", True)
+        backup = store.backup(tmp_path / "backups").path
+    check = by_name(examine(data))["last backup"]
+    assert check.state == "ok"
+    assert str(backup) in check.found
+    assert not (backup / "last-backup.json").exists()
+
+
+def test_an_old_backup_is_said(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "data") as store:
+        store.log("events").append(b"x")
+        store.backup(tmp_path / "backups")
+    note = tmp_path / "data" / "last-backup.json"
+    note.write_text(note.read_text().replace('"time": 1', '"time": 0'))  # long ago
+    check = by_name(examine(tmp_path / "data"))["last backup"]
+    assert (check.state, bool(check.advice)) == ("warn", True)
+    note.write_text("nonsense")
+    assert "none" in by_name(examine(tmp_path / "data"))["last backup"].found
