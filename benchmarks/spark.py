@@ -177,12 +177,12 @@ def _time_range(store: Path) -> Line:
     (track,) = view.tracks()
     picture = track.look(durable=False)
     first, last = (next(track.log.read(at, at + 1)).timestamp for at in (picture.start, picture.end - 1))
-    whole = sum(segment.limit for segment in picture.segments)
+    whole = sum(segment.limit for segment in track.log.kept_segments())
     for percent in (5, 30, 50, 77, 98):
         since = first + (last - first) * percent // 100
         start, stop = (track.log.sequence_at(when) for when in (since, since + (last - first) // 100))
         wanted = Wanted()
-        for _ in LogRows("bench", ["value"]).gather(read_stretches(plan(picture.segments, start, stop), wanted)):
+        for _ in LogRows("bench", ["value"]).gather(read_stretches(plan(picture, start, stop), wanted)):
             pass
         line.rounds.append({"bytes": float(wanted.bytes_read), "of": float(whole)})
         line.values.append(100 * wanted.bytes_read / whole)

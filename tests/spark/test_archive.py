@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -22,12 +23,13 @@ import holdfast
 from holdfast import Flush, Retention, Roll
 from holdfast.base.errors import InvalidArgument, Locked, NotFound
 from holdfast.spark.pipelines.archive import FILE_BYTES, Archived, Batches, run, tasks_for
-from holdfast.spark.pipelines.lake import Batch, Lake, needs
+from holdfast.spark.pipelines.lake import Batch, Card, Lake, needs
 from holdfast.spark.pipelines.lake_parquet import DAYS, DayWriter
 from holdfast.spark.schemas import LOG
 from holdfast.spark.tracks import DataLoss
 from holdfast.testing import SimClock
 from tests.cli.terminal import damage_segment
+from tests.tiers import a_seed
 
 ODD = "we ird/%=ü{x}*'\"[y]"
 """A name in which everything is special to someone."""
@@ -191,7 +193,7 @@ while True:
 def test_a_run_that_is_killed_at_any_moment_loses_and_doubles_nothing(
     spark: SparkSession, data: Path, lake: Path
 ) -> None:
-    seed = random.randrange(1 << 32)
+    seed = a_seed()
     chance = random.Random(seed)
     place = Lake(str(lake))
     place.begin("parquet")
@@ -264,6 +266,25 @@ def test_delta_and_iceberg_hold_the_same_and_a_batch_that_comes_again_is_skipped
     assert rows() == found
     with pytest.raises(DataLoss, match="another run writes"):
         again.add(frame, {"log": 60})
+
+
+def test_what_a_copy_in_another_process_adds_is_counted(spark: SparkSession, data: Path, lake: Path) -> None:
+    append(data, "orders", 0, 25)
+    place = Lake(str(lake))
+    place.begin("parquet")
+    shelf = place.shelf("logs", "orders")
+    shelf.folder.mkdir(parents=True)
+    options = {"path": str(data), **shelf.options}
+    card = Card("orders", {"log": ""}, {"log": 0})
+    done = Archived({"log": 0})
+    batches = Batches(shelf, shelf.open_table(), card, {"orders": "log"}, options, "zstd", done)
+    copy = pickle.loads(pickle.dumps(batches))  # as Spark Connect hands it to the process that runs the batches
+    for end in (10, 25):
+        copy.add(spark.read.format("holdfast").options(**options).load(), {"log": end})
+    assert done.rows == 0
+    batches.count()
+    assert (done.rows, done.batches) == (25, 2)
+    assert done.bytes > 0
 
 
 def test_delta_and_iceberg_keep_lifecycles_and_note_batches_without_a_row(

@@ -10,10 +10,11 @@ Script = Callable[..., str]
 
 WORK = """
 import sys
+from holdfast.spark.pipelines import archive
 from holdfast.spark.pipelines.verify import run
 from holdfast.spark.session import session
 
-url, data, checkpoint = sys.argv[1:]
+url, data, checkpoint, lake = sys.argv[1:]
 spark = session(url)
 print(type(spark).__module__, session() is spark)
 
@@ -29,6 +30,7 @@ query = stream.select("value").writeStream.format("holdfast").option("path", dat
 query.awaitTermination()
 
 print("whole", run(spark, data).ok)
+print("archived", archive.run(spark, data, lake=lake, logs=["orders"], lifecycle=False).facts["rows added"])
 spark.stop()
 """
 
@@ -39,8 +41,9 @@ def test_a_client_reads_writes_streams_and_verifies(connect_server: str, script:
     with holdfast.open(data) as store:
         store.log("orders", roll=Roll.count(300)).append_many(payloads)
     # No Java for the client: there is none on its path, and the one of the package is hidden.
-    said = script(WORK, connect_server, data, tmp_path / "checkpoint", PATH="", JAVA_HOME=None).splitlines()
-    assert said == ["pyspark.sql.connect.session True", "rows 900", "whole True"]
+    places = (data, tmp_path / "checkpoint", tmp_path / "lake")
+    said = script(WORK, connect_server, *places, PATH="", JAVA_HOME=None).splitlines()
+    assert said == ["pyspark.sql.connect.session True", "rows 900", "whole True", "archived 1000"]
     with holdfast.open(data) as store:
         assert [record.payload for record in store.log("copy").read()] == payloads
         assert store.queue("jobs").stats().ready == len(payloads)

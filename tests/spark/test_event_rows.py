@@ -362,7 +362,7 @@ def test_what_is_redriven_is_put_into_one_queue_of_those_on_a_log(disk_store: St
     assert [waiting.id for waiting in b.peek()] == [0, 2]
 
 
-MESSAGES = st.builds(Message, st.binary(max_size=9), delay=st.sampled_from([None, 0, 5]), priority=st.integers(0, 9))
+MESSAGES = st.builds(Message, st.binary(max_size=9), delay=st.sampled_from([None, 0, 5]), priority=st.integers(0, 255))
 
 
 @settings(max_examples=40)

@@ -1,6 +1,7 @@
 """Can Spark follow a log while another process writes it, rolls it, drops its beginning, and is killed?"""
 
 import itertools
+import json
 import subprocess
 import sys
 import time
@@ -169,3 +170,44 @@ def test_what_is_written_but_not_synced_is_not_shown(spark: SparkSession, tmp_pa
             log.sync()
             query.processAllAvailable()
             assert [offset for offset, _ in shown.records] == list(range(40))
+
+
+OWNER = """
+import sys, time
+import holdfast
+
+store = holdfast.open(sys.argv[1])
+for number in range(300):
+    store.log("x").append(b"%d" % number)
+print("appended", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_stream_of_a_log_with_default_settings_follows_its_owner_who_never_calls_sync(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder, shown = tmp_path / "data", Shown(tmp_path / "data")
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "appended\n"
+        with streaming(spark, folder, tmp_path / "checkpoint", shown) as query:
+            wait_until(lambda: len(shown.records) == 300, query)
+            wait_until(lambda: _latest(query) == 300, query)
+        assert shown.too_early == []
+    finally:
+        owner.kill()
+        owner.communicate(timeout=30)
+
+
+def _latest(query: StreamingQuery) -> int | None:
+    """The latest offset that the stream reports."""
+    progress = query.lastProgress
+    found = progress and progress["sources"][0]["latestOffset"]
+    if not found:
+        return None
+    offset = json.loads(found) if isinstance(found, str) else found
+    return int(offset["x"]["0"])

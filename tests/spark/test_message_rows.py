@@ -16,9 +16,10 @@ import holdfast
 from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, Roll, Store
 from holdfast.queue.events import Acked, Cut, Leased, Moving, Purged, Returned, Settled, Sought, decode
 from holdfast.queue.standing import FOR
+from holdfast.spark.events import PutRows
 from holdfast.spark.messages import STATES, MessageRows, Overlay, overlay
 from holdfast.spark.rows import BATCH_ROWS
-from holdfast.spark.schemas import MESSAGES, arrow_schema
+from holdfast.spark.schemas import LIFECYCLE, MESSAGES, arrow_schema
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call
 from tests.queue.inside import journal_of, open_sim, standing_of
@@ -200,6 +201,17 @@ def test_each_state_with_what_belongs_to_it(store: Store, reopen: Reopen, clock:
     assert rows[6]["headers"] is None
 
 
+def test_the_priority_is_the_one_that_was_put(store: Store, reopen: Reopen) -> None:
+    put = [0, 9, 10, 100, 255]
+    queue = store.queue("q")
+    queue.put_many([Message(b"x", priority=priority) for priority in put])
+    queue.put_many([Message(b"x", priority=priority, delay=60) for priority in put])
+    view = reopen(read_only=True).queue("q")
+    assert [row["priority"] for row in assert_as_the_queue_says(view, overlay(view))] == put * 2
+    events = [row for batch in PutRows("q", LIFECYCLE.names).gather(pieces_of(view.log)) for row in batch.to_pylist()]
+    assert [event["priority"] for event in events] == put * 2
+
+
 def test_purged_and_passed_over_messages_are_dropped(store: Store, reopen: Reopen) -> None:
     queue = store.queue("q")
     queue.put_many([b"x"] * 6)
@@ -320,7 +332,7 @@ def test_what_ended_before_the_journal_begins_was_acked(files: SimFiles, clock: 
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.integers(1, 4), st.sampled_from([None, 3]), st.integers(0, 2)),
+        st.tuples(st.just("put"), st.integers(1, 4), st.sampled_from([None, 3]), st.sampled_from([0, 1, 255])),
         st.tuples(st.just("short"), st.integers(1, 2)),
         st.tuples(st.just("lease"), st.integers(1, 4)),
         st.tuples(st.just("get")),

@@ -132,7 +132,7 @@ def test_headers_that_are_no_text_stay_as_they_are(spark: SparkSession, data: st
     run(spark, data, log="raw", to_log="copy", execute=True)
     (found,) = messages(data, "copy")
     headers = dict(found.headers or {})
-    assert headers["bytes"] == b"\xff\xfe" and headers["text"] == b"t"
+    assert headers["bytes"] == b"\xff\xfe" and headers["text"] == "t"
     assert set(HEADERS) < set(headers)
 
 

@@ -3,21 +3,26 @@
 import json
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
 from holdfast import Message, Roll
 from holdfast.log.record import Headers
+from holdfast.table import Model, field
 from holdfast.testing import SimClock
 
 KAFKA = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 OURS = ["priority", "expiry", "producer"]
+
+
+class Account(Model, id=1):
+    name: str = field(1)
 
 
 def load(spark: SparkSession, path: Path, /, **options: object) -> DataFrame:
@@ -67,7 +72,7 @@ def test_the_columns_are_those_of_kafka_and_ours(spark: SparkSession, mixed: Pat
         "producer": "bigint",
     }
     frame = load(spark, mixed, log="x", includeHeaders=True)
-    assert frame.columns == [*KAFKA, "headers", *OURS]
+    assert frame.columns == [*KAFKA, "headers", *OURS, "textHeaders"]
     assert dict(frame.dtypes)["headers"] == "array<struct<key:string,value:binary>>"
 
 
@@ -84,6 +89,8 @@ def test_every_value_is_what_the_log_says(spark: SparkSession, mixed: Path) -> N
         assert (row.topic, row.partition, row.timestampType, row.priority) == ("x", 0, 1, 0)
         assert row.timestamp.replace(tzinfo=UTC) == moment(record.timestamp)
         assert [(item.key, bytes(item.value)) for item in row.headers or ()] == headers
+        texts = [name for name, value in record.headers.items() if isinstance(value, str)]
+        assert row.textHeaders == (texts if headers else None)
         assert (row.expiry, row.producer) == (None, None)
 
 
@@ -133,82 +140,48 @@ def test_options_bound_what_is_read(spark: SparkSession, mixed: Path) -> None:
     assert {bytes(row.key) for row in keys} == {b"key 1", b"key 2"}
 
 
-# Pushdown
+# Times without a zone
 
 
-@pytest.fixture(params=["UTC", "America/New_York"])
-def pushing(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """The session with filter pushdown, in some time zone."""
-    names = ("spark.sql.python.filterPushdown.enabled", "spark.sql.session.timeZone")
-    before = {name: spark.conf.get(name) for name in names}
-    spark.conf.set(names[0], "true")
-    spark.conf.set(names[1], request.param)
-    yield spark
-    for name, value in before.items():
-        if value is not None:
-            spark.conf.set(name, value)
+@pytest.fixture(params=["America/New_York", "+05:30"])
+def elsewhere(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[ZoneInfo | timezone]:
+    """The session in another time zone than UTC."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield ZoneInfo(request.param) if "/" in request.param else timezone(timedelta(hours=5, minutes=30))
+    spark.conf.set("spark.sql.session.timeZone", before or "UTC")
 
 
-def predicates(rng: random.Random, offsets: int) -> Iterator[str]:
-    """Conditions as people write them, each with those that are pushed and those that are not."""
-    for _ in range(8):
-        number, other = rng.randrange(offsets), rng.randrange(-3, offsets + 3)
-        second = rng.randrange(8000)
-        when = f"TIMESTAMP '1970-01-01 00:00:00 UTC' + INTERVAL {1_767_225_600 + second} SECOND"
-        yield rng.choice(
-            [
-                f"offset >= {number} AND offset < {other}",
-                f"offset IN ({number}, {other}) OR offset = 3",
-                f"offset IN ({number}, {other}, NULL)",
-                f"timestamp > {when} AND offset <=> {number}",
-                f"timestamp >= {when} AND key IN (X'', CAST('key 3' AS BINARY))",
-                f"timestamp <= {when} AND NOT key = CAST('key 1' AS BINARY)",
-                f"key = CAST('key 2' AS BINARY) AND offset > {number}",
-                "key <=> NULL",
-                f"key <=> CAST('key 4' AS BINARY) AND timestamp < {when}",
-                f"offset BETWEEN {number} AND {other} AND length(value) > 10",
-            ]
-        )
+def test_a_time_without_a_zone_is_one_of_the_session(
+    spark: SparkSession, mixed: Path, elsewhere: ZoneInfo | timezone
+) -> None:
+    begin, end = (datetime(2026, 1, 1, hour, 30, tzinfo=UTC) for hour in (0, 1))
+    given = [at.astimezone(elsewhere).replace(tzinfo=None).isoformat() for at in (begin, end)]
+    with holdfast.open(mixed, read_only=True) as store:
+        expected = [record.sequence for record in store.log("x").read() if begin <= moment(record.timestamp) < end]
+    assert 0 < len(expected) < 300
+    found = load(spark, mixed, log="x", startingTimestamp=given[0], endingTimestamp=given[1], minPartitions=4)
+    assert [row.offset for row in found.collect()] == expected
+    (row,) = spark.sql(
+        f"SELECT unix_micros(TIMESTAMP '{given[0]}') AS first, unix_micros(TIMESTAMP '{given[1]}') AS last"
+    ).collect()  # as Spark itself reads it
+    assert (row.first, row.last) == tuple(int(at.timestamp() * 1_000_000) for at in (begin, end))
 
 
-def test_pushed_filters_change_nothing_but_the_work(pushing: SparkSession, mixed: Path) -> None:
-    seed = random.randrange(2**31)
-    everything = load(pushing, mixed, log="x").cache()
-    try:
-        end = everything.count()
-        for predicate in predicates(random.Random(seed), end):
-            expected = [row.offset for row in everything.where(predicate).select("offset").collect()]
-            found = load(pushing, mixed, log="x").where(predicate).select("offset").collect()
-            assert [row.offset for row in found] == expected, (seed, predicate)
-    finally:
-        everything.unpersist()
-
-
-def test_what_filters_leave_out_is_not_even_looked_at(pushing: SparkSession, tmp_path: Path) -> None:
+def test_the_time_of_a_table_without_a_zone_is_one_of_the_session(
+    spark: SparkSession, tmp_path: Path, elsewhere: ZoneInfo | timezone
+) -> None:
     clock = SimClock()
     with holdfast.open(tmp_path, clock=clock, background=False) as store:
-        log = store.log("x", index_interval=10)
-        for number in range(10):
-            log.append_many([Message(b"payload %d" % number, b"key %d" % number)] * 10)
-            log.refresh()
-            clock.advance(60)
-    (segment,) = (tmp_path / "logs").rglob("*.data")
-    content = bytearray(segment.read_bytes())
-    content[content.index(b"payload 5")] ^= 1
-    segment.write_bytes(content)
-    with pytest.raises(PySparkException, match="checksum does not match"):
-        load(pushing, tmp_path, log="x").collect()
-    minute = "TIMESTAMP '2026-01-01 00:0{}:30 UTC'"
-    for predicate, count in (
-        ("offset < 50", 50),
-        ("offset IN (3, 7)", 2),
-        ("offset >= 60 AND offset <= 80", 21),
-        (f"timestamp < {minute.format(2)}", 30),
-        (f"timestamp >= {minute.format(6)}", 30),
-        ("key = CAST('key 7' AS BINARY)", 10),
-        ("key IN (CAST('key 7' AS BINARY), CAST('key 8' AS BINARY))", 20),
-    ):
-        assert load(pushing, tmp_path, log="x").where(predicate).count() == count, predicate
+        table = store.table(Account)
+        for name in ("Ann", "Bob", "Cid"):
+            table.add(Account(name=name))
+            clock.advance(3600)
+    at = datetime(2026, 1, 1, 1, 30, tzinfo=UTC).astimezone(elsewhere).replace(tzinfo=None)
+    assert {row["name"] for row in load(spark, tmp_path, table="Account", asOf=at.isoformat()).collect()} == {
+        "Ann",
+        "Bob",
+    }
 
 
 # Damage and queues

@@ -285,6 +285,36 @@ def test_a_stream_with_a_name_holds_retention_back(tmp_path: Path) -> None:
         assert log.compact(retention=Retention(max_segments=1)) == 3
 
 
+def test_a_stream_with_a_name_has_no_lag_when_all_is_read(tmp_path: Path) -> None:
+    with written(tmp_path, 100) as log:
+        reader = stream(tmp_path, name="report", maxOffsetsPerTrigger=30)
+        reader.prepareForTriggerAvailableNow()
+        done: list[Offsets] = [reader.initialOffset()]
+        # As Spark does it: a batch is committed when the next one is planned, so that the last one never is.
+        while (end := reader.latestOffset(done[-1], reader.getDefaultReadLimit())) != done[-1]:
+            (tailer,) = log.stats().tailers
+            assert tailer.position == done[-1]["x"]["0"]
+            if len(done) > 1:
+                reader.commit(done[-2])
+            assert log.stats().tailers[0].position == tailer.position  # it does not move back
+            rows(reader, done[-1], end)
+            done.append(end)
+        assert len(done) == 5
+        (tailer,) = log.stats().tailers
+        assert (tailer.position, tailer.lag) == (100, 0)
+
+
+def test_a_stream_that_begins_again_moves_its_position_back(tmp_path: Path) -> None:
+    with written(tmp_path, 100) as log:
+        for _ in range(2):
+            reader = stream(tmp_path, name="report")
+            start = reader.initialOffset()
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            assert log.stats().tailers[0].position == 0  # also the second time: another checkpoint, from the start
+            assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+            assert log.stats().tailers[0].position == 100
+
+
 def test_without_a_name_nothing_is_kept(hundred: Path) -> None:
     list(batches(stream(hundred)))
     with holdfast.open(hundred) as store:
@@ -491,7 +521,7 @@ def test_spark_runs_it_in_batches_and_goes_on_from_the_checkpoint(
         assert [n for batch in collected.batches.values() for n in batch] == list(range(110))
         (tailer,) = log.stats().tailers
         assert tailer.name == "spark:shown"
-        assert tailer.position in (100, 110)  # Spark tells of a finished batch when the next one begins
+        assert (tailer.position, tailer.lag) == (110, 0)
 
 
 def test_spark_repeats_a_batch_as_it_was(spark: SparkSession, hundred: Path, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 import holdfast
 from holdfast import Roll
 from holdfast.base.versions import time_of
-from holdfast.spark import register
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.pipelines import backfill
 from holdfast.spark.views import view_schema
@@ -209,20 +208,6 @@ def test_keys_and_columns_narrow_what_is_read(spark: SparkSession, story: Story)
     frame = reader.schema("balance LONG, key BINARY").load()
     assert {(row["key"], row["balance"]) for row in rows(frame)} == {(one.key, one.balance) for one in story.now}
     assert reader.schema("deleted BOOLEAN").load().count() == len(story.now)
-
-
-def test_filters_on_the_key_are_pushed_down_and_those_on_fields_are_left_to_spark(
-    spark: SparkSession, story: Story
-) -> None:
-    other = spark.newSession()
-    register(other, pushdown=True)
-    key = story.now[0].key
-    for view in ("now", "history"):
-        found = rows(load(other, story.path, table="Account", view=view).where(f"key = X'{key.hex()}'"))
-        assert found
-        assert {row["key"] for row in found} == {key}
-    frame = load(other, story.path, table="Account").where("version = 'x'")  # a field, not the version
-    assert {row["key"] for row in rows(frame)} == {record.key for record in story.now if record.value.version == "x"}
 
 
 def test_a_stream_of_changes_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
@@ -447,7 +432,10 @@ def entries(store: holdfast.Store) -> list[tuple[str, bytes, bytes]]:
     return [(family, key, value) for family in FAMILIES for key, value in state.scan(family)]
 
 
-def test_indexes_that_spark_built_are_those_that_a_migration_builds(spark: SparkSession, tmp_path: Path) -> None:
+def test_indexes_that_spark_built_are_those_that_a_migration_builds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "_EVENTS_A_TASK", 50)  # several files for each family
     make, found = indexed_later(), []
     after = make([Index("name"), Index(Each("tags"), Reversed("code"))], unique=True)
     for path in (tmp_path / "ordinary", tmp_path / "spark"):

@@ -1,28 +1,84 @@
 """Everything that went through Holdfast as a DataFrame: source, sink and shipped pipelines. Needs `holdfast[spark]`."""
 
-from typing import TYPE_CHECKING
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["history", "register"]
+__all__ = ["history", "read", "refresh_view", "register"]
 
 
-def register(spark: "SparkSession", *, pushdown: bool = False) -> None:
+def register(spark: "SparkSession", *, pushdown: bool | None = None) -> None:
     """Make `spark.read.format("holdfast")` and its siblings known to this session.
 
-    With `pushdown`, filters on offset, timestamp and key decide which blocks are read. It is off because Spark 4.3
-    keeps what it planned for the first filtered query on a DataFrame for every later query on the same DataFrame, also
-    one without a filter: with it, load a fresh DataFrame for each query. The options `startingOffsets`,
-    `endingOffsets`, `startingTimestamp`, `endingTimestamp` and `key` narrow what is read without that danger.
+    `pushdown` is deprecated and has no effect: filters never decide what is read, whatever the session's settings are,
+    because Spark 4.3 shares one plan among all queries on a DataFrame. `read` with `since`, `until` or `keys` reads
+    only the blocks that can match.
     """
     from holdfast.spark.source import HoldfastSource  # noqa: PLC0415 - the command line imports this without Spark
 
+    if pushdown is not None:
+        warnings.warn(
+            "register(pushdown=...) has no effect: to read only the blocks that can match, use "
+            "holdfast.spark.read(..., since=..., until=..., keys=...)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
     spark.dataSource.register(HoldfastSource)
-    if pushdown:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def read(
+    spark: "SparkSession",
+    path: str | os.PathLike[str],
+    *,
+    log: str | Sequence[str] | None = None,
+    queue: str | Sequence[str] | None = None,
+    table: str | None = None,
+    view: str | None = None,
+    since: "datetime | str | None" = None,
+    until: "datetime | str | None" = None,
+    keys: bytes | str | Iterable[bytes | str] | None = None,
+    **options: object,
+) -> "DataFrame":
+    """Return a new DataFrame of a log, a view of a queue or a table in the store at `path`.
+
+    Each call plans anew, so that the DataFrame shows what is in the store now; one that was used before shows what was
+    there at its first action. `log` and `queue` take a name or several; `queue` needs a `view` ("messages" or
+    "lifecycle"), `table` may have one ("now", "history", "changes", "log"). `since` and `until` (not included) choose
+    records by the time at which they were written, events by their own time, and `keys` records by their key: blocks
+    that cannot match are not read. A time without a zone is one of the session's time zone. `options` are all other
+    options of the source, as `minPartitions=8`.
+    """
+    from holdfast.spark import frames  # noqa: PLC0415 - as above
+
+    return frames.read(
+        spark,
+        path,
+        log=log,
+        queue=queue,
+        table=table,
+        view=view,
+        since=since,
+        until=until,
+        keys=keys,
+        **options,
+    )
+
+
+def refresh_view(spark: "SparkSession", name: str, path: str | os.PathLike[str], **arguments: Any) -> "DataFrame":
+    """Create the temporary view `name`, or let it show what is in the store now; returns its DataFrame.
+
+    The arguments are those of `read`. A temporary view shows what was there when it was first queried, until this is
+    called again.
+    """
+    from holdfast.spark import frames  # noqa: PLC0415 - as above
+
+    return frames.refresh_view(spark, name, path, **arguments)
 
 
 def history(

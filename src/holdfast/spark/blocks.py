@@ -112,7 +112,8 @@ def _add(draft: Draft, batch: pa.RecordBatch) -> None:
             case "key":
                 _note(draft, "key", first, _bytes(column))
             case "headers":
-                _note(draft, "headers", first, [_headers(row) for row in column.to_pylist()])
+                texts = batch.column("textHeaders").to_pylist() if "textHeaders" in batch.schema.names else repeat(None)
+                _note(draft, "headers", first, list(map(_headers, column.to_pylist(), texts)))
             case "priority":
                 values = column.to_pylist()
                 if wrong := [value for value in values if value is not None and not 0 <= value <= _PRIORITY_MAX]:
@@ -141,7 +142,8 @@ def _bytes(column: pa.Array) -> list[Any]:
     return found
 
 
-def _headers(row: list[dict[str, Any]] | None) -> dict[str, HeaderValue] | None:
+def _headers(row: list[dict[str, Any]] | None, texts: list[str] | None) -> dict[str, HeaderValue] | None:
+    """The headers of a message: those named in `texts`, and values that are strings already, are text."""
     if not row:
         return None
     found: dict[str, HeaderValue] = {}
@@ -152,6 +154,15 @@ def _headers(row: list[dict[str, Any]] | None) -> dict[str, HeaderValue] | None:
             raise InvalidArgument(f"a message has two headers {item['key']!r}: a header has one value")
         value = item["value"]
         found[item["key"]] = value if isinstance(value, str) else bytes(value)
+    for name in texts or ():
+        value = found.get(name)
+        if isinstance(value, bytes):
+            try:
+                found[name] = value.decode()
+            except UnicodeDecodeError:
+                raise InvalidArgument(
+                    f"the header {name!r} is named in 'textHeaders', but its value is not UTF-8: {value[:20]!r}"
+                ) from None
     return found
 
 

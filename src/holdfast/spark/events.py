@@ -70,7 +70,6 @@ PORTION_BYTES = 16 << 20
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _CAUSE = {word: code for code, word in enumerate(CAUSES)}
 _RETURNED_CODES = np.array([_CODE[word] for word in CAUSES[:3]])
-_TOP_PRIORITY = 9
 _FOR = FOR.encode()
 
 # The events that a queue writes most, as docs/formats.md has them: of one span each. The rest goes through `decode`.
@@ -456,8 +455,8 @@ def _numbers(name: str, pieces: list[Piece]) -> Numbers:
 
 
 def priorities(pieces: list[Piece]) -> Numbers:
-    """The priority of each message, as the queue takes it."""
-    return np.minimum(_numbers("priority", pieces), _TOP_PRIORITY)
+    """The priority of each message, as it was put."""
+    return _numbers("priority", pieces)
 
 
 def moments(ns: Numbers) -> pa.Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.block import Block
@@ -27,7 +28,7 @@ from holdfast.spark.events import (
     sequences,
     texts_of,
 )
-from holdfast.spark.rows import Piece, byte_strings, header_lists, payloads, times
+from holdfast.spark.rows import Piece, byte_strings, header_lists, payloads, text_header_lists, times
 from holdfast.spark.schemas import MESSAGES, arrow_schema
 
 __all__ = ["STATES", "MessageRows", "Overlay", "overlay"]
@@ -131,10 +132,12 @@ class Overlay:
 class MessageRows:
     """A row for each message of a queue, as an overlay says that it stands."""
 
-    def __init__(self, queue: str, columns: list[str], overlay: Overlay) -> None:
+    def __init__(self, queue: str, columns: list[str], overlay: Overlay, keys: frozenset[bytes] | None = None) -> None:
         self.queue = queue
         self.columns = columns
         self.overlay = overlay
+        self.keys = keys
+        """Only messages with one of these keys are wanted; None: all."""
         self.schema = arrow_schema(MESSAGES, columns)
 
     def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -145,6 +148,8 @@ class MessageRows:
         """The rows of all these records; many small blocks become few batches."""
         for portion in portions(self._within(pieces)):
             own = own_records(portion, self.queue)
+            if self.keys is not None:
+                own &= _having(portion, self.keys)
             messages = sequences(portion)
             if own.all():
                 yield self._batch(portion, messages, None)
@@ -184,6 +189,13 @@ class MessageRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
+def _having(pieces: list[Piece], keys: frozenset[bytes]) -> Numbers:
+    """Which of these records have one of the keys."""
+    wanted = pa.array(sorted(keys), pa.binary())
+    fits = [pc.is_in(byte_strings("key", *piece), value_set=wanted) for piece in pieces]
+    return np.concatenate([each.to_numpy(zero_copy_only=False) for each in fits])
+
+
 def _of_records(name: str, pieces: list[Piece]) -> pa.Array:
     """What the log itself says; keys and payloads of a large block are not copied."""
     match name:
@@ -197,6 +209,8 @@ def _of_records(name: str, pieces: list[Piece]) -> pa.Array:
             arrays = [payloads(*piece) for piece in pieces]
         case "headers":
             arrays = [header_lists(*piece) for piece in pieces]
+        case "textHeaders":
+            arrays = [text_header_lists(*piece) for piece in pieces]
         case _:
             raise KeyError(name)
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

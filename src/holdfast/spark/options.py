@@ -1,10 +1,11 @@
 """What may be asked of the source and the sink? Kafka's names and meanings where the thing is the same."""
 
+import base64
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]
 
 EARLIEST, LATEST = -2, -1
 """Kafka's numbers for the two ends."""
+ZONE_MAX = timedelta(hours=18)
+"""No zone that Java knows is further from UTC."""
 
 _READ = (
     "path",
@@ -93,6 +96,8 @@ class ReadOptions:
     table: str | None = None
     as_of: int | None = None
     """The version up to which a table is looked at, itself included."""
+    local_as_of: datetime | None = None
+    """The same as a time without a zone, which is the session's: tasks know it, and the planner does not."""
     include_deleted: bool = False
     keyring: str | None = None
     """The file with the keys that open what is sensitive."""
@@ -102,6 +107,10 @@ class ReadOptions:
     starting_time: int | dict[str, int] | None = None
     """Nanoseconds."""
     ending_time: int | dict[str, int] | None = None
+    local_start: datetime | None = None
+    """A time without a zone, which is the session's. `starting_time` is then early enough for every zone."""
+    local_end: datetime | None = None
+    """The same for `ending_time`, which is then late enough."""
     fail_on_data_loss: bool = True
     max_records: int | None = None
     min_records: int | None = None
@@ -166,6 +175,9 @@ class ReadOptions:
                 "say what to read: the option 'log', 'logs' or 'logPattern'; or 'queue', 'queues' or 'queuePattern' "
                 "with 'view'; or 'table'"
             )
+        as_of = _version(options)
+        start_time = _times(options, "startingTimestamp", "startingOffsetsByTimestamp")
+        end_time = _times(options, "endingTimestamp", "endingOffsetsByTimestamp")
         return cls(
             path=path,
             url=url,
@@ -173,14 +185,17 @@ class ReadOptions:
             pattern=queue_pattern if view else log_pattern,
             view=view,
             table=table,
-            as_of=_version(options),
+            as_of=None if isinstance(as_of, datetime) else as_of,
+            local_as_of=as_of if isinstance(as_of, datetime) else None,
             include_deleted=_flag(options, "includeDeleted", default=False),
             keyring=None if "keyring" not in options else str(Path(options["keyring"]).absolute()),
             text_decimals=_flag(options, "decimalAsString", default=False),
             starting=_places(options, "startingOffsets"),
             ending=_places(options, "endingOffsets"),
-            starting_time=_times(options, "startingTimestamp", "startingOffsetsByTimestamp"),
-            ending_time=_times(options, "endingTimestamp", "endingOffsetsByTimestamp"),
+            starting_time=_ns(start_time, -ZONE_MAX) if isinstance(start_time, datetime) else start_time,
+            local_start=start_time if isinstance(start_time, datetime) else None,
+            ending_time=_ns(end_time, ZONE_MAX) if isinstance(end_time, datetime) else end_time,
+            local_end=end_time if isinstance(end_time, datetime) else None,
             fail_on_data_loss=_flag(options, "failOnDataLoss", default=True),
             max_records=_count(options, "maxOffsetsPerTrigger"),
             min_records=_count(options, "minOffsetsPerTrigger"),
@@ -298,19 +313,21 @@ def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str
 
 
 def _keys(options: Mapping[str, str], view: str | None) -> frozenset[bytes] | None:
-    """One key, or several as a JSON list."""
+    """One key, or several as a JSON list: texts, and what is not text as `{"base64": "AQI="}`."""
     value = options.get("key")
     if value is None:
         return None
-    if view is not None:
-        raise InvalidArgument("the option 'key' chooses records of a log: a queue's views are filtered by where(...)")
+    if view == "lifecycle":
+        raise InvalidArgument("the option 'key' chooses records of a log, or messages: events have no key")
     if not value.startswith("["):
         return frozenset([value.encode()])
     try:
-        found: list[str] = json.loads(value)
-        return frozenset(key.encode() for key in found)
-    except (ValueError, AttributeError, TypeError):
-        raise _wrong("key", 'a key, or several as JSON like ["a", "b"]', value) from None
+        found: list[Any] = json.loads(value)
+        return frozenset(
+            base64.b64decode(key["base64"], validate=True) if isinstance(key, dict) else key.encode() for key in found
+        )
+    except (ValueError, AttributeError, TypeError, KeyError):
+        raise _wrong("key", 'a key, or several as JSON like ["a", {"base64": "AQI="}]', value) from None
 
 
 def _record_keys(options: Mapping[str, str]) -> frozenset[bytes] | None:
@@ -345,7 +362,8 @@ def _table_view(options: Mapping[str, str], view: str | None, *, streaming: bool
     return view
 
 
-def _version(options: Mapping[str, str]) -> int | None:
+def _version(options: Mapping[str, str]) -> int | datetime | None:
+    """The version that `asOf` means; a time that has no zone as it is."""
     value = options.get("asof")
     if value is None:
         return None
@@ -353,7 +371,7 @@ def _version(options: Mapping[str, str]) -> int | None:
         if value.isdigit():
             return version_before(int(value), "asOf")
         moment = datetime.fromisoformat(value)
-        return version_before(moment if moment.tzinfo else moment.replace(tzinfo=UTC), "asOf")
+        return version_before(moment, "asOf") if moment.tzinfo else moment
     except (ValueError, InvalidArgument):
         raise _wrong("asOf", "a version, or a time like 2026-01-31T12:00:00Z", value) from None
 
@@ -418,7 +436,8 @@ def _places(options: Mapping[str, str], name: str) -> Places | None:
     return found
 
 
-def _times(options: Mapping[str, str], name: str, by_log: str) -> int | dict[str, int] | None:
+def _times(options: Mapping[str, str], name: str, by_log: str) -> int | dict[str, int] | datetime | None:
+    """Nanoseconds, for all logs or for each; a time that has no zone as it is."""
     value = options.get(name.lower())
     if value is not None:
         try:
@@ -429,12 +448,17 @@ def _times(options: Mapping[str, str], name: str, by_log: str) -> int | dict[str
             moment = datetime.fromisoformat(value)
         except ValueError:
             raise _wrong(name, "milliseconds since 1970, or a time like 2026-01-31T12:00:00Z", value) from None
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1_000_000) * 1000
+        return _ns(moment, timedelta(0)) if moment.tzinfo else moment
     if (text := options.get(by_log.lower())) is not None:
         found = _by_log(by_log, 'JSON like {"orders": {"0": 1770000000000}}', text)
         return {log: millis * 1_000_000 for log, millis in found.items()}
     return None
+
+
+def _ns(moment: datetime, shift: timedelta) -> int:
+    """Nanoseconds since 1970 of a time that is UTC unless it says otherwise, moved by so much."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC) + shift) // timedelta(microseconds=1) * 1000
 
 
 def _by_log(name: str, takes: str, value: str) -> dict[str, int]:

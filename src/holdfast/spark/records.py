@@ -5,7 +5,7 @@ at the keys, keeps the events of those that fall to it, and reads records only w
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -73,6 +73,10 @@ class RecordRows:
         self.keys = keys
         """Only these records; None: all."""
         self.schema = arrow_schema(layout.schema, columns)
+
+    def look_back(self, as_of: int | None) -> None:
+        """Choose the version up to which records are shown."""
+        self.wish = replace(self.wish, as_of=as_of)
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
         """The rows of all records whose events are among these, and whose keys are in our part."""

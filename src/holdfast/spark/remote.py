@@ -93,6 +93,14 @@ class RemoteFiles:
         """Bytes that nobody else has."""
         return os.urandom(size)
 
+    def free(self, path: Path) -> int | None:
+        """Not known, and not needed: nothing is written."""
+        return None
+
+    def allocate(self, path: Path, size: int) -> None:
+        """Refused."""
+        _refuse()
+
     def _place(self, path: Path) -> str:
         return f"{self._root.rstrip('/')}{path.as_posix()}".rstrip("/")
 

@@ -10,9 +10,19 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import Corrupt
 from holdfast.log.block import Block
-from holdfast.spark.schemas import HEADERS, LOG, TIME, arrow_schema
+from holdfast.spark.schemas import HEADERS, LOG, TEXT_HEADERS, TIME, arrow_schema
 
-__all__ = ["BATCH_ROWS", "LogRows", "Piece", "Rows", "byte_strings", "header_lists", "payloads", "times"]
+__all__ = [
+    "BATCH_ROWS",
+    "LogRows",
+    "Piece",
+    "Rows",
+    "byte_strings",
+    "header_lists",
+    "payloads",
+    "text_header_lists",
+    "times",
+]
 
 BATCH_ROWS = 1 << 15
 BATCH_BYTES = 16 << 20
@@ -78,6 +88,8 @@ class LogRows:
                 return _joined(pieces, partial_strings("key")) if _any(pieces, "key") else _nulls(count, pa.binary())
             case "headers":
                 return _joined(pieces, header_lists) if _any(pieces, "headers") else _nulls(count, HEADERS)
+            case "textHeaders":
+                return _joined(pieces, text_header_lists) if _any(pieces, "headers") else _nulls(count, TEXT_HEADERS)
             case "topic":
                 return _constant(self.topic, pa.string(), count)
             case "partition":
@@ -165,6 +177,23 @@ def header_lists(block: Block, start: int, stop: int) -> pa.Array:
         pa.array(ends[start : stop + 1]), structs, mask=pa.array(np.diff(ends[start : stop + 1]) == 0)
     )
     return lists.cast(HEADERS)
+
+
+def text_header_lists(block: Block, start: int, stop: int) -> pa.Array:
+    """The names of those headers of these records whose values are text; null where a record has no headers."""
+    columns = block.sections("headers")
+    if columns is None:
+        return _nulls(stop - start, TEXT_HEADERS)
+    rows, name_offsets, names, _value_offsets, _values, kinds = columns
+    ends = np.frombuffer(rows, np.int32)
+    items = int(ends[-1])
+    _check_ascending(block, ends, items)
+    is_text = np.frombuffer(kinds, np.uint8)[:items] == 0
+    texts = _strings_in_place(block, pa.string(), None, name_offsets, names, items).filter(pa.array(is_text))
+    before = np.concatenate([[0], np.cumsum(is_text)]).astype(np.int32)
+    wanted = ends[start : stop + 1]
+    lists = pa.ListArray.from_arrays(pa.array(before[wanted]), texts, mask=pa.array(np.diff(wanted) == 0))
+    return lists.cast(TEXT_HEADERS)
 
 
 def _strings_in_place(

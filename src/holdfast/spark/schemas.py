@@ -6,6 +6,10 @@ __all__ = ["LIFECYCLE", "LOG", "MESSAGES", "arrow_schema", "ddl"]
 
 TIME = pa.timestamp("us", "UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""As Spark's Kafka source has them. Which of the values are text is in the column `textHeaders`, so that queries on
+`headers`, and `map_from_entries(headers)`, are those for Kafka."""
+TEXT_HEADERS = pa.list_(pa.string())
+"""The names of the headers whose values are text; the others are bytes. Null where a record has no headers."""
 
 LOG = pa.schema(
     [
@@ -20,6 +24,7 @@ LOG = pa.schema(
         ("priority", pa.int32()),
         ("expiry", TIME),
         ("producer", pa.int64()),
+        ("textHeaders", TEXT_HEADERS),
     ]
 )
 """A record of a log: the columns of Spark's Kafka source, then Holdfast's own."""
@@ -59,6 +64,7 @@ MESSAGES = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", HEADERS),
+        ("textHeaders", TEXT_HEADERS),
     ]
 )
 """A message of a queue as it stands now."""

@@ -48,6 +48,7 @@ _COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "value": (BinaryType, StringType),
     "key": (BinaryType, StringType),
     "headers": (ArrayType,),
+    "textHeaders": (ArrayType,),
     "priority": _NUMBER,
     "delay": _SECONDS,
     "ttl": _SECONDS,
@@ -93,7 +94,9 @@ class _Sink:
         settle()
         context = TaskContext.get()
         codec = codec_by_name(self.options.compression)
-        writer = PartWriter(Incoming(SystemFiles(), self.options.path), manifest, codec, time.time_ns())
+        writer = PartWriter(
+            Incoming(SystemFiles.of_store(self.options.path), self.options.path), manifest, codec, time.time_ns()
+        )
         try:
             for block in blocks(batches, self.options.block_bytes, codec):
                 writer.put(block)
@@ -108,7 +111,7 @@ class _Sink:
         manifest = replace(manifest, parts=[part for message in written for part in message.parts])
         if not manifest.parts:
             return
-        incoming = Incoming(SystemFiles(), self.options.path)
+        incoming = Incoming(SystemFiles.of_store(self.options.path), self.options.path)
         deadline = time.monotonic() + self.options.wait
         with _guarded(incoming, deadline):
             if not incoming.hand_over(manifest):
@@ -129,7 +132,7 @@ class _Sink:
 
     def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete what was written for a batch that failed, unless it was handed over before it did."""
-        incoming = Incoming(SystemFiles(), self.options.path)
+        incoming = Incoming(SystemFiles.of_store(self.options.path), self.options.path)
         parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
         try:
             with _guarded(incoming, time.monotonic() + self.options.wait):
@@ -251,7 +254,12 @@ def _check_columns(schema: StructType) -> None:
         if not isinstance(field.dataType, _COLUMNS[field.name]):
             kinds = " or ".join(kind.typeName() for kind in _COLUMNS[field.name])
             raise InvalidArgument(f"the column {field.name!r} takes {kinds}, not {field.dataType.simpleString()}")
-        if isinstance(field.dataType, ArrayType) and not _are_headers(field.dataType.elementType):
+        if field.name == "textHeaders":
+            if not (isinstance(field.dataType, ArrayType) and isinstance(field.dataType.elementType, StringType)):
+                raise InvalidArgument(
+                    f"the column 'textHeaders' takes array<string>, not {field.dataType.simpleString()}"
+                )
+        elif isinstance(field.dataType, ArrayType) and not _are_headers(field.dataType.elementType):
             raise InvalidArgument(
                 "the column 'headers' takes array<struct<key: string, value: binary or string>>, "
                 f"not {field.dataType.simpleString()}"

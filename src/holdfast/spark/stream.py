@@ -42,7 +42,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: View | None = None
         self._target: Offsets | None = None
         self._last_batch = time.monotonic()
-        self._placed: set[str] = set()
+        self._placed: dict[str, int] = {}
+        """The position that is kept for each track."""
 
     @in_one_line
     def initialOffset(self) -> Offsets:
@@ -119,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"the log {track.log.name!r} ends at {picture.end}, before {stop}, where a batch of this query "
                     "ends: was it restored from a backup? Start the query anew with another checkpoint"
                 )
-            stretches += plan(picture.segments, first, stop, track.label)
+            stretches += self._view.stretches(track, picture, first, stop)
         parts = shares(stretches, self.options.min_partitions, self.options.partition_records)
         return [Share(self._view.share(part, self.columns, self.options.keys)) for part in parts]
 
@@ -130,9 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def commit(self, end: Offsets) -> None:
         """All before `end` is done: retention may take it."""
-        if self.options.name is not None:
-            for track in self._in(end):
-                self._place(track, int(end[track.label]["0"]))
+        self._keep_place({label: int(offset["0"]) for label, offset in end.items()})
 
     def stop(self) -> None:
         """The query ended."""
@@ -186,13 +185,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _keep_place(self, begins: dict[str, int]) -> None:
-        """On starting, and when a log joins: retention waits for this stream from here on."""
+        """Keep the position of this stream: retention waits for it, and its lag is counted from it. Never moves back.
+
+        Spark asks for the end of a batch when the one before it is done and noted, so that all before its begin is
+        done. It says so in `commit` only when there is a next batch: after the last one that would be too late.
+        """
         if self.options.name is None:
             return
         for track in self._in(begins):
-            if track.label not in self._placed:
-                self._place(track, begins[track.label])
-                self._placed.add(track.label)
+            position = begins[track.label]
+            if track.label not in self._placed or position > self._placed[track.label]:
+                self._place(track, position)
+                self._placed[track.label] = position
 
     def _place(self, track: Track, position: int) -> None:
         name = PLACE + shortened(self.options.name or "", 200)
@@ -231,13 +235,13 @@ def _within_bytes(
 ) -> dict[str, int]:
     """Ends at which about this many bytes are read; at least a block, so that every stream gets on."""
     sizes = {
-        label: sum(stretch.bytes for stretch in plan(pictures[label].segments, begins[label], end))
+        label: sum(stretch.bytes for stretch in plan(pictures[label], begins[label], end))
         for label, end in ends.items()
     }
     total = sum(sizes.values())
     if total <= limit:
         return ends
     return {
-        label: sequence_near(pictures[label].segments, begins[label], end, sizes[label] * limit // total)
+        label: sequence_near(pictures[label], begins[label], end, sizes[label] * limit // total)
         for label, end in ends.items()
     }

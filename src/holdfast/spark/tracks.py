@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.log.block import Block, open_columns
 from holdfast.log.catalog import SegmentName
@@ -17,7 +19,7 @@ from holdfast.log.log import Log
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
 from holdfast.spark.remote import files_at
-from holdfast.spark.rows import Piece
+from holdfast.spark.rows import Piece, times
 
 __all__ = [
     "DataLoss",
@@ -82,6 +84,10 @@ class Wanted:
     """Blocks without one of these keys need not be opened."""
     touches: Callable[[Block], bool] | None = None
     """Says of a block, of which only the columns are there, whether it need be opened."""
+    since: int | None = None
+    """Nanoseconds: only records that are not earlier."""
+    until: int | None = None
+    """Only records that are earlier."""
     damage: list[Damage] = field(default_factory=list)
     bytes_read: int = 0
     """Of blocks whose payloads were read."""
@@ -106,6 +112,16 @@ class Wanted:
 
         return report
 
+    def narrowed(self, block: Block, start: int, stop: int) -> Piece:
+        """The records at these positions that are of the wanted time. Those of a log are ordered by time."""
+        if self.since is not None or self.until is not None:
+            found = times(block, start, stop)
+            if self.until is not None:
+                stop = start + int(np.searchsorted(found, self.until))
+            if self.since is not None:
+                start += int(np.searchsorted(found, self.since))
+        return block, min(start, stop), stop
+
     def finish(self) -> None:
         """Say what was skipped."""
         if not self.damage:
@@ -122,33 +138,41 @@ class Wanted:
 
 
 class Picture(NamedTuple):
-    """A log at one moment: what is planned from it fits together, whatever its owner does meanwhile."""
+    """A log at one moment. Its segments are opened as far as a plan needs them."""
 
-    segments: tuple[Segment, ...]
+    log: Log
+    durable: bool
     start: int
     end: int
+
+    def segments(self, start: int, stop: int) -> tuple[Segment, ...]:
+        """The segments that hold these records."""
+        return self.log.segments_between(start, stop, durable=self.durable) if start < stop else ()
 
 
 def look(log: Log, *, durable: bool) -> Picture:
     """The log as it is now; with `durable`, only what no power cut can take back."""
     log.refresh()
-    segments = log.kept_segments(durable=durable)
-    for segment in segments[-1:]:
-        if any(segment.log_id) and segment.log_id != log.id:
-            raise DataLoss(
-                f"the log {log.name!r} was deleted and made anew while it was being read: start the query anew, "
-                "with another checkpoint if it is a stream"
-            )
-    if not segments:
-        return Picture((), 0, 0)
-    if not segments[-1].files.exists(log.folder):
+    last = log.last_segment
+    if last is None:
+        return Picture(log, durable, 0, 0)
+    if any(last.log_id) and last.log_id != log.id:
+        raise DataLoss(
+            f"the log {log.name!r} was deleted and made anew while it was being read: start the query anew, "
+            "with another checkpoint if it is a stream"
+        )
+    if not last.files.exists(log.folder):
         raise DataLoss(f"the log {log.name!r} is gone from {str(log.folder.parent)!r} while it was being read")
-    last = segments[-1]
-    return Picture(segments, segments[0].base, last.base if last.end is None else last.end)
+    last = log.segments_between(last.base, last.base + 1, durable=durable)[-1]
+    return Picture(log, durable, log.start, last.base if last.end is None else last.end)
 
 
-def plan(segments: Sequence[Segment], start: int, stop: int, track: str = "") -> list[Stretch]:
-    """The stretches, one a segment, that hold the records from `start` up to `stop`."""
+def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stretch]:
+    """The stretches, one a segment, that hold the records from `start` up to `stop`.
+
+    The first one begins behind `start` where retention has dropped what is before it since the picture was taken.
+    """
+    segments = picture.segments(start, stop)
     found = []
     for position, segment in enumerate(segments):
         limit, end = segment.extent
@@ -157,8 +181,10 @@ def plan(segments: Sequence[Segment], start: int, stop: int, track: str = "") ->
         first, last = max(start, segment.base), min(stop, following, following if end is None else end)
         if first < last:
             header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
-            stretch = Stretch(str(segment.log), segment.name, header, limit, end, first, last, 0, track, url)
-            found.append(replace(stretch, bytes=byte_at(segment, last, limit) - byte_at(segment, first, HEADER_SIZE)))
+            # Of a whole segment the index need not be read.
+            begin = HEADER_SIZE if first == segment.base else byte_at(segment, first, HEADER_SIZE)
+            size = (limit if last == end else byte_at(segment, last, limit)) - begin
+            found.append(Stretch(str(segment.log), segment.name, header, limit, end, first, last, size, track, url))
     return found
 
 
@@ -181,11 +207,16 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
     held = count = 0
     for stretch in stretches:
         rest: Stretch | None = stretch
-        segment = stretch.segment()
+        segment = None
         while rest is not None:
             # What is left is shared out anew each time: a share that came out small does not leave a crumb at the end.
             size = max(1, -(-left // max(1, wanted - len(found))))
-            piece, rest = _split(rest, segment, size - held, most - count)
+            room, records_left = size - held, most - count
+            if rest.bytes <= room * 1.02 and rest.stop - rest.start <= records_left:
+                piece, rest = rest, None
+            else:
+                segment = segment or stretch.segment()
+                piece, rest = _split(rest, segment, room, records_left)
             current.append(piece)
             held, count = held + piece.bytes, count + piece.stop - piece.start
             if rest is not None or held >= size or count >= most:
@@ -198,8 +229,6 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
 
 def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple[Stretch, Stretch | None]:
     """The beginning that fits, and the rest: at a place that the index knows, so that no block is divided."""
-    if stretch.bytes <= room * 1.02 and stretch.stop - stretch.start <= records:
-        return stretch, None
     index = segment.index
     begin = byte_at(segment, stretch.start, HEADER_SIZE)
     entries = [index.at_or_before_offset(begin + max(0, room)), index.at_or_before(stretch.start + records)]
@@ -231,7 +260,9 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Pie
             logger.warning("%s", lost)
             continue
         for block in _blocks(segment, stretch, wanted):
-            yield block, max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
+            start, stop = max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
+            if (piece := wanted.narrowed(block, start, stop))[1] < piece[2]:
+                yield piece
         segment.let_go()
 
 
@@ -260,9 +291,9 @@ def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Bloc
             yield block
 
 
-def sequence_near(segments: Sequence[Segment], start: int, stop: int, size: int) -> int:
+def sequence_near(picture: Picture, start: int, stop: int, size: int) -> int:
     """Where about `size` bytes from `start` end, at a place that the index knows; at least one such place on."""
-    for stretch in plan(segments, start, stop):
+    for stretch in plan(picture, start, stop):
         if stretch.bytes < size:
             size -= stretch.bytes
             continue

@@ -19,8 +19,8 @@ from holdfast.spark.messages import MessageRows, Overlay, overlay
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
 from holdfast.spark.remote import files_at
 from holdfast.spark.rows import LogRows, Rows
-from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES
-from holdfast.spark.tracks import DataLoss, Picture, Stretch, look, parts_of, shares
+from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
+from holdfast.spark.tracks import DataLoss, Picture, Stretch, look, parts_of, plan, shares
 from holdfast.tables import TABLES
 
 if TYPE_CHECKING:  # who reads logs need not load what tables need
@@ -59,7 +59,9 @@ def view_schema(options: ReadOptions) -> pa.Schema:
         return LIFECYCLE
     if options.view == "messages":
         return MESSAGES
-    return LOG if options.headers else LOG.remove(LOG.get_field_index("headers"))
+    if options.headers:
+        return LOG
+    return arrow_schema(LOG, [name for name in LOG.names if name not in ("headers", "textHeaders")])
 
 
 def open_store(path: Path, url: str = "") -> holdfast.Store:
@@ -170,7 +172,7 @@ class View:
             case "journal":
                 return JournalRows(track.queue, columns)
             case "messages":
-                return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop))
+                return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop), keys)
             case "table" if self._layout is not None:
                 from holdfast.spark.changes import ChangeRows  # noqa: PLC0415 - as above
 
@@ -197,6 +199,13 @@ class View:
                 raise InvalidArgument("the option 'endingOffsets' cannot be earliest: nothing would be read")
             return min(end, self._place(track, picture, place))
         return end
+
+    def stretches(self, track: Track, picture: Picture, start: int, stop: int) -> list[Stretch]:
+        """Where these records lie; an error, or where that is allowed only the rest, if some were dropped meanwhile."""
+        found = plan(picture, start, stop, track.label)
+        if found and found[0].start > start:
+            self.check_kept(track, picture._replace(start=found[0].start), start)
+        return found
 
     def check_kept(self, track: Track, picture: Picture, start: int) -> int:
         """The place, if the log still has it; else an error, or where that is allowed the first that is kept."""

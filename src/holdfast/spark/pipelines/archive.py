@@ -29,7 +29,7 @@ import holdfast
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.log.positions import Position
 from holdfast.spark.pipelines import Result
-from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened
+from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened, read_json, write_json
 from holdfast.spark.stream import PLACE
 from holdfast.spark.tracks import DataLoss, plan
 from holdfast.spark.views import Track
@@ -175,6 +175,16 @@ class Batches:
         """Where Spark keeps what a batch is."""
         return self.shelf.folder / "checkpoint"
 
+    @property
+    def tally(self) -> Path:
+        """Where the batches of this run are counted."""
+        return self.shelf.folder / "added.json"
+
+    def count(self) -> None:
+        """Take over what the batches of this run have added."""
+        if (found := read_json(self.tally)) is not None:
+            self.done.rows, self.done.bytes, self.done.batches = (found[name] for name in ("rows", "bytes", "batches"))
+
     def places(self, ends: dict[str, int]) -> str:
         """Offsets as the source takes them."""
         return json.dumps({label: {"0": ends[track]} for label, track in self.kinds.items()})
@@ -212,11 +222,14 @@ class Batches:
         self.done.rows += added.rows
         self.done.bytes += added.bytes
         self.done.batches += 1
+        # Through a file, because with Spark Connect this runs in a process of the server, on a copy of this object.
+        write_json(self.tally, {"rows": self.done.rows, "bytes": self.done.bytes, "batches": self.done.batches})
         return added
 
 
 def _stream(spark: SparkSession, shelf: Shelf, table: Table, batches: Batches, size: int) -> None:
     shutil.rmtree(batches.checkpoint, ignore_errors=True)
+    batches.tally.unlink(missing_ok=True)
     frame = (
         spark.readStream.format("holdfast")
         .options(**batches.options)
@@ -240,6 +253,8 @@ def _stream(spark: SparkSession, shelf: Shelf, table: Table, batches: Batches, s
         raise
     finally:
         query.stop()
+        batches.count()
+        batches.tally.unlink(missing_ok=True)
         shutil.rmtree(batches.checkpoint, ignore_errors=True)
 
 
@@ -280,7 +295,7 @@ def _size(tracks: list[Track], starts: dict[str, int]) -> int | None:
     for track in tracks:
         picture = track.look(durable=True)
         new |= picture.end > starts[track.kind]
-        size += sum(stretch.bytes for stretch in plan(picture.segments, starts[track.kind], picture.end))
+        size += sum(stretch.bytes for stretch in plan(picture, starts[track.kind], picture.end))
     return size if new else None
 
 

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -22,9 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.paths import local_path
 from holdfast.options import TableOptions
 from holdfast.spark.columns import model_of
 from holdfast.spark.pipelines import Result
+from holdfast.spark.shuffles import partitions_for
 from holdfast.table.definition import model_from
 from holdfast.table.indexes import Index
 from holdfast.table.keyring import Keyring
@@ -44,6 +45,7 @@ _ENTRIES_ARROW = pa.schema([("family", pa.string()), ("key", pa.binary()), ("val
 _FILES = "family STRING, path STRING, entries LONG"
 _FILES_ARROW = pa.schema([("family", pa.string()), ("path", pa.string()), ("entries", pa.int64())])
 _BATCH = 10_000
+_EVENTS_A_TASK = 50_000
 
 Entry = tuple[str, bytes, bytes]
 
@@ -99,13 +101,12 @@ def build(
     spark: SparkSession, data: str, plan: BackfillPlan, files: str, *, keyring: str | None = None
 ) -> dict[str, list[str]]:
     """Write the entries of a plan into sorted files in a folder: by family, the paths, for `ingest`."""
-    folder = Path(files).absolute() / uuid.uuid4().hex
+    folder = local_path(files, "the folder for files").absolute() / uuid.uuid4().hex
     folder.mkdir(parents=True)
     found = entries(events(spark, data, plan), plan, keyring).persist()  # to find the ranges it is gone through twice
     try:
-        tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
         written = (
-            found.repartitionByRange(tasks, "family", "key")
+            found.repartitionByRange(_tasks(plan), "family", "key")
             .sortWithinPartitions("family", "key")
             .mapInArrow(partial(_write, str(folder)), _FILES)
             .collect()  # a row a file
@@ -137,10 +138,14 @@ def entries(events: DataFrame, plan: BackfillPlan, keyring: str | None = None) -
     if hidden and keyring is None:
         raise InvalidArgument(f"{hidden[0]!r} is sensitive: to make it unique, give the option keyring")
     return (
-        events.repartition("key")
+        events.repartition(_tasks(plan), "key")
         .sortWithinPartitions("key", "offset")
         .mapInArrow(partial(_entries, plan.to_dict(), keyring), _ENTRIES)
     )
+
+
+def _tasks(plan: BackfillPlan) -> int:
+    return partitions_for(plan.position - plan.start, _EVENTS_A_TASK)
 
 
 def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

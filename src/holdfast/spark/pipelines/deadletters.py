@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 import holdfast
 from holdfast.base.errors import NotFound
 from holdfast.spark.pipelines import Result
-from holdfast.spark.pipelines.lifecycle import bucket_seconds, read_events, with_period
+from holdfast.spark.pipelines.lifecycle import bucket_seconds, read_events, with_period_and_count
 from holdfast.spark.pipelines.report_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.pipelines.report_words import clean, count, micros, moment
+from holdfast.spark.shuffles import partitions_for, sized_shuffles
 
 __all__ = [
     "EXAMPLES",
@@ -210,23 +211,24 @@ def run(
     if not chosen:
         raise NotFound(f"there are no queues in {data!r}: nothing was ever put into one")
     with Folder(out or default_folder(data, "deadletters"), ("failures", "reasons", "report.html")) as folder:
-        events, span_of = with_period(read_events(spark, data, chosen))
+        events, extent_of = with_period_and_count(read_events(spark, data, chosen))
         failures(events).write.parquet(folder.new("failures"))  # one moment of a store that is being written to
-        span = span_of()
-        failed = spark.read.parquet(folder.new("failures"))
-        first, last = span or (moment(0), moment(0))
-        hours = max(1.0, (last - first).total_seconds()) / 3600
-        reasons(failed, hours).write.parquet(folder.new("reasons"))
-        groups = spark.read.parquet(folder.new("reasons"))
-        found = top_reasons(groups, failed, micros(first), micros(last))
-        sums = groups.agg(F.sum("failures"), F.sum("dead"), F.count_distinct("reason"), F.count("*"))
-        total, deaths, kinds, rows = sums.collect()[0]
-        if payload:
-            _add_payloads(spark, data, found)
-        if report:
-            totals = {"failures": total or 0, "dead": deaths or 0, "reasons": kinds, "queues": len(chosen)}
-            times = over_time(failed, first, last) if found else []
-            write_deadletters(folder.new("report.html"), found, totals, span, times)
+        span, events_read = extent_of()
+        with sized_shuffles(spark, partitions_for(events_read)):
+            failed = spark.read.parquet(folder.new("failures"))
+            first, last = span or (moment(0), moment(0))
+            hours = max(1.0, (last - first).total_seconds()) / 3600
+            reasons(failed, hours).write.parquet(folder.new("reasons"))
+            groups = spark.read.parquet(folder.new("reasons"))
+            found = top_reasons(groups, failed, micros(first), micros(last))
+            sums = groups.agg(F.sum("failures"), F.sum("dead"), F.count_distinct("reason"), F.count("*"))
+            total, deaths, kinds, rows = sums.collect()[0]
+            if payload:
+                _add_payloads(spark, data, found)
+            if report:
+                totals = {"failures": total or 0, "dead": deaths or 0, "reasons": kinds, "queues": len(chosen)}
+                times = over_time(failed, first, last) if found else []
+                write_deadletters(folder.new("report.html"), found, totals, span, times)
     facts: dict[str, object] = {"failures": total or 0, "reasons": folder.path("reasons")}
     if rows > len(found):
         facts["left out"] = f"{count(rows - len(found))} rows of rarer reasons: they are in the table"

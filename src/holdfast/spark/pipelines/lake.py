@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
-from holdfast.base.files import Lock, SystemFiles, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Lock, UmaskFiles, errors_as_ours, read_file, replace_file
 from holdfast.base.names import folder_of, shortened
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.schemas import LIFECYCLE, LOG
@@ -148,7 +148,7 @@ class Lake:
         parts = {parent.name for parent in (self.root, *self.root.parents) if (parent.parent / "LOCK").exists()}
         if parts.intersection(_STORE):
             raise InvalidArgument(f"{path!r} lies among a store's own files: choose another folder")
-        self._files = SystemFiles()
+        self._files = UmaskFiles()
         self.own = self.root / OWN
         self.id = ""
         self.name = self.root.name
@@ -235,7 +235,7 @@ class Shelf:
 
     def lock(self) -> Lock:
         """Held by the one run that archives into it."""
-        files = SystemFiles()
+        files = UmaskFiles()
         with errors_as_ours("archiving into", self.folder):
             files.make_dirs(self.folder)
             return files.lock(self.folder / "LOCK")
@@ -291,7 +291,7 @@ def needs(module: str, install: str) -> Any:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A small file of the lake; None where there is none."""
     try:
-        content: dict[str, Any] = json.loads(read_file(SystemFiles(), path))
+        content: dict[str, Any] = json.loads(read_file(UmaskFiles(), path))
         if content["format"] > _FORMAT:
             raise NewerFormat(f"{str(path)!r} was written by a newer version: upgrade this Holdfast")
         return content
@@ -303,4 +303,4 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Put a small file of the lake in place: durable when this returns."""
-    replace_file(SystemFiles(), path, json.dumps({"format": _FORMAT, **content}, ensure_ascii=False).encode() + b"\n")
+    replace_file(UmaskFiles(), path, json.dumps({"format": _FORMAT, **content}, ensure_ascii=False).encode() + b"\n")

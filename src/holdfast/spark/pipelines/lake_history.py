@@ -95,7 +95,9 @@ def _archived(spark: SparkSession, shelf: Shelf, files: list[str]) -> DataFrame:
     if shelf.kind == "lifecycle":
         frame = frame.withColumn("queue", F.lit(shelf.name))
     elif shelf.lake.table == "iceberg":  # pyiceberg makes an empty list of none
-        frame = frame.withColumn("headers", F.when(F.size("headers") > 0, F.col("headers")))
+        has_headers = F.size("headers") > 0
+        for name in ("textHeaders", "headers"):
+            frame = frame.withColumn(name, F.when(has_headers, F.col(name)))
     return frame.select(*shelf.schema.names)
 
 

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.base.files import SystemFiles, errors_as_ours
+from holdfast.base.files import UmaskFiles, errors_as_ours
 from holdfast.spark.pipelines.lake import Added, Batch, Contents, Shelf, read_json, write_json
 from holdfast.spark.reader import Reader
 from holdfast.spark.schemas import arrow_schema, ddl
@@ -54,7 +54,7 @@ class ParquetTable:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._files = SystemFiles()
+        self._files = UmaskFiles()
         self._commits = shelf.folder / "commits"
         self._staging = shelf.folder / "staging"
 
@@ -203,7 +203,7 @@ class _DayFile:
             compression=compression,
             use_dictionary=[name for name in schema.names if name in _FEW],
             # Of what is searched for: the least and the largest payload help nobody.
-            write_statistics=[name for name in schema.names if name not in ("value", "headers")],
+            write_statistics=[name for name in schema.names if name not in ("value", "headers", "textHeaders")],
         )
 
     def write(self, rows: pa.RecordBatch) -> None:

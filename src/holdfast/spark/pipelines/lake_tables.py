@@ -46,6 +46,7 @@ class DeltaTable:
             self._path,
             rows,
             mode="append",
+            schema_mode="merge",  # an older version wrote fewer columns
             partition_by=[self._shelf.partition, "date"],
             writer_properties=delta.WriterProperties(compression=batch.compression.upper()),
             commit_properties=delta.CommitProperties(app_transactions=transactions),
@@ -109,6 +110,9 @@ class IcebergTable:
             if not catalog.table_exists(self._name):
                 self._create(catalog, rows.schema)
             table = catalog.load_table(self._name)
+            if set(rows.schema.names) - {field.name for field in table.schema().fields}:
+                with table.update_schema() as update:  # an older version wrote fewer columns
+                    update.union_by_name(rows.schema)
             with table.transaction() as commit:
                 if rows.num_rows:
                     commit.append(rows, snapshot_properties=places)

@@ -26,6 +26,7 @@ from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.report_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.pipelines.report_words import moment
 from holdfast.spark.schemas import LIFECYCLE, ddl
+from holdfast.spark.shuffles import partitions_for, sized_shuffles
 
 __all__ = [
     "ATTEMPTS",
@@ -38,6 +39,7 @@ __all__ = [
     "run",
     "summary",
     "with_period",
+    "with_period_and_count",
 ]
 
 Span = tuple[datetime, datetime]
@@ -235,8 +237,14 @@ def period(events: DataFrame) -> Span | None:
 
 def with_period(events: DataFrame) -> tuple[DataFrame, Callable[[], Span | None]]:
     """The same events, and what tells their period when they have been read to the end: without reading them again."""
-    seen = Observation()
-    return events.observe(seen, *_ends()), lambda: _span(seen.get)
+    observed, seen = _observed(events)
+    return observed, lambda: _span(seen.get)
+
+
+def with_period_and_count(events: DataFrame) -> tuple[DataFrame, Callable[[], tuple[Span | None, int]]]:
+    """The same events, and what tells their period and how many they are, when they have been read to the end."""
+    observed, seen = _observed(events)
+    return observed, lambda: (_span(seen.get), int(seen.get["rows"]))
 
 
 def bucket_seconds(first: datetime, last: datetime, *, chart: bool = False) -> int:
@@ -262,17 +270,18 @@ def run(
         raise NotFound(f"there are no queues in {data!r}: nothing was ever put into one")
     with Folder(out or default_folder(data, "lifecycle"), ("events", "messages", "minutes", "report.html")) as folder:
         # The store may be written to while we read. What is read once is one moment; all else is computed from it.
-        found, span_of = with_period(read_events(spark, data, chosen))
+        found, extent_of = with_period_and_count(read_events(spark, data, chosen))
         found.write.parquet(folder.new("events"))
-        span = span_of()
-        events = spark.read.parquet(folder.new("events"))
-        messages(events).write.parquet(folder.new("messages"))
-        lives = spark.read.parquet(folder.new("messages"))
-        minutes(events, lives, span=span).write.parquet(folder.new("minutes"))
-        died = events.where("event = 'dead-lettered' AND target IS NOT NULL").select("target").distinct().collect()
-        table = [row.asDict() for row in summary(lives, [row["target"] for row in died]).collect()]
-        if report:
-            write_lifecycle(folder.new("report.html"), events, lives, table, span)
+        span, count = extent_of()
+        with sized_shuffles(spark, partitions_for(count)):
+            events = spark.read.parquet(folder.new("events"))
+            messages(events).write.parquet(folder.new("messages"))
+            lives = spark.read.parquet(folder.new("messages"))
+            minutes(events, lives, span=span).write.parquet(folder.new("minutes"))
+            died = events.where("event = 'dead-lettered' AND target IS NOT NULL").select("target").distinct().collect()
+            table = [row.asDict() for row in summary(lives, [row["target"] for row in died]).collect()]
+            if report:
+                write_lifecycle(folder.new("report.html"), events, lives, table, span)
     rows = sorted((row for row in table if not row["is_total"]), key=lambda row: (-row["messages"], row["queue"]))
     facts: dict[str, object] = {name: folder.path(name) for name in ("messages", "minutes", "events")}
     return Result(
@@ -304,6 +313,11 @@ def run(
         ],
         facts=({"report": folder.path("report.html")} if report else {}) | facts,
     )
+
+
+def _observed(events: DataFrame) -> tuple[DataFrame, Observation]:
+    seen = Observation()
+    return events.observe(seen, *_ends(), F.count(F.lit(1)).alias("rows")), seen
 
 
 def _ends() -> tuple[Column, Column]:

@@ -39,6 +39,7 @@ HEADERS = ("replayed-log", "replayed-offset", "replayed-time")
 """The headers that say where a message came from."""
 _KEPT = ("key", "value", "priority", "delay", "ttl")
 _HEADERS_TYPE = "array<struct<key: string, value: binary>>"
+_NAMES_TYPE = "array<string>"
 
 
 def run(
@@ -140,15 +141,15 @@ def replay(
 ) -> int | None:
     """Put the rows of a DataFrame into a queue or a log, all or none; None if a replay of that name was done before.
 
-    It needs a column `value`, and may have `key`, `headers`, `priority`, `delay` and `ttl`. `topic`, `offset` and
-    `timestamp` become headers that say where a message came from; other columns are left out.
+    It needs a column `value`, and may have `key`, `headers`, `textHeaders`, `priority`, `delay` and `ttl`. `topic`,
+    `offset` and `timestamp` become headers that say where a message came from; other columns are left out.
     """
     options = {"path": data, "txnAppId": f"replay {name}", "txnVersion": "0"}
     options |= {"queue": queue} if queue is not None else {}
     options |= {"log": log} if log is not None else {}
     messages = replayable(frame)
     sink = BatchWriter(options, messages.schema, overwrite=False)
-    if Incoming(SystemFiles(), Path(sink.options.path)).is_known(sink.manifest):
+    if Incoming(SystemFiles.of_store(Path(sink.options.path)), Path(sink.options.path)).is_known(sink.manifest):
         return None
     counted = Observation("replay")
     observed = messages.observe(counted, F.count(F.lit(1)).alias("rows"))
@@ -161,6 +162,7 @@ def replayable(frame: DataFrame) -> DataFrame:
     if "value" not in frame.columns:
         raise InvalidArgument(f"the column 'value' is missing; there are: {', '.join(frame.columns)}")
     said: list[Column] = []
+    names: list[str] = []
     for header, column, text in (
         (HEADERS[0], "topic", F.col("topic")),
         (HEADERS[1], "offset", F.col("offset").cast("string")),
@@ -169,23 +171,29 @@ def replayable(frame: DataFrame) -> DataFrame:
     ):
         if column in frame.columns:
             said.append(F.struct(F.lit(header).alias("key"), text.cast("binary").alias("value")))
+            names.append(header)
     columns = [F.col(name) for name in _KEPT if name in frame.columns]
     own = F.array(*said).cast(_HEADERS_TYPE) if said else F.array().cast(_HEADERS_TYPE)
     given = F.col("headers").cast(_HEADERS_TYPE) if "headers" in frame.columns else F.array().cast(_HEADERS_TYPE)
     # Not what an earlier replay said, nor what routed it: it goes elsewhere now.
     kept = F.filter(F.coalesce(given, F.array().cast(_HEADERS_TYPE)), lambda each: ~each["key"].isin(FOR, *HEADERS))
     both = F.filter(F.concat(kept, own), lambda each: each["value"].isNotNull())
-    return frame.select(*columns, _as_text(frame, both).alias("headers"))
+    texts = F.filter(_text_names(frame), lambda name: ~name.isin(FOR, *HEADERS))
+    texts = F.concat(texts, F.array(*map(F.lit, names)).cast(_NAMES_TYPE))
+    return frame.select(*columns, both.alias("headers"), texts.alias("textHeaders"))
 
 
-def _as_text(frame: DataFrame, headers: Column) -> Column:
-    """Headers as text, as they mostly were, unless one of them is no text: the source does not tell the two apart."""
-    if "headers" in frame.columns:
-        odd = F.exists("headers", lambda each: each["value"].isNotNull() & F.try_validate_utf8(each["value"]).isNull())
-        found = frame.agg(F.coalesce(F.bool_or(odd), F.lit(False))).first()
-        if found is None or found[0]:
-            return headers
-    return headers.cast("array<struct<key: string, value: string>>")
+def _text_names(frame: DataFrame) -> Column:
+    """The names of the headers that are text: as the frame says or, where it does not, those whose value is UTF-8."""
+    nothing = F.array().cast(_NAMES_TYPE)
+    if "headers" not in frame.columns:
+        return nothing
+    values = F.col("headers").cast(_HEADERS_TYPE)
+    texts = F.filter(values, lambda each: F.try_validate_utf8(each["value"]).isNotNull())
+    guessed = F.transform(texts, lambda each: each["key"])
+    # Archives of older versions have no such column, or null in it.
+    said = F.col("textHeaders") if "textHeaders" in frame.columns else F.lit(None).cast(_NAMES_TYPE)
+    return F.coalesce(said, guessed, nothing)
 
 
 def _iso(column: str) -> Column:

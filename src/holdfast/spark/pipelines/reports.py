@@ -4,11 +4,11 @@ holdfast pipeline report --data data
 holdfast pipeline report --data data --queues 'orders*' --out /reports
 """
 
-from pathlib import Path
 from typing import Annotated
 
 from pyspark.sql import SparkSession
 
+from holdfast.base.paths import local_path
 from holdfast.spark.pipelines import Result, load_pipeline
 
 __all__ = ["run"]
@@ -26,7 +26,7 @@ def run(
     """Write what became of the messages, and why some of them failed, as HTML to look at."""
     rows = []
     for name in _REPORTS:
-        place = None if out is None else str(Path(out) / name)
+        place = None if out is None else str(local_path(out.removeprefix("file://"), "a report") / name)
         result = load_pipeline(name)(spark, data, queues=queues, out=place)
         rows.append((name, result.title, result.facts["report"]))
     return Result("the reports are written", ["report", "what it says", "file"], rows)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.pipelines import Result
+from holdfast.spark.shuffles import cores_of, sized_shuffles
 
 __all__ = ["counts", "run", "to_parquet", "to_queue"]
 
@@ -54,7 +55,9 @@ def run(
         for name, sink in sinks.items():
             sink = sink.option("checkpointLocation", f"{checkpoint}/{name}").queryName(f"stream to {name}")
             sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=every)
-            queries.append(sink.start())
+            # A query keeps the partitions of its state for good: as many as tasks run at once, not 200.
+            with sized_shuffles(spark, cores_of(spark)):
+                queries.append(sink.start())
         while any(query.isActive for query in queries):
             for query in queries:
                 query.awaitTermination(1)  # raises what ended it, if that was an error

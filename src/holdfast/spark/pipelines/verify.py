@@ -24,6 +24,7 @@ from holdfast.log.log import Log
 from holdfast.log.segment import Segment
 from holdfast.log.verification import verify_segments
 from holdfast.spark.pipelines import Result
+from holdfast.spark.shuffles import cores_of
 from holdfast.spark.tracks import Stretch
 
 __all__ = ["check", "run", "segments"]
@@ -86,8 +87,7 @@ def segments(spark: SparkSession, data: str, log: str | None = None) -> DataFram
             for kind, each in found
             for segment in _segments(each)
         ]
-    parallel = int(spark.conf.get("spark.sql.shuffle.partitions") or 1) * TASKS_A_CORE
-    tasks = max(1, min(len(rows), parallel))
+    tasks = max(1, min(len(rows), cores_of(spark) * TASKS_A_CORE))
     # The largest first, each to the task that has the least so far.
     load = [(0, task) for task in range(tasks)]
     heapify(load)

@@ -1,0 +1,111 @@
+"""DataFrames that are planned anew at each call and narrowed by explicit arguments.
+
+Spark 4.3 plans the scan of a Python source once for a DataFrame: at its first action, and for all queries on it. So a
+DataFrame shows the records that were there then, and a plan that the filter of one query narrowed would be the plan of
+all others. `read` makes a new DataFrame, with a plan of its own, and passes what narrows it as options of that read.
+"""
+
+import base64
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.spark.zones import moment_of, session_zone
+
+__all__ = ["read", "refresh_view"]
+
+Names = str | Sequence[str]
+Keys = bytes | str | Iterable[bytes | str]
+
+
+def read(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    log: Names | None = None,
+    queue: Names | None = None,
+    table: str | None = None,
+    view: str | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    keys: Keys | None = None,
+    **options: object,
+) -> DataFrame:
+    """Return a new DataFrame over the store at `path`; see `holdfast.spark.read`."""
+    chosen = _sources(path, log=log, queue=queue, table=table, view=view)
+    chosen |= {name: _text(value) for name, value in options.items() if value is not None}
+    first, end = _moment(spark, since, "since"), _moment(spark, until, "until")
+    if first is not None:
+        chosen["startingTimestamp"] = first.isoformat()
+    if end is not None and view != "lifecycle":
+        chosen["endingTimestamp"] = end.isoformat()
+    if keys is not None:
+        chosen["key"] = _keys(keys, of_table=table is not None)
+    frame = spark.read.format("holdfast").options(**chosen).load()
+    if view == "lifecycle":
+        # A record of the journal can hold events that are older than itself: rows are compared, not records.
+        frame = frame if first is None else frame.where(F.col("time") >= _column(first))
+        frame = frame if end is None else frame.where(F.col("time") < _column(end))
+    return frame
+
+
+def refresh_view(spark: SparkSession, name: str, path: str | os.PathLike[str], **arguments: Any) -> DataFrame:
+    """Point the temporary view `name` to a new DataFrame; see `holdfast.spark.refresh_view`."""
+    frame = read(spark, path, **arguments)
+    frame.createOrReplaceTempView(name)
+    return frame
+
+
+def _sources(path: str | os.PathLike[str], **names: Names | None) -> dict[str, str]:
+    chosen = {"path": os.fspath(path)}
+    for name, given in names.items():
+        if isinstance(given, str):
+            chosen[name] = given
+        elif given is not None:
+            chosen[f"{name}s"] = ",".join(given)
+    return chosen
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _keys(keys: Keys, *, of_table: bool) -> str:
+    """The option `key`: texts as they are, bytes as base64, and keys of a table's records as their text."""
+    every = [keys] if isinstance(keys, bytes | str) else list(keys)
+    if of_table:
+        return json.dumps([_record_key(key) for key in every])
+    return json.dumps([key if isinstance(key, str) else {"base64": base64.b64encode(key).decode()} for key in every])
+
+
+def _record_key(key: bytes | str) -> str:
+    return key if isinstance(key, str) else base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+
+
+def _moment(spark: SparkSession, when: datetime | str | None, what: str) -> datetime | None:
+    """The moment in UTC; a time without a zone is one of the session's."""
+    if when is None:
+        return None
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            raise InvalidArgument(f"{what} takes a time like 2026-01-31T12:00:00Z, not {when!r}") from None
+    if not isinstance(when, datetime):
+        raise InvalidArgument(f"{what} takes a datetime or a text like 2026-01-31T12:00:00Z, not {when!r}")
+    if when.tzinfo is not None:
+        return when.astimezone(UTC)
+    return moment_of(when, session_zone(str(spark.conf.get("spark.sql.session.timeZone"))))
+
+
+def _column(when: datetime) -> Column:
+    delta = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return F.timestamp_micros(F.lit((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds))
