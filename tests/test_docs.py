@@ -108,7 +108,7 @@ def _settings() -> str:
 
 
 def _routes() -> str:
-    needs = {0: "anyone", 1: "a user", 2: "a tag", 3: "`monitoring`", 4: "`administrator`"}
+    needs = ("anyone", "a user", "a tag", "`monitoring`", "`administrator`", "`administrator`, not the default `guest`")
     rows = [
         f"| `{route.method} {route.template.removeprefix('/api/holdfast')}` | {route.says} | {needs[route.needs]} |"
         for part in (*OWN, history_routes)
