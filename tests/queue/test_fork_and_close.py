@@ -187,6 +187,29 @@ def test_an_interpreter_that_ends_with_an_open_store_ends(tmp_path: Path, flush:
     assert (result.stdout, result.stderr) == ("end\n", "")
 
 
+def test_a_daemon_thread_that_waits_only_when_the_store_is_closed_at_exit_says_nothing(tmp_path: Path) -> None:
+    code = f"""
+        import atexit, threading, time, holdfast
+        atexit.register(time.sleep, 0.3)  # runs after the store is closed: the thread below has time to fail
+        from holdfast import open_stores
+        queue = holdfast.open({str(tmp_path)!r}).queue("orders")
+        closed = threading.Event()
+        def work():
+            closed.wait()
+            for message in queue.consume():
+                pass
+        threading.Thread(target=work, daemon=True).start()
+        close_all = open_stores.close_all
+        atexit.unregister(close_all)
+        atexit.register(lambda: (close_all(), closed.set()))
+        print("end")
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert (result.stdout, result.stderr) == ("end\n", "")
+
+
 FORK = """
 import os, sys, holdfast
 store = holdfast.open(sys.argv[1])

@@ -880,6 +880,8 @@ def test_the_log_of_a_table_can_be_read_and_not_written(things: Table[Thing]) ->
         lambda: log.clear(force=True),
         lambda: log.compact(force=True),
         log.close,
+        lambda: log.tailer().log.append(b"junk"),
+        lambda: log.tailer("named").log.clear(force=True),
     ]
     for call in calls:
         with pytest.raises(ReadOnly, match="Change records with add, change and delete"):

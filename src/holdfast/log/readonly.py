@@ -80,7 +80,9 @@ class ReadOnlyLog:
 
     def tailer(self, name: str | None = None) -> Tailer:
         """Return an independent reader from the start or, with a name, from where that name last committed."""
-        return self._log.tailer(name)
+        tailer = self._log.tailer(name)
+        tailer.log = self
+        return tailer
 
     def time_of(self, sequence: int) -> int | None:
         """Return when a record was appended, in Unix nanoseconds."""

@@ -13,6 +13,7 @@ from holdfast.log.record import Record
 
 if TYPE_CHECKING:
     from holdfast.log.log import Log
+    from holdfast.log.readonly import ReadOnlyLog
 
 __all__ = ["Tailer"]
 
@@ -30,7 +31,9 @@ class Tailer:
     def __init__(self, log: "Log", name: str | None = None) -> None:
         if name is not None and name.startswith(QUEUE):
             raise InvalidName(f"a tailer's name must not begin with {QUEUE!r}: that is how queues keep their place")
-        self.log = log
+        self._log = log
+        self.log: Log | ReadOnlyLog = log
+        """The log that is read, or the view through which this tailer was made."""
         self.name = name
         self._records: list[Record] = []
         self._at = 0
@@ -50,8 +53,8 @@ class Tailer:
     @property
     def lag(self) -> int:
         """How many records lie ahead."""
-        self.log.refresh()
-        return max(0, self.log.end - self.position)
+        self._log.refresh()
+        return max(0, self._log.end - self.position)
 
     def read(self) -> Record | None:
         """The next record, or None at the present end."""
@@ -85,36 +88,36 @@ class Tailer:
         while True:
             record = self.read()
             if record is None:
-                if not self.log.wait_for(self._position, patience):
+                if not self._log.wait_for(self._position, patience):
                     return
             else:
                 yield record
 
     def seek(self, sequence: int) -> None:
         """Go to a sequence; to the first kept one if that is later."""
-        start, end = self.log.readable()
+        start, end = self._log.readable()
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
-            raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {end}")
+            raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self._log.name!r} ends at {end}")
         self._let_go()
         self._position = max(sequence, start)
 
     def seek_time(self, when: Instant) -> None:
         """Go to the first record that is not before `when`; to the end if there is none."""
-        self.seek(self.log.sequence_at(instant_ns(when, "when")))
+        self.seek(self._log.sequence_at(instant_ns(when, "when")))
 
     def to_start(self) -> None:
         """Go to the first kept record."""
-        self.seek(self.log.start)
+        self.seek(self._log.start)
 
     def to_end(self) -> None:
         """Go behind the last record."""
-        self.seek(self.log.readable()[1])
+        self.seek(self._log.readable()[1])
 
     def commit(self) -> None:
         """Keep the place: what was read so far is not read again by the next tailer of this name. Durable."""
         if self.name is None:
             raise InvalidArgument("only a named tailer can commit: use log.tailer('some-name')")
-        self.log.positions.set(Position(self.name, self.position, self.log.clock.time_ns()))
+        self._log.positions.set(Position(self.name, self.position, self._log.clock.time_ns()))
 
     def __enter__(self) -> Self:
         return self
@@ -153,12 +156,12 @@ class Tailer:
         while (block := next(self._blocks, None)) is None:
             # The stretch is read to its end: what is still missing before `_stop` was damaged, and was reported.
             self._position = max(self._position, self._stop)
-            start, stop = self.log.readable()
+            start, stop = self._log.readable()
             self._catch_up(start)
             if self._position >= stop:
                 return None
             self._stop = stop
-            self._blocks = self.log.blocks_between(self._position, stop)
+            self._blocks = self._log.blocks_between(self._position, stop)
         return block
 
     def _catch_up(self, start: int) -> None:
@@ -167,7 +170,7 @@ class Tailer:
                 "retention dropped records %d to %d of %s before they were read",
                 self._position,
                 start - 1,
-                self.log.name,
-                extra={"log": self.log.name, "tailer": self.name},
+                self._log.name,
+                extra={"log": self._log.name, "tailer": self.name},
             )
             self._position = start

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import Closed, InvalidArgument
 from holdfast.log.draft import Draft
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue.bodies import RECENT_PART
@@ -63,18 +63,23 @@ class Queue(Operating):
         check_count(count, "lease")
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
         patience = None if wait is None else duration_ns(wait, "wait") / NS
-        self._check_writable()
-        if self._drops_excess:
-            self._shorten()  # others may have put into the log, who do not know our limit
-        with self._lock, self._whole:
-            now = self._now()
-            swept = self._look(now)
-            if self._waiters.line:
-                self._deal(now)
-            deliveries, draft = self._hand_out(count, lease_ns, now, most_bytes)
-        if not deliveries and patience != 0:
-            self._commit(swept)
-            deliveries, draft = self._wait(count, lease_ns, patience)
+        try:
+            self._check_writable()
+            if self._drops_excess:
+                self._shorten()  # others may have put into the log, who do not know our limit
+            with self._lock, self._whole:
+                now = self._now()
+                swept = self._look(now)
+                if self._waiters.line:
+                    self._deal(now)
+                deliveries, draft = self._hand_out(count, lease_ns, now, most_bytes)
+            if not deliveries and patience != 0:
+                self._commit(swept)
+                deliveries, draft = self._wait(count, lease_ns, patience)
+        except Closed:
+            if patience != 0 and self._waiters.sleep_to_the_end(patience):
+                return []
+            raise
         self._commit(draft or swept)
         if self.standing.moving:
             self._send_off()

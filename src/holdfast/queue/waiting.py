@@ -52,6 +52,13 @@ class Waiters:
         """Wake nobody any more: the process ends, and the threads that wait end with it, as daemon threads do."""
         self._abandoned = True
 
+    def sleep_to_the_end(self, seconds: float | None) -> bool:
+        """Let a daemon thread that came too late for `abandon` sleep as well; False where the process does not end."""
+        if not (self._abandoned and threading.current_thread().daemon):
+            return False
+        threading.Event().wait(seconds)
+        return True
+
     def wake(self) -> None:
         """Something may have changed: the first in line looks, and deals to all."""
         with self._guard:
