@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -221,6 +222,17 @@ def test_times_without_a_zone_are_those_of_the_session(spark: SparkSession, data
 def test_a_time_that_is_none_is_refused(spark: SparkSession, data: Path) -> None:
     with pytest.raises(InvalidArgument, match="since takes a time like"):
         holdfast.spark.read(spark, data, log="x", since="yesterday")
+
+
+@pytest.mark.parametrize("keys", [5, [None], bytearray(b"k1"), [b"k1", 3]])
+def test_keys_that_are_none_are_refused(spark: SparkSession, data: Path, keys: Any) -> None:
+    with pytest.raises(InvalidArgument, match="keys takes a key or several, each bytes or text"):
+        holdfast.spark.read(spark, data, log="x", keys=keys)
+
+
+def test_a_name_with_a_comma_is_not_two_names(spark: SparkSession, data: Path) -> None:
+    with pytest.raises(InvalidArgument, match="read it alone"):
+        holdfast.spark.read(spark, data, log=["a,b"])
 
 
 # A DataFrame that is kept

@@ -97,12 +97,23 @@ def hundred(tmp_path: Path) -> Path:
         ({"startingOffsets": "latest"}, 100),
         ({"startingOffsets": '{"x": {"0": 33}}'}, 33),
         ({"startingOffsets": '{"x": {"0": -1}}'}, 100),
-        ({"startingTimestamp": "2000-01-01"}, 0),
-        ({"startingTimestamp": "2100-01-01"}, 100),
+        ({"startingTimestamp": "2000-01-01T00:00:00Z"}, 0),
+        ({"startingTimestamp": "2100-01-01T00:00:00Z"}, 100),
     ],
 )
 def test_a_stream_begins_where_it_is_told(hundred: Path, options: dict[str, str], first: int) -> None:
     assert numbers(all_of(batches(stream(hundred, **options)))) == list(range(first, 100))
+
+
+def test_a_stream_that_begins_at_a_time_without_a_zone_says_that_it_needs_one(hundred: Path) -> None:
+    with pytest.raises(InvalidArgument, match="needs a time zone, as in 2026-01-31T12:00:00Z"):
+        stream(hundred, startingTimestamp="2026-01-31T12:00:00").initialOffset()
+
+
+@pytest.mark.parametrize("when", ["2100-01-01T00:00:00", "2100-01-01T00:00:00Z"])
+def test_a_stream_that_goes_on_reads_all_whatever_starting_time_it_is_given(hundred: Path, when: str) -> None:
+    begun = stream(hundred).initialOffset()
+    assert numbers(all_of(batches(stream(hundred, startingTimestamp=when), begun))) == list(range(100))
 
 
 def test_without_a_word_it_begins_at_the_end(hundred: Path) -> None:

@@ -11,7 +11,19 @@ from holdfast.spark.zones import moment_of, session_zone, task_moment
 
 @pytest.mark.parametrize(
     ("name", "hours"),
-    [("UTC", 0), ("Z", 0), ("GMT", 0), ("+02:00", 2), ("-8", -8), ("GMT+3", 3), ("UTC-04:30", -4.5), ("Asia/Tokyo", 9)],
+    [
+        ("UTC", 0),
+        ("Z", 0),
+        ("GMT", 0),
+        ("+02:00", 2),
+        ("-8", -8),
+        ("GMT+3", 3),
+        ("UTC-04:30", -4.5),
+        ("Asia/Tokyo", 9),
+        ("PST", -8),
+        ("EST", -5),
+        ("IST", 5.5),
+    ],
 )
 def test_a_zone_is_known_by_the_names_that_spark_has_for_it(name: str, hours: float) -> None:
     when = datetime(2026, 1, 31, 12)
@@ -27,6 +39,11 @@ def test_a_zone_that_nobody_knows_is_an_error_that_says_what_to_do() -> None:
 def test_summer_time_is_that_of_the_day() -> None:
     zone = session_zone("Europe/Berlin")
     assert [moment_of(datetime(2026, month, 1, 12), zone).hour for month in (1, 7)] == [11, 10]
+
+
+@pytest.mark.parametrize(("when", "zone"), [(datetime.min, "Asia/Tokyo"), (datetime.max, "America/New_York")])
+def test_the_ends_of_the_calendar_are_times_in_every_zone(when: datetime, zone: str) -> None:
+    assert moment_of(when, session_zone(zone)) == when.replace(tzinfo=UTC)
 
 
 def test_outside_of_a_task_a_time_is_utc() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Store
-from holdfast.table import Change, Done, Index, Model, Table, ValidationFailed, field
+from holdfast.table import Change, DictEdit, Done, Index, ListEdit, Model, SetEdit, Table, ValidationFailed, field
 
 NAN, OTHER_NAN = math.nan, -math.nan
 
@@ -19,6 +19,8 @@ class Sample(Model, id=1):
     series: list[float] = field(4, default_factory=list)
     by_name: dict[str, float] = field(5, default_factory=dict)
     plain: float | None = field(6, default=None)
+    several: set[float] = field(7, default_factory=set)
+    by_number: dict[float, str] = field(8, default_factory=dict)
     __indexes__ = (Index("value"),)
 
 
@@ -69,3 +71,46 @@ def test_nan_is_found_by_equality_with_an_index_and_without(samples: Table[Sampl
     assert [record.key for record in samples.scan(path.isin([float("nan"), float(7)]), allow_table_scan=True)] == [key]
     assert samples.count((path != OTHER_NAN) & path.exists(), allow_table_scan=True) == 1
     assert samples.count(path > float(0), allow_table_scan=True) == 1
+
+
+def new_nan() -> float:
+    return float("nan")
+
+
+def test_nan_in_lists_sets_and_dicts_is_edited_as_one_value(samples: Table[Sample]) -> None:
+    key = samples.add(Sample(series=[1.0, new_nan()], several={2.0, new_nan()}, by_number={new_nan(): "a"})).key
+    end = samples.log.end
+    assert not samples.change(key, {"by_number": {new_nan(): "a"}, "several": SetEdit(add=[new_nan()])}).changed
+    assert samples.log.end == end
+    samples.change(key, {"by_number": DictEdit(put={new_nan(): "b"})})
+    record = samples.get(key)
+    assert record is not None and list(record.by_number.values()) == ["b"]
+    edits = {
+        "series": ListEdit(remove=[new_nan()]),
+        "several": SetEdit(remove=[new_nan()]),
+        "by_number": DictEdit(remove=[new_nan()]),
+    }
+    assert samples.change(key, edits).changed
+    record = samples.get(key)
+    assert record is not None and (record.series, record.several, record.by_number) == ([1.0], {2.0}, {})
+
+
+def test_values_that_hold_nan_can_be_checked_and_found(samples: Table[Sample]) -> None:
+    key = samples.add(Sample(series=[1.0, new_nan()], several={new_nan()}, by_name={"a": new_nan()})).key
+    samples.add(Sample(series=[1.0, 2.0]))
+    check = {"series": [1.0, new_nan()], "several": {new_nan()}, "by_name": {"a": new_nan()}}
+    assert samples.change(key, {"plain": 1.0}, check=check).changed
+    with pytest.raises(ValidationFailed, match="as was to be checked"):
+        samples.change(key, {"plain": 2.0}, check={"series": [new_nan(), 1.0]})
+    found = samples.scan(Sample.series == [1.0, new_nan()], allow_table_scan=True)
+    assert [record.key for record in found] == [key]
+    assert samples.count(Sample.several == {new_nan()}, allow_table_scan=True) == 1
+
+
+@pytest.mark.parametrize("order", [(new_nan(), 1.0, 2.0), (1.0, new_nan(), 2.0), (2.0, 1.0, new_nan())])
+def test_nan_is_one_group_and_the_greatest_value(samples: Table[Sample], order: tuple[float, ...]) -> None:
+    for value in order:
+        samples.add(Sample(value=value, plain=new_nan()))
+    found = samples.aggregate(min="value", max="value")
+    assert found["min"] == 1.0 and math.isnan(found["max"])
+    assert [group["count"] for group in samples.aggregate(count=True, by="plain").values()] == [3]

@@ -68,6 +68,9 @@ def _sources(path: str | os.PathLike[str], **names: Names | None) -> dict[str, s
         if isinstance(given, str):
             chosen[name] = given
         elif given is not None:
+            for one in given:
+                if "," in one:
+                    raise InvalidArgument(f"the name {one!r} has a comma: read it alone, as {name}={one!r}")
             chosen[f"{name}s"] = ",".join(given)
     return chosen
 
@@ -80,7 +83,12 @@ def _text(value: object) -> str:
 
 def _keys(keys: Keys, *, of_table: bool) -> str:
     """The option `key`: texts as they are, bytes as base64, and keys of a table's records as their text."""
-    every = [keys] if isinstance(keys, bytes | str) else list(keys)
+    try:
+        every = [keys] if isinstance(keys, bytes | str) else list(keys)
+    except TypeError:
+        every = [None]  # type: ignore[list-item]  # refused below
+    if not all(isinstance(key, bytes | str) for key in every):
+        raise InvalidArgument(f"keys takes a key or several, each bytes or text, not {keys!r}")
     if of_table:
         return json.dumps([_record_key(key) for key in every])
     return json.dumps([key if isinstance(key, str) else {"base64": base64.b64encode(key).decode()} for key in every])
@@ -101,9 +109,8 @@ def _moment(spark: SparkSession, when: datetime | str | None, what: str) -> date
             raise InvalidArgument(f"{what} takes a time like 2026-01-31T12:00:00Z, not {when!r}") from None
     if not isinstance(when, datetime):
         raise InvalidArgument(f"{what} takes a datetime or a text like 2026-01-31T12:00:00Z, not {when!r}")
-    if when.tzinfo is not None:
-        return when.astimezone(UTC)
-    return moment_of(when, session_zone(str(spark.conf.get("spark.sql.session.timeZone"))))
+    zone = None if when.tzinfo else session_zone(str(spark.conf.get("spark.sql.session.timeZone")))
+    return moment_of(when, zone)
 
 
 def _column(when: datetime) -> Column:

@@ -75,9 +75,12 @@ def wanted_columns(full: pa.Schema, given: StructType) -> list[str]:
 
 
 def read_share(
-    options: ReadOptions, partition: InputPartition, keys: frozenset[bytes] | None
+    options: ReadOptions, partition: InputPartition, keys: frozenset[bytes] | None, *, whole: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one task. A function, so that nothing is opened before Spark asks for the first one."""
+    """The batches of one task. A function, so that nothing is opened before Spark asks for the first one.
+
+    A `whole` share is what its offsets say, whatever times the options name.
+    """
     if not isinstance(partition, Share):  # Spark's own, for a plan without any
         return iter(())
     settle()
@@ -86,8 +89,8 @@ def read_share(
         damage_report=options.damage_report,
         fail_on_data_loss=options.fail_on_data_loss,
         keys=keys,
-        since=_ns(options.local_start),
-        until=_ns(options.local_end),
+        since=None if whole else _ns(options.local_start),
+        until=None if whole else _ns(options.local_end),
     )
     return _batches(partition, wanted, options.local_as_of)
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from holdfast.base.errors import InvalidArgument
 from holdfast.base.names import shortened
 from holdfast.log.positions import Position
 from holdfast.spark.options import LATEST, ReadOptions
@@ -47,7 +48,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def initialOffset(self) -> Offsets:
-        """Where a stream without a checkpoint begins."""
+        """Where a stream without a checkpoint begins.
+
+        A batch tells its tasks the session's time zone, and they leave out what is too early. A stream cannot do so:
+        a restart with another time, or in another zone, would leave out records that its checkpoint says are to come.
+        """
+        if self.options.local_start is not None:
+            raise InvalidArgument(
+                f"the option 'startingTimestamp' of a stream needs a time zone, as in "
+                f"{self.options.local_start.isoformat()}Z for UTC: Spark does not tell a stream the zone of its session"
+            )
         return {
             track.label: _offset(track, self._view.start(track, track.look(durable=True), LATEST))
             for track in self._view.tracks()
@@ -126,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
-        return read_share(self.options, partition, self.options.keys)
+        return read_share(self.options, partition, self.options.keys, whole=True)
 
     @in_one_line
     def commit(self, end: Offsets) -> None:

@@ -1,7 +1,7 @@
 """Time zones by the names that Spark gives them, and times without a zone as a Spark session reads them."""
 
 import re
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import MINYEAR, UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from pyspark import TaskContext
@@ -10,11 +10,43 @@ from holdfast.base.errors import InvalidArgument
 
 __all__ = ["moment_of", "session_zone", "task_moment"]
 
+_SHORT = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "EST": "-05:00",
+    "HST": "-10:00",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "MST": "-07:00",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+"""Java's `ZoneId.SHORT_IDS`, which Spark takes. Some mean other zones than elsewhere: IST is India's."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 
 
 def session_zone(name: str) -> tzinfo:
     """The zone that a value of `spark.sql.session.timeZone` names: a region or an offset."""
+    name = _SHORT.get(name, name)
     if name in ("Z", "UTC", "GMT", "UT"):
         return UTC
     if match := _OFFSET.fullmatch(name):
@@ -39,9 +71,15 @@ def task_moment(when: datetime) -> datetime:
     if context is None:
         return moment_of(when, UTC)
     name = context.getLocalProperty("spark.sql.session.timeZone")
-    return when.astimezone(UTC) if name is None else moment_of(when, session_zone(name))
+    return moment_of(when, None if name is None else session_zone(name))
 
 
-def moment_of(when: datetime, zone: tzinfo) -> datetime:
-    """The moment in UTC; a time without a zone is one of `zone`."""
-    return (when if when.tzinfo else when.replace(tzinfo=zone)).astimezone(UTC)
+def moment_of(when: datetime, zone: tzinfo | None) -> datetime:
+    """The moment in UTC; a time without a zone is one of `zone`, or of this machine's zone if that is None.
+
+    At the ends of the calendar, where UTC would be another year, it is the first or last moment there is.
+    """
+    try:
+        return (when if when.tzinfo or zone is None else when.replace(tzinfo=zone)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return (datetime.min if when.year <= MINYEAR else datetime.max).replace(tzinfo=UTC)

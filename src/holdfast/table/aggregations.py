@@ -9,7 +9,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.table.indexes import getter
 from holdfast.table.ordered import encoder
 from holdfast.table.steps import parse_path, type_at
-from holdfast.table.types import Kind
+from holdfast.table.types import Kind, is_nan, one_nan
 
 if TYPE_CHECKING:
     from holdfast.table.model import ModelSpec
@@ -46,6 +46,19 @@ class _Tally:
         """One more value that can be added up."""
         self.total = value if self.total is None else self.total + value
         self.add(value)
+
+    def add_float(self, value: Any) -> None:
+        """One more number that may be NaN, which is the greatest, as in every order of a table."""
+        self.count += 1
+        self.total = value if self.total is None else self.total + value
+        if self.low is None or (is_nan(self.low) and not is_nan(value)):
+            self.low = value
+        if is_nan(value) or self.high is None:
+            self.high = value
+        elif value < self.low:
+            self.low = value
+        elif not is_nan(self.high) and value > self.high:
+            self.high = value
 
     def add_any(self, value: Any) -> None:
         """One more value that can only be counted."""
@@ -180,7 +193,7 @@ class Aggregation:
         names = _names(self._by)
         for name in names:
             _check(spec, name, "by")
-        gets = [getter(spec, parse_path(name)) for name in names]
+        gets = [_grouped(spec, name) for name in names]
         codes = [encoder(type_at(spec, parse_path(name))) for name in names]
         if not isinstance(self._by, list | tuple):
             (only,) = gets
@@ -205,11 +218,21 @@ def _check(spec: "ModelSpec", name: str, what: str) -> None:
 def _column(spec: "ModelSpec", name: str) -> tuple[Callable[[Any], Any], Callable[[_Tally, Any], None]]:
     """How a field's value is got, and how it is counted."""
     ftype, get = type_at(spec, parse_path(name)), getter(spec, parse_path(name))
+    if ftype.kind is Kind.FLOAT:
+        return get, _Tally.add_float
     if ftype.kind in _SUMMED:
         return get, _Tally.add_number
     if ftype.enum is not None:
         return get, _add_member
     return get, _Tally.add if ftype.scalar else _Tally.add_any
+
+
+def _grouped(spec: "ModelSpec", name: str) -> Callable[[Any], Any]:
+    """How a value to group by is got: every NaN is one value."""
+    get = getter(spec, parse_path(name))
+    if type_at(spec, parse_path(name)).kind in (Kind.FLOAT, Kind.UNION):
+        return lambda record: one_nan(get(record))
+    return get
 
 
 def _add_member(tally: _Tally, member: Enum) -> None:

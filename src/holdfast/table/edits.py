@@ -12,7 +12,7 @@ from holdfast.table.objects import copied, same
 from holdfast.table.paths import Path, model_and_steps
 from holdfast.table.requests import DictEdit, ListEdit, SetEdit
 from holdfast.table.steps import At, Step, Variant, is_variant, parse_path, path_text, type_at, variant_types
-from holdfast.table.types import FieldType, Kind, is_nan
+from holdfast.table.types import FieldType, Kind, one_nan
 from holdfast.table.validation import Violation, key_text, shown_of, validate_field
 from holdfast.table.wording import parse_path as parse_any_path
 
@@ -50,7 +50,7 @@ def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], 
     for path, expected in check.items():
         steps = steps_of(spec, path)
         found = value_at(before, steps)
-        if found != expected and not (is_nan(found) and is_nan(expected)):
+        if found != expected and not (type(found) is type(expected) and same(type_at(spec, steps), found, expected)):
             message = f"is {found!r}, not {expected!r} as was to be checked: read it again"
             violation = Violation(path_text(steps), "check", found, message)
             edited.violations.append(shown_of(_field(spec, steps), violation))
@@ -192,24 +192,26 @@ def _edited(
     ftype = type_at(spec, steps)
     if _EDITS.get(ftype.kind) is not type(change):
         raise InvalidArgument(f"{path_text(steps)} is {ftype}: a {type(change).__name__} is not for it")
-    gone = _several(change.remove, "remove", steps)
+    gone = list(map(one_nan, _several(change.remove, "remove", steps)))
     match change:
         case ListEdit(_, insert, append):
             if not isinstance(insert, Mapping) or not all(type(place) is int for place in insert):
                 raise InvalidArgument(f"{path_text(steps)}: insert of the edit must be a dict of places and values")
-            items = [item for item in value or [] if item not in gone]
+            items = [item for item in value or [] if one_nan(item) not in gone]
             for place in sorted(insert):
                 items.insert(place, insert[place])
             return [*items, *_several(append, "append", steps)]
         case SetEdit(add):
             try:
-                return (set(value or ()) - set(gone)) | set(_several(add, "add", steps))
+                kept = set(map(one_nan, value or ())) - set(gone)
+                return kept | set(map(one_nan, _several(add, "add", steps)))
             except TypeError:  # what cannot be hashed
                 raise _CannotBe(steps, "type", add, "is a set, whose items are single values") from None
         case DictEdit(put, _, append):
             if not isinstance(put, Mapping):
                 raise InvalidArgument(f"{path_text(steps)}: put of the edit must be a dict")
-            entries = {key: item for key, item in (value or {}).items() if key not in gone} | dict(put)
+            entries = {one_nan(key): item for key, item in (value or {}).items() if one_nan(key) not in gone}
+            entries |= {one_nan(key): item for key, item in put.items()}
             # Another path of the same change may have taken entries out already: their keys are not given again.
             old = {**(before or {}), **(value or {})}
             return _with_given(spec, entries, old, steps, _several(append, "append", steps), edited)

@@ -7,6 +7,8 @@ from decimal import Decimal, InvalidOperation
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.base.errors import InvalidArgument
 from holdfast.table.expressions import (
     And,
@@ -26,10 +28,11 @@ from holdfast.table.expressions import (
     none_of,
 )
 from holdfast.table.indexes import Normalized, Words, getter
+from holdfast.table.objects import same
 from holdfast.table.paths import Path, model_and_steps
 from holdfast.table.search import normalize, search_part, terms_of, words
 from holdfast.table.steps import Any_, At, Follow, Normal, Step, Variant, parse_path, type_at, variant_of
-from holdfast.table.types import Kind, is_nan
+from holdfast.table.types import FieldType, Kind, is_nan
 
 if TYPE_CHECKING:
     from holdfast.table.model import ModelSpec
@@ -87,8 +90,9 @@ def _of_path(leaf: _Leaf, fetch: Fetch | None) -> Test:
     test = _test(leaf)
     if len(steps) == 1 and isinstance(leaf, Compare) and leaf.op == "==":
         get, value = operator.attrgetter(str(steps[0])), leaf.value
-        if is_nan(value):
-            return lambda record: is_nan(get(record))
+        if _has_nan(value):
+            equal = _equals(type_at(model.__spec__, steps), value)
+            return lambda record: equal(get(record))
         return lambda record: bool(get(record) == value)
     for at in range(len(steps) - 1, -1, -1):
         test = _through(model.__spec__, steps, at, test, fetch, leaf.path)
@@ -135,10 +139,13 @@ def _through(spec: "ModelSpec", steps: tuple[Step, ...], at: int, test: Test, fe
 def _test(leaf: _Leaf) -> Test:
     """A test of the value at the end of a path."""
     model, steps = model_and_steps(leaf.path)
-    kind = type_at(model.__spec__, steps).kind
+    ftype = type_at(model.__spec__, steps)
+    kind = ftype.kind
     match leaf:
         case Exists():
             return lambda value: True
+        case Compare(_, "==", operand):
+            return _equals(ftype, operand)
         case Compare(_, op, operand):
             return _compared(kind, op, operand)
         case Between(_, low, high):
@@ -157,12 +164,28 @@ def _test(leaf: _Leaf) -> Test:
             return lambda value: name_of(value) == name
 
 
+def _equals(ftype: FieldType, operand: Any) -> Test:
+    """NaN is equal to NaN, also inside of lists, sets, dicts and models."""
+    if is_nan(operand):
+        return is_nan
+    if _has_nan(operand):
+        return lambda value: type(value) is type(operand) and same(ftype, value, operand)
+    return lambda value: bool(value == operand)
+
+
+def _has_nan(value: Any) -> bool:
+    """Whether a value is NaN, or holds one."""
+    if isinstance(value, dict):
+        return any(map(_has_nan, value)) or any(map(_has_nan, value.values()))
+    if isinstance(value, list | set):
+        return any(map(_has_nan, value))
+    if isinstance(value, msgspec.Struct):
+        return any(_has_nan(getattr(value, name)) for name in value.__struct_fields__)
+    return is_nan(value)
+
+
 def _compared(kind: Kind, op: str, operand: Any) -> Test:
     compare = _OPERATORS[op]
-    if op == "==":
-        if is_nan(operand):
-            return is_nan
-        return lambda value: bool(value == operand)
     if kind is Kind.ENUM:
         raw = operand.value
         return lambda value: compare(value.value, raw)

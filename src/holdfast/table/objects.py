@@ -12,7 +12,7 @@ import msgspec
 from holdfast.table.fields import FieldSpec
 from holdfast.table.indexes import getter
 from holdfast.table.steps import parse_path, variant_name, variant_of
-from holdfast.table.types import FieldType, Kind, is_nan
+from holdfast.table.types import FieldType, Kind, is_nan, one_nan
 
 if TYPE_CHECKING:
     from holdfast.table.model import Model
@@ -99,7 +99,10 @@ def _same_but_for_nan(ftype: FieldType, old: Any, new: Any) -> bool:
         case Kind.SET:
             return any(map(is_nan, old)) and _without_nan(old) == _without_nan(new)
         case Kind.DICT if ftype.item is not None:
-            return old.keys() == new.keys() and all(same(ftype.item, old[key], new[key]) for key in old)
+            there = {one_nan(key): value for key, value in new.items()}
+            return len(old) == len(new) and all(
+                one_nan(key) in there and same(ftype.item, value, there[one_nan(key)]) for key, value in old.items()
+            )
         case Kind.EMBEDDED if type(old) is type(new):
             fields = type(old).__spec__.fields.values()
             return all(same(spec.type, getattr(old, spec.name), getattr(new, spec.name)) for spec in fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import re
 import types
 import typing
@@ -29,6 +30,7 @@ __all__ = [
     "Limits",
     "Reference",
     "is_nan",
+    "one_nan",
     "read_annotation",
 ]
 
@@ -319,3 +321,8 @@ def is_nan(value: Any) -> bool:
     if isinstance(value, float):
         return value != value  # noqa: PLR0124 - what math.isnan does, without a call
     return isinstance(value, decimal.Decimal) and value.is_nan()
+
+
+def one_nan(value: Any) -> Any:
+    """The value; one object for every NaN, which sets and dicts then find again, since they compare by identity too."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
