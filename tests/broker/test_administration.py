@@ -85,11 +85,11 @@ def test_a_deleted_user_is_sent_away_and_leaves_nothing(door: Door) -> None:
     door.administration.put_user("ann", "", tags=())
     door.administration.permit("ann", "/", ".*", ".*", ".*")
     door.inside = [("ann", "/"), ("guest", "/")]
-    door.administration.delete_user("ann")
+    door.administration.delete_users(["ann"])
     assert door.sent_away == [("ann", "/", "user 'ann' was deleted")]
     assert door.administration.permissions("ann") == []
     with pytest.raises(NotFound):
-        door.administration.delete_user("ann")
+        door.administration.delete_users(["ann"])
 
 
 def test_every_change_of_permissions_makes_publishers_ask_again(door: Door) -> None:
@@ -111,7 +111,7 @@ def test_every_change_of_permissions_makes_publishers_ask_again(door: Door) -> N
     document = {"permissions": [{"user": "ann", "vhost": "/", "configure": "", "write": "^d", "read": ""}]}
     assert changes(lambda: door.administration.import_(document))
     assert not users.allowed("ann", "/", "write", "c")
-    assert changes(lambda: door.administration.delete_user("ann"))
+    assert changes(lambda: door.administration.delete_users(["ann"]))
 
 
 def test_an_answer_found_while_permissions_change_is_not_remembered(door: Door) -> None:

@@ -67,6 +67,69 @@ def test_the_default_user_cannot_make_itself_an_administrator_who_may(open_to_fi
     assert open_to_files.ask("PUT", "/api/users/eve", mine, user="ann").status == 201
 
 
+TAGS: list[Any] = [
+    "administrator",
+    "management,administrator",
+    " administrator , management",
+    "admin istrator",
+    "administrator\t",
+    "\nadministrator",
+    "admini\nstrator",
+    "Administrator",
+    "ADMINISTRATOR",
+    "administrator\u00a0",
+    "\u3000administrator",
+    "administrator\0",
+    ["administrator"],
+    ["management", "administrator"],
+    ["admin istrator"],
+    ["administrator "],
+    ["administrator,management"],
+    ["Administrator"],
+    [["administrator"]],
+    [{"administrator": True}],
+    {"administrator": True},
+    ["administrator", 1],
+]
+"""Tags as a request may write them; some mean the tag `administrator`, others only look like it."""
+
+
+def users_with(served: Served, tags: Any, user: str) -> list[tuple[str, ...]]:
+    """What each route records for a new user with such tags, where it does not refuse them."""
+    mine = {"name": "mine", "password": "mine", "tags": tags}
+    twice = {"users": [{"name": "mine", "password": "mine", "tags": ""}, mine]}
+    recorded = []
+    for method, path, content in (
+        ("POST", "/api/definitions", {"users": [mine]}),
+        ("POST", "/api/definitions", twice),
+        ("PUT", "/api/users/mine", mine),
+    ):
+        status = served.ask(method, path, content, user=user).status
+        found = [one.tags for one in served.site.broker.users.all() if one.name == "mine"]
+        assert (status < 300) == bool(found), (status, tags)  # refused: nothing of it was taken over
+        recorded += found
+        if found:
+            assert served.ask("DELETE", "/api/users/mine", user="ann").status == 204
+    return recorded
+
+
+def test_the_default_user_makes_no_administrator_however_the_tags_are_written(open_to_files: Served) -> None:
+    made = 0
+    for tags in TAGS:
+        assert not any("administrator" in one for one in users_with(open_to_files, tags, "guest")), tags
+        by_an_administrator = users_with(open_to_files, tags, "ann")
+        assert len(set(by_an_administrator)) <= 1, tags  # all routes read tags alike
+        made += "administrator" in by_an_administrator[0] if by_an_administrator else 0
+    assert made >= 7  # the others only look like it
+
+
+def test_of_users_that_are_deleted_together_none_goes_where_one_is_an_administrator(open_to_files: Served) -> None:
+    open_to_files.add_user("clerk")
+    answer = open_to_files.ask("POST", "/api/users/bulk-delete", {"users": ["clerk", "ann"]})
+    assert answer.status == 401
+    assert {"clerk", "ann"} <= {user.name for user in open_to_files.site.broker.users.all()}
+
+
 def test_guest_with_a_password_of_its_own_is_an_administrator_like_any_other(
     open_to_files: Served, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.broker.definitions import Definition, HostDefinition, as_fields
 from holdfast.broker.names import name_in_store
-from holdfast.broker.users import ARGON2, SHA256, Permission, User, Users, imported_hash
+from holdfast.broker.users import ARGON2, SHA256, Permission, User, UserCheck, Users, imported_hash
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -28,7 +28,11 @@ _NOT_TAKEN = ("policies", "parameters", "topic_permissions")
 
 
 class Administration:
-    """What operators change. Used by the broker's thread alone."""
+    """What operators change. Used by the broker's thread alone.
+
+    Whatever changes users takes a `check`: it is called with each user as it is and as it shall become, before anything
+    is changed, and raises where the caller may not do that.
+    """
 
     def __init__(self, broker: "Broker", disconnect: Callable[[Callable[[str, str], bool], str], int]) -> None:
         self._broker = broker
@@ -44,7 +48,13 @@ class Administration:
     # Users.
 
     def put_user(
-        self, name: str, password_hash: str, algorithm: str | None = None, *, tags: Iterable[str] = ()
+        self,
+        name: str,
+        password_hash: str,
+        algorithm: str | None = None,
+        *,
+        tags: Iterable[str] = (),
+        check: UserCheck = lambda user: None,
     ) -> bool:
         """A new user, or another hash and other tags for the one that is there; whether it is new.
 
@@ -52,11 +62,21 @@ class Administration:
         password lets this user in. Who is in stays in.
         """
         hashed = imported_hash(password_hash, algorithm or (SHA256 if password_hash else ARGON2))
-        return self._broker.users.put(User(name, *hashed, tuple(tags)))
+        wanted = User(name, *hashed, tuple(tags))
+        for user in (*(one for one in self._broker.users.all() if one.name == name), wanted):
+            check(user)
+        return self._broker.users.put(wanted)
 
-    def delete_user(self, name: str) -> None:
-        """Remove a user with all permissions, and close the user's connections."""
-        self._broker.users.delete(name)
+    def delete_users(self, names: Iterable[str], *, check: UserCheck = lambda user: None) -> None:
+        """Remove users with all permissions, and close their connections; none, where one is not there."""
+        doomed = [self._broker.users.get(name) for name in dict.fromkeys(names)]
+        for user in doomed:
+            check(user)
+        for user in doomed:
+            self._broker.users.delete(user.name)
+            self._send_away(user.name)
+
+    def _send_away(self, name: str) -> None:
         self._disconnect(lambda user, vhost: user == name, f"user '{name}' was deleted")
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
@@ -156,7 +176,9 @@ class Administration:
                     del fields["vhost"]
         return document
 
-    def import_(self, document: Mapping[str, Any], vhost: str | None = None) -> int:
+    def import_(
+        self, document: Mapping[str, Any], vhost: str | None = None, *, check: UserCheck = lambda user: None
+    ) -> int:
         """Take over definitions of RabbitMQ's form, all of them or none; how many were new.
 
         With a virtual host: only what a virtual host holds, into that one, whatever the document says of others.
@@ -170,7 +192,7 @@ class Administration:
         if vhost is not None:
             self.host(vhost)
             wanted = {name: _moved(document.get(name), vhost) for name in _IN_HOST}
-        return self._broker.import_definitions(wanted)
+        return self._broker.import_definitions(wanted, check_user=check)
 
     def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
         """What was permitted, by virtual host and user."""

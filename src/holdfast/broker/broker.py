@@ -14,7 +14,7 @@ from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.memory import Limits, MemoryWatch
 from holdfast.broker.permissions import Permissions
 from holdfast.broker.syncer import Done, Syncer
-from holdfast.broker.users import Cost
+from holdfast.broker.users import Cost, UserCheck
 from holdfast.log.log import Log
 from holdfast.store import Store
 
@@ -92,10 +92,10 @@ class Broker:
             self.hosts[name] = Host(self, self.definitions.add_vhost(name))
         return self.hosts[name]
 
-    def import_definitions(self, document: dict[str, object]) -> int:
-        """Take over definitions of RabbitMQ's form; how many were new."""
+    def import_definitions(self, document: dict[str, object], *, check_user: UserCheck = lambda user: None) -> int:
+        """Take over definitions of RabbitMQ's form, all or none; how many were new."""
         with self.guard:
-            added = self.definitions.import_(document)
+            added = self.definitions.import_(document, check_user=check_user)
             for one in added:
                 if isinstance(one, HostDefinition) and one.name not in self.hosts:
                     self.hosts[one.name] = Host(self, self.definitions.vhosts()[one.name])

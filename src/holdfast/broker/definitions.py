@@ -28,10 +28,12 @@ from holdfast.broker.users import (
     Cost,
     Permission,
     User,
+    UserCheck,
     UserListener,
     Users,
     check_user_name,
     imported_hash,
+    tags_of,
 )
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
@@ -176,11 +178,18 @@ class Definitions:
             document[_key(thing)[0] + "s"].append(as_fields(thing))
         return document
 
-    def import_(self, document: Mapping[str, Any], cost: Cost = Cost()) -> list[Definition]:  # noqa: B008
+    def import_(
+        self,
+        document: Mapping[str, Any],
+        cost: Cost = Cost(),  # noqa: B008
+        *,
+        check_user: UserCheck = lambda user: None,
+    ) -> list[Definition]:
         """Take over a document of RabbitMQ's form, all of it or nothing; what is new in it is returned.
 
         Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced.
-        What the broker holds in memory is the caller's to follow up, with `VirtualHost.restore` and `Users.restore`.
+        `check_user` is called for each user that is made or changed, before anything is recorded. What the broker
+        holds in memory is the caller's to follow up, with `VirtualHost.restore` and `Users.restore`.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
@@ -200,7 +209,11 @@ class Definitions:
                         raise InvalidArgument(f"a {kind} in the definitions cannot be taken over: {error}") from error
                     if isinstance(thing, QueueDefinition):
                         check_reserved(thing.name)
-                    if self._live.get(_key(thing)) != thing and _tried(thing, hosts, users):
+                    before = self._live.get(_key(thing))
+                    if before != thing and _tried(thing, hosts, users):
+                        for user in (before, thing):
+                            if isinstance(user, User):
+                                check_user(user)
                         added.append(thing)
                         if not isinstance(thing, _InHost) or hosts[thing.vhost].is_kept(thing):
                             kept.append((thing, True))
@@ -380,11 +393,11 @@ def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
     match kind:
         case "vhost":
             about = fields.get("metadata") or fields
-            return HostDefinition(fields["name"], str(about.get("description") or ""), _words(about.get("tags")))
+            return HostDefinition(fields["name"], str(about.get("description") or ""), tags_of(about.get("tags")))
         case "user":
             password_hash = fields.get("password_hash") or ""
             algorithm = fields.get("hashing_algorithm") or (SHA256 if password_hash else ARGON2)
-            return User(fields["name"], *imported_hash(password_hash, algorithm), _words(fields.get("tags")))
+            return User(fields["name"], *imported_hash(password_hash, algorithm), tags_of(fields.get("tags")))
         case "permission":
             return Permission(fields["user"], fields["vhost"], fields["configure"], fields["write"], fields["read"])
         case "exchange":
@@ -430,13 +443,6 @@ def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(found, list):
         raise InvalidArgument(f"the {name} in the definitions must be a list of objects, not {found!r}")
     return found
-
-
-def _words(tags: Any) -> tuple[str, ...]:
-    """Tags as a list of texts, or as one text: so RabbitMQ wrote them before 3.9."""
-    if isinstance(tags, str):
-        return tuple(filter(None, tags.replace(" ", "").split(",")))
-    return tuple(map(str, tags or ()))
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.errors import AccessRefused, NotAllowed, named
@@ -25,12 +25,14 @@ __all__ = [
     "Cost",
     "Permission",
     "User",
+    "UserCheck",
     "UserListener",
     "Users",
     "check_user_name",
     "imported_hash",
     "log_failed_login",
     "login_refused",
+    "tags_of",
 ]
 
 logger = logging.getLogger("holdfast.broker")
@@ -88,6 +90,8 @@ class Permission:
 
 UserListener = Callable[[Sequence[tuple[User | Permission, bool]]], None]
 """Told of changes before they are made: what, and whether it is there from now on."""
+UserCheck = Callable[[User], None]
+"""Called with a user before it is changed, and with what it shall become. It raises where the change is refused."""
 
 
 class Users:
@@ -355,6 +359,17 @@ class Users:
     def _forget_checks(self) -> None:
         self._checks, self._patterns = {}, {}
         self.changed()
+
+
+def tags_of(value: Any) -> tuple[str, ...]:
+    """Tags from JSON: a list of texts, or one text with commas, as RabbitMQ wrote them before 3.9."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise InvalidArgument(f"tags must be a list of texts, or one text with commas, not {value!r}")
 
 
 def check_user_name(name: str) -> None:

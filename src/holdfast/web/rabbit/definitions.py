@@ -4,7 +4,7 @@ from holdfast import __version__
 from holdfast.amqp.login import LIKE_RABBITMQ
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.administration import with_hashes
-from holdfast.web.rabbit.seen import may_change_user
+from holdfast.web.rabbit.seen import user_check
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["routes"]
@@ -26,13 +26,9 @@ def _exported(call: Call, vhost: str | None) -> Reply:
 def _imported(call: Call, vhost: str | None) -> None:
     if not isinstance(call.body, dict):
         raise InvalidArgument("send the definitions as a JSON object, as GET /api/definitions gives it")
-    if vhost is None and isinstance(users := call.body.get("users"), list):
-        present = call.site.on_broker(lambda: call.site.server.administration.export(None))["users"]
-        for one in users:
-            if isinstance(one, dict) and one not in present:  # what is there already is not changed by it
-                may_change_user(call, str(one.get("name")), one.get("tags"))
     document = with_hashes(call.body, call.site.broker.users) if vhost is None else call.body
-    call.site.on_broker(lambda: call.site.server.administration.import_(document, vhost))
+    check = user_check(call)
+    call.site.on_broker(lambda: call.site.server.administration.import_(document, vhost, check=check))
 
 
 @routes.get("/api/definitions", needs=Needs.ADMINISTRATOR, says="All definitions.", query=_DOWNLOAD)

@@ -6,6 +6,7 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.host import Host
 from holdfast.broker.permissions import Operation
+from holdfast.broker.users import User, UserCheck
 from holdfast.web.answers import Refused
 from holdfast.web.callers import MAKE_ONE
 from holdfast.web.routes import Call
@@ -18,12 +19,11 @@ __all__ = [
     "host_of",
     "hosts_of",
     "may",
-    "may_change_user",
     "nothing_at",
     "routing_key_in",
     "table_of",
     "text_of",
-    "words_of",
+    "user_check",
 ]
 
 _SHORT_MAX = 255
@@ -51,22 +51,22 @@ def may(call: Call, operation: Operation, host: Host, name: str) -> None:
     call.may(operation, name, vhost=host.name)
 
 
-def may_change_user(call: Call, name: str, tags: Any = ()) -> None:
-    """403 where the default user would make, change or delete an administrator, itself too.
+def user_check(call: Call) -> UserCheck:
+    """The check of users that the caller makes, changes or deletes: 403 for the default user and administrators.
 
     Else whoever can log in as that one, which is everybody on this machine, could become an administrator who may let
-    the server read and write files.
+    the server read and write files. It judges users as they will be recorded, not the request that describes them.
     """
-    if not call.who.is_default:
-        return
-    users = {user.name: user for user in call.site.broker.users.all()}
-    is_one = name in users and "administrator" in users[name].tags
-    if is_one or "administrator" in str(tags):
-        raise Refused(
-            403,
-            "access_refused",
-            f"{call.who.name!r} with its default password cannot change administrators: {MAKE_ONE}",
-        )
+
+    def check(user: User) -> None:
+        if call.who.is_default and "administrator" in user.tags:
+            raise Refused(
+                403,
+                "access_refused",
+                f"{call.who.name!r} with its default password cannot change administrators: {MAKE_ONE}",
+            )
+
+    return check
 
 
 def exchange_name(text: str) -> str:
@@ -133,12 +133,3 @@ def arguments_of(body: dict[str, Any]) -> dict[str, Any]:
     arguments = table_of(body, "arguments")
     check_arguments(arguments)
     return arguments
-
-
-def words_of(value: Any) -> tuple[str, ...]:
-    """Tags: a list, or one text with commas."""
-    if isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
-    if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        return tuple(value)
-    raise InvalidArgument(f"tags must be a list of texts, or one text with commas, not {value!r}")

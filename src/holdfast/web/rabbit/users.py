@@ -3,10 +3,10 @@
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.users import ARGON2, Permission
+from holdfast.broker.users import ARGON2, Permission, tags_of
 from holdfast.web.answers import Refused
 from holdfast.web.rabbit.lists import LISTING, answered
-from holdfast.web.rabbit.seen import body_of, may_change_user, nothing_at, text_of, words_of
+from holdfast.web.rabbit.seen import body_of, nothing_at, text_of, user_check
 from holdfast.web.rabbit.shapes import permission_row, user_row
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -56,16 +56,14 @@ def bulk_delete(call: Call) -> None:
     names = body_of(call, "users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidArgument("'users' must be a list of names")
-    for name in names:
-        may_change_user(call, name)
     administration = call.site.server.administration
+    check = user_check(call)
 
     def work() -> None:
         known = {user.name for user in call.site.broker.users.all()}
         if missing := [name for name in names if name not in known]:
             raise Refused(400, "bad_request", f"there are no users {', '.join(map(repr, missing))}: nobody was deleted")
-        for name in dict.fromkeys(names):
-            administration.delete_user(name)
+        administration.delete_users(names, check=check)
 
     call.site.on_broker(work)
 
@@ -85,21 +83,22 @@ def one_user(call: Call) -> Any:
 def put_user(call: Call) -> Reply:
     """Add or change a user. The password is hashed here: the broker has no time for that."""
     body = body_of(call, "tags")
-    tags = words_of(body["tags"])
-    may_change_user(call, call.path["user"], tags)
+    tags, check = tags_of(body["tags"]), user_check(call)
     hashed, algorithm = text_of(body, "password_hash"), text_of(body, "hashing_algorithm") or None
     if password := text_of(body, "password"):
         hashed, algorithm = call.site.broker.users.hashed(password), ARGON2
     administration = call.site.server.administration
-    is_new = call.site.on_broker(lambda: administration.put_user(call.path["user"], hashed, algorithm, tags=tags))
+    is_new = call.site.on_broker(
+        lambda: administration.put_user(call.path["user"], hashed, algorithm, tags=tags, check=check)
+    )
     return Reply(status=201 if is_new else 204)
 
 
 @routes.delete("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="Delete a user and close the user's connections.")
 def delete_user(call: Call) -> None:
     """Delete a user."""
-    may_change_user(call, call.path["user"])
-    call.site.on_broker(lambda: call.site.server.administration.delete_user(call.path["user"]))
+    administration, check = call.site.server.administration, user_check(call)
+    call.site.on_broker(lambda: administration.delete_users([call.path["user"]], check=check))
 
 
 @routes.get("/api/users/{user}/permissions", needs=Needs.ADMINISTRATOR, says="What a user may do, and where.")

@@ -4,10 +4,11 @@ from typing import Any
 
 from holdfast.amqp.reporting import ConnectionReport
 from holdfast.broker.host import Host
+from holdfast.broker.users import tags_of
 from holdfast.queue import Queue
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.measures import message_stats, totals_of
-from holdfast.web.rabbit.seen import body_of, host_of, hosts_of, text_of, words_of
+from holdfast.web.rabbit.seen import body_of, host_of, hosts_of, text_of
 from holdfast.web.rabbit.shapes import node_name, permission_row, rate
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -73,7 +74,7 @@ def put_vhost(call: Call) -> Reply:
     """Add a virtual host, or say something else of it."""
     body = body_of(call)
     description = text_of(body, "description") if body.get("description") is not None else None
-    tags = words_of(body["tags"]) if body.get("tags") is not None else None
+    tags = tags_of(body["tags"]) if body.get("tags") is not None else None
     is_new = call.site.on_broker(
         lambda: call.site.server.administration.put_vhost(
             call.path["vhost"], description=description, tags=tags, owner=call.who.name
