@@ -222,3 +222,13 @@ def test_a_store_that_is_served_is_only_read(holdfast: Terminal) -> None:
         for command in ("user add ann", "user delete guest", "vhost add shop"):
             result = holdfast(command, b"s3cret\n")
             assert (result.code, "is being written by process" in result.complaint) == (1, True)
+
+
+def test_definitions_that_contradict_a_program_are_refused(holdfast: Terminal, tmp_path: Path) -> None:
+    with holdfast.store() as store:
+        store.queue("orders", max_length=5)
+    queue = {"name": "orders", "vhost": "/", "durable": True, "arguments": {"x-max-length": 99}}
+    (tmp_path / "d.json").write_text(json.dumps({"vhosts": [{"name": "/"}, {"name": "side"}], "queues": [queue]}))
+    holdfast("vhost add other")  # or the import would also say what a new broker begins with
+    assert "a program chose max_length '5'" in holdfast(f"definitions import {tmp_path / 'd.json'}").complaint
+    assert [line["vhost"] for line in holdfast("vhost list --json").json_lines] == ["/", "other"]

@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +20,7 @@ from holdfast.broker.arguments import queue_settings
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.fields import LateTime, MalformedField, encode_table, time_at
 from holdfast.broker.names import check_reserved
+from holdfast.broker.programs import check_program_queue
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
 from holdfast.broker.users import (
@@ -82,7 +83,8 @@ _ORDER = ("vhost", "user", "permission", "exchange", "queue", "binding")
 
 def open_definitions(store: "Store") -> "Definitions":
     """The definitions of a store, from a log whose settings suit them."""
-    return Definitions(store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.size(SEGMENT_BYTES)))
+    log = store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.size(SEGMENT_BYTES))
+    return Definitions(log, lambda queue: check_program_queue(store, queue))
 
 
 class Definitions:
@@ -91,8 +93,10 @@ class Definitions:
     Threads: any may call; `record` returns when the change is on disk.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, check_queue: Callable[[QueueDefinition], None] = lambda queue: None) -> None:
         self._log = log
+        self._check_queue = check_queue
+        """Raises where a queue that is imported contradicts what a program made."""
         self._lock = threading.RLock()
         self._live: dict[Key, Definition] = {}
         self._records = 0
@@ -188,8 +192,9 @@ class Definitions:
         """Take over a document of RabbitMQ's form, all of it or nothing; what is new in it is returned.
 
         Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced.
-        `check_user` is called for each user that is made or changed, before anything is recorded. What the broker
-        holds in memory is the caller's to follow up, with `VirtualHost.restore` and `Users.restore`.
+        A queue that contradicts what a program chose for it is refused, as a declaration is. `check_user` is called
+        for each user that is made or changed, before anything is recorded. What the broker holds in memory is the
+        caller's to follow up, with `VirtualHost.restore` and `Users.restore`.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
@@ -214,6 +219,8 @@ class Definitions:
                         for user in (before, thing):
                             if isinstance(user, User):
                                 check_user(user)
+                        if isinstance(thing, QueueDefinition):
+                            self._check_queue(thing)
                         added.append(thing)
                         if not isinstance(thing, _InHost) or hosts[thing.vhost].is_kept(thing):
                             kept.append((thing, True))
