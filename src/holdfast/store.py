@@ -286,6 +286,13 @@ class Store(ListedStore):
             unchosen = self._folders.queue_defaults(folder)
             return {key: value for key, value in kept.items() if key not in unchosen}
 
+    def is_programs(self, name: str) -> bool:
+        """Whether there is a queue of that name which a program made, and not a server with defaults of its own."""
+        with self._guard:
+            folder = self._folders.journal(name)
+            kept, _ = self._folders.queue_meta(name, folder)
+            return kept is not None and not self._folders.queue_defaults(folder)
+
     def find_queue(self, name: str) -> Queue | None:
         """The queue of that name, opened if it is not open; None where there is none.
 

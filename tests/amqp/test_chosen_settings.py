@@ -109,6 +109,38 @@ def test_an_argument_that_contradicts_what_was_chosen_is_406(
     assert settings_of(data, "orders") == before
 
 
+@pytest.mark.parametrize(
+    ("declaration", "named"),
+    [
+        ({}, "durable"),
+        ({"exclusive": True}, "exclusive"),
+        ({"durable": True, "exclusive": True}, "exclusive"),
+        ({"durable": True, "auto_delete": True}, "auto_delete"),
+        ({"durable": True, "arguments": {"x-expires": 50}}, "x-expires"),
+    ],
+)
+def test_a_declaration_that_would_hide_or_delete_a_programs_queue_is_406(
+    tmp_path: Path, declaration: Any, named: str
+) -> None:
+    data = tmp_path / "data"
+    with holdfast.open(data) as store:
+        store.queue("orders").put(b"kept")
+    with served(data) as broker:
+        for _ in range(2):
+            with broker.client() as client, pytest.raises(Closed) as closed:
+                client.call(m.QueueDeclare(queue="orders", **declaration), m.QueueDeclareOk)
+            assert closed.value.code == 406
+            for word in ("PRECONDITION_FAILED", f"inequivalent arg '{named}'", "queue 'orders'"):
+                assert word in closed.value.text
+        with broker.client() as client, pytest.raises(Closed, match="404"):
+            client.count("orders")
+        with broker.client() as client:
+            client.declare("orders")
+            assert client.count("orders") == 1
+    with holdfast.open(data) as store:
+        assert [one.payload for one in store.queue("orders").peek(10)] == [b"kept"]
+
+
 def test_an_argument_that_says_the_same_or_that_nobody_chose_is_taken(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with holdfast.open(data) as store:

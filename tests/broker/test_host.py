@@ -69,6 +69,27 @@ def test_a_queue_that_cannot_be_made_is_not_defined(open_broker: Open) -> None:
     assert "taken" not in open_broker().host("/").mailboxes
 
 
+def test_what_is_left_of_a_queue_that_could_not_be_made_is_no_programs_queue(
+    open_broker: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: object, **__: object) -> None:
+        raise StorageError("no room for it")
+
+    broker = open_broker()
+    host = broker.host("/")
+
+    def declare() -> Mailbox:
+        return host.declare_queue(
+            "orders", durable=True, exclusive=False, auto_delete=True, arguments={}, passive=False, owner=None
+        )
+
+    with monkeypatch.context() as failing, pytest.raises(StorageError):
+        failing.setattr("holdfast.store.Queue", cut_off)
+        declare()
+    assert broker.store.queues() == ["orders"]  # what is left: its settings
+    assert declare().definition.auto_delete
+
+
 def test_a_queue_that_cannot_be_opened_this_time_stays_defined_with_its_bindings(open_broker: Open) -> None:
     host = open_broker().host("/")
     put(declared(host, "work"), b"kept")

@@ -29,6 +29,26 @@ def document(**queue: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(
+    "queue",
+    [{"durable": False}, {"auto_delete": True}, {"arguments": {"x-expires": 1000}}],
+    ids=lambda queue: next(iter(queue)),
+)
+def test_definitions_and_declarations_that_would_hide_or_delete_a_programs_queue_are_refused(
+    served: Served, queue: dict[str, Any]
+) -> None:
+    end = served.store.log(LOG_NAME).end
+    declaration = {"durable": True, "auto_delete": False, "arguments": {}, **queue}
+    for method, path, content in (
+        ("POST", "/api/definitions", document(**queue)),
+        ("PUT", "/api/queues/%2F/orders", declaration),
+    ):
+        answer = served.ask(method, path, content)
+        assert (answer.status, "inequivalent arg" in answer.json["reason"]) == (400, True)
+        assert (served.store.log(LOG_NAME).end, served.site.host("/").mailboxes) == (end, {})
+    assert served.get("/api/holdfast/queues/%2F/orders")["ready"] == 1
+
+
 @pytest.mark.parametrize("path", ["/api/definitions", "/api/definitions/%2F"])
 def test_definitions_that_contradict_a_program_are_refused_as_a_whole(served: Served, path: str) -> None:
     chosen = served.store.chosen_for("orders")

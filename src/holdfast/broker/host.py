@@ -13,6 +13,7 @@ from holdfast.broker.errors import NoSuch, PreconditionFailed, named
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, lifetime_s
 from holdfast.broker.names import check_reserved, name_in_store, stripped
+from holdfast.broker.programs import check_program_queue
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
 from holdfast.broker.traffic import Traffic
@@ -133,8 +134,8 @@ class Host:
         """The queue, made if it is not there."""
         check_reserved(name)
         with self.broker.guard:
-            if durable and not (passive or exclusive or stripped(name) in self.topology.queues):
-                self._check_chosen(stripped(name), arguments)
+            if not passive and stripped(name) and stripped(name) not in self.topology.queues:
+                self._check_program(stripped(name), durable, auto_delete, arguments, owner if exclusive else None)
             before = len(self.topology.queues)
             definition = self.topology.declare_queue(
                 name,
@@ -153,16 +154,20 @@ class Host:
         self._touch(mailbox)
         return mailbox
 
-    def _check_chosen(self, name: str, arguments: Arguments) -> None:
-        """406 where an argument contradicts what a program chose for a queue that AMQP does not know yet."""
-        chosen = self.broker.store.chosen_for(name_in_store(self.name, name)) if name else None
-        if chosen is not None:
-            check_chosen(named("queue", name, self.name), queue_settings(arguments, name, self.name), arguments, chosen)
+    def _check_program(
+        self, name: str, durable: bool, auto_delete: bool, arguments: Arguments, owner: object | None
+    ) -> None:
+        """406 where a declaration contradicts the queue of this name that a program made and AMQP does not know yet."""
+        if self.broker.store.chosen_for(name_in_store(self.name, name)) is not None:  # else it costs nothing more
+            settings = queue_settings(arguments, name, self.name)
+            wanted = QueueDefinition(self.name, name, durable, auto_delete, arguments, owner, settings)
+            check_program_queue(self.broker.store, wanted)
 
     def _warn_of_contradictions(self, definition: QueueDefinition) -> None:
         try:
-            if definition.kept:
-                self._check_chosen(definition.name, definition.arguments)
+            chosen = self.broker.store.chosen_for(name_in_store(self.name, definition.name))
+            if definition.kept and chosen is not None:
+                check_chosen(str(definition), definition.settings, definition.arguments, chosen)
         except PreconditionFailed as error:  # a program chose otherwise since it was declared
             logger.warning("what was declared over AMQP counts: %s", error, extra={"vhost": self.name})
 

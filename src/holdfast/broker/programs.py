@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.broker.arguments import check_chosen
+from holdfast.broker.arguments import check_chosen, check_equivalent, check_same_arguments
 from holdfast.broker.names import name_in_store
 from holdfast.broker.topology import QueueDefinition
 
@@ -15,9 +15,17 @@ __all__ = ["check_program_queue"]
 def check_program_queue(store: "Store", wanted: QueueDefinition) -> None:
     """406 where a queue that AMQP does not know yet contradicts the queue of this name that a program made.
 
-    To say nothing of a setting contradicts nothing.
+    To say nothing of a setting contradicts nothing. But a program's queue is durable, for all connections, and deleted
+    by nobody but whoever says so. One that is declared otherwise would hide it, or delete it with its messages.
     """
-    name = name_in_store(wanted.vhost, wanted.name)
+    what, name = str(wanted), name_in_store(wanted.vhost, wanted.name)
     chosen = store.chosen_for(name)
-    if chosen is not None:
-        check_chosen(str(wanted), wanted.settings, wanted.arguments, chosen)
+    if chosen is None:
+        return
+    if store.is_programs(name):  # or the server failed to make it, and what it left is nobody's
+        check_equivalent(what, "exclusive", wanted.exclusive, current=False)
+        check_equivalent(what, "durable", wanted.durable, current=True)
+        check_equivalent(what, "auto_delete", wanted.auto_delete, current=False)
+        check_same_arguments(what, ("x-expires",), wanted.arguments, {})
+    if wanted.kept:
+        check_chosen(what, wanted.settings, wanted.arguments, chosen)
