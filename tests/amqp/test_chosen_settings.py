@@ -156,6 +156,39 @@ def test_an_argument_that_says_the_same_or_that_nobody_chose_is_taken(tmp_path: 
     assert (found.max_attempts, found.max_length, found.dead_letter) == (3, 7, "amqp-dlx:open")
 
 
+def test_an_argument_that_says_the_same_is_taken_also_after_a_declaration_without_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with holdfast.open(data) as store:
+        store.queue("orders", max_attempts=3, max_length=5, ttl=60, overflow="reject", dead_letter="failed")
+    same = {"x-delivery-limit": 2, "x-max-length": 5, "x-message-ttl": 60_000, "x-overflow": "reject-publish"}
+    others = {"x-max-length": 6, "x-message-ttl": 1, "x-overflow": "drop-head", "x-dead-letter-exchange": "amq.fanout"}
+    for _ in range(2):  # the second time the broker knows the queue from its own definitions
+        with served(data) as broker:
+            with broker.client() as client:
+                client.declare("orders")
+                client.declare("orders", **as_arguments(same))
+                client.declare("orders", **as_arguments({"x-max-length": 5}))
+                client.declare("orders")
+            for argument, value in others.items():
+                with broker.client() as client, pytest.raises(Closed, match=f"406.*'{argument}'.*a program chose"):
+                    client.declare("orders", **as_arguments({**same, argument: value}))
+            for argument, unsaid in (("x-max-length-bytes", 7), ("x-max-priority", 3)):
+                with broker.client() as client, pytest.raises(Closed, match=f"406.*'{argument}'.*current is none"):
+                    client.declare("orders", **as_arguments({argument: unsaid}))
+    found = settings_of(data, "orders")
+    assert (found.max_attempts, found.max_length, found.ttl, found.dead_letter) == (3, 5, 60, "failed")
+
+
+def test_an_argument_that_only_amqp_implied_is_compared_as_rabbitmq_does(tmp_path: Path) -> None:
+    declared = {"x-dead-letter-exchange": "amq.fanout", "x-max-length": 5}
+    with served(tmp_path / "data") as broker:
+        with broker.client() as client:
+            client.declare("orders", **as_arguments(declared))
+        for more in ({"x-overflow": "drop-head"}, {"x-delivery-limit": -1}, {"x-max-length": 6}):
+            with broker.client() as client, pytest.raises(Closed, match="406"):
+                client.declare("orders", **as_arguments({**declared, **more}))
+
+
 def test_a_program_that_chooses_nothing_keeps_what_amqp_declared(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with served(data, history="30d") as broker, broker.client() as client:

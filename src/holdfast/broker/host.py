@@ -33,6 +33,8 @@ MESSAGE_MAX = 128 << 20
 _EXPIRY_MAX_S = 3600.0
 _FLUSH_NS = 20_000_000
 _FLUSH_MAX = 64 << 20
+_NOTHING = object()
+"""No value of a setting: None is one."""
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 
 
@@ -134,7 +136,10 @@ class Host:
         """The queue, made if it is not there."""
         check_reserved(name)
         with self.broker.guard:
-            if not passive and stripped(name) and stripped(name) not in self.topology.queues:
+            current = self.topology.queues.get(stripped(name))
+            if current is not None and not passive:
+                arguments = self._without_agreed(current, arguments)
+            elif not passive and stripped(name):
                 self._check_program(stripped(name), durable, auto_delete, arguments, owner if exclusive else None)
             before = len(self.topology.queues)
             definition = self.topology.declare_queue(
@@ -162,6 +167,21 @@ class Host:
             settings = queue_settings(arguments, name, self.name)
             wanted = QueueDefinition(self.name, name, durable, auto_delete, arguments, owner, settings)
             check_program_queue(self.broker.store, wanted)
+
+    def _without_agreed(self, current: QueueDefinition, arguments: Arguments) -> Arguments:
+        """The arguments of a declaration without those that repeat what a program chose for the queue.
+
+        The declaration that AMQP knows need not have them. 406 where one contradicts what the program chose.
+        """
+        more = {name: value for name, value in arguments.items() if name in SETTINGS and name not in current.arguments}
+        if not (more and current.kept):
+            return arguments
+        chosen = self.broker.store.chosen_for(name_in_store(self.name, current.name)) or {}
+        by_amqp, _ = _options(current, self.broker.history_s, {})
+        of_program = {name: value for name, value in chosen.items() if by_amqp.get(name, _NOTHING) != value}
+        check_chosen(str(current), queue_settings(more, current.name, self.name), more, of_program)
+        agreed = {name for name in more if SETTINGS[name] in of_program}
+        return {name: value for name, value in arguments.items() if name not in agreed}
 
     def _warn_of_contradictions(self, definition: QueueDefinition) -> None:
         try:
