@@ -137,6 +137,40 @@ def test_nobody_sees_or_ends_the_tokens_of_another(site: Served) -> None:
     assert site.get(WHO, token=made["token"])["name"] == "reader"
 
 
+def test_the_default_user_sees_no_hashes_and_no_tokens_of_others(site: Served) -> None:
+    site.add_user("boss", tags=("administrator",))
+    made = site.post("/api/holdfast/tokens", {"name": "bosses"}, user="boss")
+    mine = site.post("/api/holdfast/tokens", {"name": "mine"})
+    for path in ("/api/definitions", "/api/users", "/api/users/boss", "/api/users/without-permissions"):
+        answer = site.ask("GET", path)
+        assert answer.status == 200 and b"boss" in answer.body
+        assert b"password_hash" not in answer.body and b"argon2id$" not in answer.body
+        assert b"$argon2id$" in site.ask("GET", path, user="boss").body
+    own = "/api/holdfast/logs/holdfast.definitions"
+    for how in ({}, {"token": mine["token"]}):
+        for what in ("/records", "/records?reverse=true", "/inspect?sequence=0"):
+            answer = site.ask("GET", own + what, **how)
+            assert answer.status == 403 and b"argon2id" not in answer.body
+            assert site.ask("GET", own + what, user="boss").status == 200
+        assert {one["user"] for one in site.get("/api/holdfast/tokens", **how)["tokens"]} == {"guest"}
+        assert site.ask("DELETE", f"/api/holdfast/tokens/{made['id']}", **how).status == 404
+    assert site.get(WHO, token=made["token"])["name"] == "boss"
+    assert {one["user"] for one in site.get("/api/holdfast/tokens", user="boss")["tokens"]} >= {"boss", "guest"}
+    assert status(site, "DELETE", f"/api/holdfast/tokens/{mine['id']}", user="boss") == 204
+
+
+def test_definitions_without_hashes_leave_the_passwords_as_they_are(site: Served) -> None:
+    site.add_user("carl", tags=("management",))
+    document = site.get("/api/definitions")
+    assert site.ask("POST", "/api/definitions", document).status == 204  # nothing in it is a change
+    assert site.get(WHO, user="carl")["tags"] == ["management"]
+    changed = {"users": [{"name": "carl", "tags": ["monitoring"]}]}
+    assert site.ask("POST", "/api/definitions", changed).status == 204
+    assert site.get(WHO, user="carl")["tags"] == ["monitoring"]
+    assert site.ask("POST", "/api/definitions", {"users": [{"name": "new", "tags": ""}]}).status == 204
+    assert site.ask("GET", WHO, user="new", password="").status == 401
+
+
 def test_tokens_are_kept_as_digests_for_the_owner_alone_and_outlive_a_restart(tmp_path: Path) -> None:
     clock = SimClock()
     credentials = {"ada": "hash"}

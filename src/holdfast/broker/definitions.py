@@ -191,10 +191,11 @@ class Definitions:
     ) -> list[Definition]:
         """Take over a document of RabbitMQ's form, all of it or nothing; what is new in it is returned.
 
-        Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced.
-        A queue that contradicts what a program chose for it is refused, as a declaration is. `check_user` is called
-        for each user that is made or changed, before anything is recorded. What the broker holds in memory is the
-        caller's to follow up, with `VirtualHost.restore` and `Users.restore`.
+        Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced. A
+        user without a password and a hash keeps its own, as exports without hashes need it. A queue that contradicts
+        what a program chose for it is refused, as a declaration is. `check_user` is called for each user that is made
+        or changed, before anything is recorded. What the broker holds in memory is the caller's to follow up, with
+        `VirtualHost.restore` and `Users.restore`.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
@@ -206,10 +207,7 @@ class Definitions:
             for kind in _ORDER:
                 for fields in _listed(document, kind + "s"):
                     try:
-                        if kind == "user" and fields.get("password"):  # written by hand: RabbitMQ takes it too
-                            hashed = users.hashed(fields["password"])
-                            fields = {**fields, "password_hash": hashed, "hashing_algorithm": ARGON2}
-                        thing = _thing(kind, fields)
+                        thing = _thing(kind, self._with_hash(fields, users) if kind == "user" else fields)
                     except (KeyError, TypeError, AttributeError, ValueError) as error:
                         raise InvalidArgument(f"a {kind} in the definitions cannot be taken over: {error}") from error
                     if isinstance(thing, QueueDefinition):
@@ -226,6 +224,15 @@ class Definitions:
                             kept.append((thing, True))
             self.record(kept)
             return added
+
+    def _with_hash(self, fields: Mapping[str, Any], users: Users) -> Mapping[str, Any]:
+        """A user of a document with the hash of its password: as written by hand, which RabbitMQ takes too, or kept."""
+        if fields.get("password"):
+            return {**fields, "password_hash": users.hashed(fields["password"]), "hashing_algorithm": ARGON2}
+        known = self._live.get(("user", fields["name"]))
+        if isinstance(known, User) and "password_hash" not in fields:
+            return {**fields, "password_hash": known.password_hash, "hashing_algorithm": known.algorithm}
+        return fields
 
     def _hosts(self, listener: Listener | None) -> dict[str, VirtualHost]:
         things = self.all()

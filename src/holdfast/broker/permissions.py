@@ -109,7 +109,8 @@ class Permissions:
         """403 unless the user may do this to the queue, exchange, log or table of that name.
 
         The permission for a log or a table is that for a queue of its name: one of the virtual host `/`, unless the
-        name has another in it, as those of the broker's queues have.
+        name has another in it, as those of the broker's queues have. What is the server's own is read by
+        administrators, except the default user with its default password.
         """
         rule = RULES[operation]
         if rule.resource == "queue" or rule.resource == "exchange":  # noqa: PLR1714 - as mypy understands it
@@ -119,6 +120,11 @@ class Permissions:
         own = name.startswith(OWN)
         if own and rule.changes:
             raise AccessRefused(f"the {rule.resource} {name!r} is the server's own, and changed by nobody else")
+        if own and rule.tag == "administrator" and self._users.is_default(user):
+            raise AccessRefused(
+                f"the {rule.resource} {name!r} is the server's own, and holds hashes of passwords or other secrets: "
+                f"'{user}' with its default password, as which anybody on this machine can log in, cannot read it"
+            )
         if "administrator" in tags or rule.tag in tags:
             return
         if own:

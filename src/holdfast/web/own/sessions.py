@@ -64,8 +64,7 @@ def whoami(call: Call) -> dict[str, Any]:
 @session_routes.get(f"{_PREFIX}/tokens", needs=Needs.USER, says="Your tokens; an administrator sees all.")
 def tokens(call: Call) -> dict[str, Any]:
     """The tokens, without what is secret in them."""
-    of = None if call.who.is_administrator else call.who.name
-    return {"tokens": [_shown(token) for token in call.site.tokens.of(of)]}
+    return {"tokens": [_shown(token) for token in call.site.tokens.of(_whose(call))]}
 
 
 @session_routes.post(
@@ -95,7 +94,12 @@ def make_token(call: Call) -> Reply:
 @session_routes.delete(f"{_PREFIX}/tokens/{{id}}", needs=Needs.USER, says="Withdraw a token.")
 def remove_token(call: Call) -> None:
     """It is good no more."""
-    call.site.tokens.remove(call.path["id"], None if call.who.is_administrator else call.who.name)
+    call.site.tokens.remove(call.path["id"], _whose(call))
+
+
+def _whose(call: Call) -> str | None:
+    """Whose tokens the caller deals with, None for everybody's. The default user has only its own."""
+    return None if call.who.is_operator else call.who.name
 
 
 def _shown(token: Token) -> dict[str, Any]:

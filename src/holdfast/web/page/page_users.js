@@ -214,10 +214,9 @@ function usersSection(view) {
       fields: userForm(user),
       yes: user ? "Change the user" : "Add the user",
       work: ({ name, password, tags }) => {
-        const kept = password
-          ? { password }
-          : { password_hash: user.password_hash, hashing_algorithm: user.hashing_algorithm };
-        return rabbit.put(`/users/${enc(user?.name ?? name)}`, { ...kept, tags: tags ?? "" });
+        // Definitions without a password leave the user's own; hashes need not travel, and not everybody sees them.
+        if (!password) return rabbit.post("/definitions", { users: [{ name: user.name, tags: tags ?? "" }] });
+        return rabbit.put(`/users/${enc(user?.name ?? name)}`, { password, tags: tags ?? "" });
       },
       said: "Done: it holds at once.",
     });

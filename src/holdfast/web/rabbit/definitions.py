@@ -15,6 +15,9 @@ _DOWNLOAD = {"download": "The name of a file that a browser saves it as."}
 
 def _exported(call: Call, vhost: str | None) -> Reply:
     found = call.site.on_broker(lambda: call.site.server.administration.export(vhost))
+    if not call.who.is_operator:  # the default user, as whom anybody on this machine can log in
+        for user in found.get("users", ()):
+            del user["password_hash"]
     about = {"rabbit_version": LIKE_RABBITMQ}
     if vhost is None:
         about |= {"rabbitmq_version": LIKE_RABBITMQ, "product_name": "Holdfast", "product_version": __version__}

@@ -206,11 +206,11 @@ def consumer_row(one: ConsumerReport) -> dict[str, Any]:
     }
 
 
-def user_row(user: User) -> dict[str, Any]:
-    """A user."""
+def user_row(user: User, *, with_hash: bool) -> dict[str, Any]:
+    """A user, with the hash of the password or without."""
     return {
         "name": user.name,
-        "password_hash": user.password_hash,
+        **({"password_hash": user.password_hash} if with_hash else {}),
         "hashing_algorithm": user.algorithm,
         "tags": list(user.tags),
         "limits": {},

@@ -1,9 +1,11 @@
 """Which requests are about users and what they may do? All that administrators change while the broker runs."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.users import ARGON2, Permission, tags_of
+from holdfast.broker.users import ARGON2, Permission, User, tags_of
 from holdfast.web.answers import Refused
 from holdfast.web.rabbit.lists import LISTING, answered
 from holdfast.web.rabbit.seen import body_of, nothing_at, text_of, user_check
@@ -31,10 +33,15 @@ _PERMISSION = {
 }
 
 
+def _row_for(call: Call) -> Callable[[User], dict[str, Any]]:
+    """What the caller sees of a user: hashes are not for the default user, as whom anybody can log in."""
+    return partial(user_row, with_hash=call.who.is_operator)
+
+
 @routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="All users.", query=LISTING)
 def every_user(call: Call) -> Any:
     """All users."""
-    return answered(call.site.broker.users.all(), call.query, row=user_row, name=lambda user: user.name)
+    return answered(call.site.broker.users.all(), call.query, row=_row_for(call), name=lambda user: user.name)
 
 
 @routes.get("/api/users/without-permissions", needs=Needs.ADMINISTRATOR, says="Users who may do nothing anywhere.")
@@ -42,7 +49,7 @@ def without_permissions(call: Call) -> Any:
     """Those to whom nothing was permitted."""
     users = call.site.broker.users
     permitted = {one.user for one in users.permissions()}
-    return [user_row(user) for user in users.all() if user.name not in permitted]
+    return [_row_for(call)(user) for user in users.all() if user.name not in permitted]
 
 
 @routes.post(
@@ -71,7 +78,7 @@ def bulk_delete(call: Call) -> None:
 @routes.get("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="One user.")
 def one_user(call: Call) -> Any:
     """A user."""
-    return user_row(call.site.broker.users.get(call.path["user"]))
+    return _row_for(call)(call.site.broker.users.get(call.path["user"]))
 
 
 @routes.put(
