@@ -45,6 +45,16 @@ def test_the_letters_of_a_programs_queue_are_grouped_put_back_and_deleted(embedd
         assert served.ask("POST", path + "/redrive", {"ids": ["x"]}).status == 400
 
 
+def test_the_letters_of_a_programs_queue_are_listed_also_once_it_is_declared_over_amqp(embedded: Path) -> None:
+    with Served(embedded) as served:
+        before = served.get("/api/holdfast/dead")
+        assert [(one["name"], one["count"]) for one in before["queues"]] == [("orders", 3)]
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", served.amqp)) as connection:
+            connection.channel().queue_declare("orders", durable=True)
+        assert served.get("/api/holdfast/dead") == before
+        assert served.get(f"{ALL}/%2F/orders/dead")["groups"] == before["queues"][0]["groups"]
+
+
 @pytest.fixture
 def dying(served: Served) -> Served:
     """A broker with two letters that AMQP led to a queue of dead letters."""

@@ -11,7 +11,7 @@ from holdfast.broker.permissions import Operation
 from holdfast.queue import DeadLetter
 from holdfast.web.fields import body
 from holdfast.web.own.forms import BODY_MAX, as_json, moments
-from holdfast.web.own.letters import Desk, Groups, Round, Which, desk_of, desk_of_own
+from holdfast.web.own.letters import Desk, Groups, Round, Which, desk_of, known_desk
 from holdfast.web.own.queues import ONE
 from holdfast.web.own.rows import all_queues
 from holdfast.web.routes import Call, Needs, Routes
@@ -52,11 +52,11 @@ def all_dead(call: Call) -> dict[str, Any]:
     for vhost, name, queue, mailbox in all_queues(site, call.who, call.query.get("vhost") or None):
         if not site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, name, vhost=vhost):
             continue
-        if mailbox is not None and name not in holders[vhost]:
-            continue
         groups = Groups()
         try:
-            desk = desk_of_own(site, queue) if mailbox is None else Desk(queue, mailbox, queue)
+            desk = known_desk(site, queue, mailbox, holders.get(vhost, frozenset()))
+            if desk is None:  # its letters are told of where they are
+                continue
             through = Round(desk, most=_LOOKED_AT)
             for letter in through:
                 groups.add(letter)

@@ -15,7 +15,7 @@ from holdfast.web.own.queues import queue_of
 from holdfast.web.routes import Call
 from holdfast.web.site import Site
 
-__all__ = ["Desk", "Groups", "Round", "Which", "desk_of", "desk_of_own"]
+__all__ = ["Desk", "Groups", "Round", "Which", "desk_of", "known_desk"]
 
 _BATCH_BYTES = 16 << 20
 """Of bodies that are in memory to be put back together."""
@@ -104,23 +104,34 @@ class Round:
                 yield letter
 
 
-def desk_of_own(site: Site, queue: Queue) -> Desk:
-    """The desk of a queue that only programs with the store use."""
+def _desk_of_own(site: Site, queue: Queue) -> Desk:
+    """The desk of a queue of which a program chose where its letters go."""
     name = queue.settings.dead_letter
     return Desk(queue, None, None if name is None or is_forwarded(name) else site.store.find_queue(name))
+
+
+def known_desk(site: Site, queue: Queue, mailbox: Mailbox | None, holders: frozenset[str]) -> Desk | None:
+    """The desk of a queue of whose letters it is known where they are: where a program chose, or in the queue itself.
+
+    `holders` are the queues of the virtual host to which exchanges lead dead letters. None: they are in any of these.
+    """
+    if mailbox is None:
+        return _desk_of_own(site, queue)
+    if mailbox.name in holders:
+        return Desk(queue, mailbox, queue)
+    dead = queue.settings.dead_letter
+    return None if dead is None or is_forwarded(dead) else _desk_of_own(site, queue)
 
 
 def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int | None = None) -> Desk:
     """The desk of the queue that a path names, which is looked for among so many messages of each queue."""
     queue, mailbox = queue_of(call, operation)
-    if mailbox is None:
-        return desk_of_own(call.site, queue)
     host = call.site.host(call.path["vhost"])
     holders = call.site.on_broker(lambda: led_to(host))
-    dead = queue.settings.dead_letter
-    if mailbox.name not in holders and dead is not None and not is_forwarded(dead):  # a program chose where they go
-        return desk_of_own(call.site, queue)
-    if mailbox.name in holders or mailbox.definition.settings.dead_letter_exchange is None:
+    if (known := known_desk(call.site, queue, mailbox, holders)) is not None:
+        return known
+    assert mailbox is not None
+    if mailbox.definition.settings.dead_letter_exchange is None:
         return Desk(queue, mailbox, queue)
     found: list[Desk] = []
     unsure = False
