@@ -55,6 +55,35 @@ def test_the_letters_of_a_programs_queue_are_listed_also_once_it_is_declared_ove
         assert served.get(f"{ALL}/%2F/orders/dead")["groups"] == before["queues"][0]["groups"]
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_the_letters_of_a_programs_queue_need_read_on_the_queue_where_they_are(embedded: Path, declared: bool) -> None:
+    with Served(embedded) as served:
+        if declared:
+            served.post(ALL, {"name": "orders"})
+        both = "^orders(.dead)?$"
+        for name, permissions in (
+            ("near", ("^orders$", "^orders$", "^orders$")),
+            ("far", ("", "^orders.dead$", "^orders.dead$")),
+            ("looks", ("", "", both)),
+            ("redrives", ("", "^orders$", "^orders.dead$")),
+        ):
+            served.add_user(name, tags=("management",), permissions=permissions)
+        allowed = {"near": "", "far": "", "looks": "look one list delete", "redrives": "redrive"}
+        letter = served.get(f"{ALL}/%2F/orders/dead")["letters"][0]["id"]
+        for user, may in allowed.items():
+            path = f"{ALL}/%2F/orders"
+            for operation, method, where, content in (
+                ("look", "GET", path + "/dead", None),
+                ("one", "GET", f"{path}/dead/{letter}", None),
+                ("delete", "POST", path + "/dead/delete", {"ids": [1000]}),
+                ("redrive", "POST", path + "/redrive", {"ids": [1000]}),
+            ):
+                status = served.ask(method, where, content, user=user).status
+                assert status == (200 if operation in may.split() else 403), (user, operation)
+            listed = served.get("/api/holdfast/dead", user=user)["queues"]
+            assert bool(listed) == ("list" in may.split()), user
+
+
 @pytest.fixture
 def dying(served: Served) -> Served:
     """A broker with two letters that AMQP led to a queue of dead letters."""
@@ -74,6 +103,20 @@ def dying(served: Served) -> Served:
         while channel.queue_declare("graves", passive=True).method.message_count < 2:
             connection.process_data_events(0.05)
     return served
+
+
+def test_the_letters_of_amqp_need_read_on_the_queue_where_they_are(dying: Served) -> None:
+    for name, read in (("near", "^work$"), ("both", "^(work|graves)$")):
+        dying.add_user(name, tags=("management",), permissions=("", "^work$", read))
+    for method, what, content in (
+        ("GET", "/dead", None),
+        ("GET", "/dead/0", None),
+        ("POST", "/dead/delete", {"ids": [1000]}),
+        ("POST", "/redrive", {"ids": [1000]}),
+    ):
+        path = f"{ALL}/%2F/work{what}"
+        assert dying.ask(method, path, content, user="near").status == 403, path
+        assert dying.ask(method, path, content, user="both").status == 200, path
 
 
 def test_the_letters_of_amqp_are_found_from_both_ends_and_put_back_where_they_died(dying: Served) -> None:

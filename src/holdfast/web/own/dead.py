@@ -50,12 +50,14 @@ def all_dead(call: Call) -> dict[str, Any]:
     site = call.site
     holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
     for vhost, name, queue, mailbox in all_queues(site, call.who, call.query.get("vhost") or None):
-        if not site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, name, vhost=vhost):
+        if not _may_look(call, vhost, name):
             continue
         groups = Groups()
         try:
             desk = known_desk(site, queue, mailbox, holders.get(vhost, frozenset()))
             if desk is None:  # its letters are told of where they are
+                continue
+            if desk.lies_in is not None and not _may_look(call, *site.names_of(desk.lies_in)):
                 continue
             through = Round(desk, most=_LOOKED_AT)
             for letter in through:
@@ -66,6 +68,10 @@ def all_dead(call: Call) -> dict[str, Any]:
             counted = {"count": groups.count, "more": through.left is not None, "groups": groups.listed()}
             found.append({"vhost": vhost, "name": name, **counted})
     return {"queues": found}
+
+
+def _may_look(call: Call, vhost: str, name: str) -> bool:
+    return call.site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, name, vhost=vhost)
 
 
 @dead_routes.get(
@@ -128,7 +134,6 @@ def redrive(call: Call) -> dict[str, int]:
         count = _settled(desk, which, lambda letters: desk.queue.redrive([one.id for one in letters]))
         desk.queue.sync()
         return {"redriven": count}
-    call.may(Operation.QUEUE_DISCARD, holder.name, vhost=call.path["vhost"])  # as they are taken from there
     origin = which.origin or desk.origin
     origins = {origin} if origin else {one.queue for one in Round(desk) if which.fits(one)}
     for one in origins:
@@ -182,7 +187,6 @@ def delete(call: Call) -> dict[str, int]:
                 desk, which, lambda letters: desk.queue.delete_dead_letters([one.id for one in letters])
             )
         }
-    call.may(Operation.QUEUE_DISCARD, holder.name, vhost=call.path["vhost"])
     count = _settled(desk, which, lambda letters: holder.queue.discard([one.id for one in letters]))
     holder.queue.sync()
     return {"deleted": count}

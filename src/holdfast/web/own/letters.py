@@ -52,6 +52,14 @@ class Desk(NamedTuple):
     unsure: bool = False
     """Whether there may be letters where nobody has looked."""
 
+    @property
+    def lies_in(self) -> str | None:
+        """What the queue with the letters is called in the store, be it there yet or not; None where there is none."""
+        if self.holder is not None:
+            return self.holder.queue.name
+        dead = self.queue.settings.dead_letter
+        return None if dead is None or is_forwarded(dead) else dead
+
     def letter_of(self, message: Waiting) -> DeadLetter | None:
         """The dead letter that a message of the pile is; None where it is none, or one of another queue."""
         if self.holder is None:
@@ -106,8 +114,8 @@ class Round:
 
 def _desk_of_own(site: Site, queue: Queue) -> Desk:
     """The desk of a queue of which a program chose where its letters go."""
-    name = queue.settings.dead_letter
-    return Desk(queue, None, None if name is None or is_forwarded(name) else site.store.find_queue(name))
+    desk = Desk(queue, None, None)
+    return desk if desk.lies_in is None else desk._replace(pile=site.store.find_queue(desk.lies_in))
 
 
 def known_desk(site: Site, queue: Queue, mailbox: Mailbox | None, holders: frozenset[str]) -> Desk | None:
@@ -124,8 +132,20 @@ def known_desk(site: Site, queue: Queue, mailbox: Mailbox | None, holders: froze
 
 
 def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int | None = None) -> Desk:
-    """The desk of the queue that a path names, which is looked for among so many messages of each queue."""
+    """The desk of the queue that a path names, which is looked for among so many messages of each queue.
+
+    403 unless the caller may do this to that queue, and read the one in which its letters are.
+    """
     queue, mailbox = queue_of(call, operation)
+    desk = _found(call, queue, mailbox, most)
+    if desk.lies_in is not None:
+        vhost, name = call.site.names_of(desk.lies_in)
+        looks = operation is Operation.QUEUE_LOOK  # whatever else is done takes them from there
+        call.may(Operation.QUEUE_LOOK if looks else Operation.QUEUE_DISCARD, name, vhost=vhost)
+    return desk
+
+
+def _found(call: Call, queue: Queue, mailbox: Mailbox | None, most: int | None) -> Desk:
     host = call.site.host(call.path["vhost"])
     holders = call.site.on_broker(lambda: led_to(host))
     if (known := known_desk(call.site, queue, mailbox, holders)) is not None:
