@@ -1,15 +1,18 @@
 """The permission table as it must be, written down once more by hand: docs and code are checked against this one."""
 
+import re
 from dataclasses import dataclass, field
 from itertools import product
 
-__all__ = ["TABLE", "USERS", "Row", "User", "allowed"]
+__all__ = ["GUEST", "IN_ITSELF", "TABLE", "USERS", "Row", "User", "allowed"]
 
 Request = tuple[str, str, object]
 """Method, path, body."""
 
 Q = "/api/holdfast/queues/%2F/orders"
 RQ = "/api/queues/%2F/orders"
+PROGRAM = "/api/holdfast/queues/%2F/program"
+"""A queue that a program made, whose dead letters are in `program.dead`."""
 LOG = "/api/holdfast/logs/clicks"
 TABLE_PATH = "/api/holdfast/tables/Account"
 HELD = {"messages": [{"id": 0, "lease": 1}]}
@@ -21,8 +24,8 @@ class Row:
 
     operation: str
     resource: str
-    permissions: tuple[str, ...] = ()
-    """All of these are needed, unless the user has the tag."""
+    needs: tuple[tuple[str, str], ...] = ()
+    """Permissions, each with the name that it is needed on. All of these are needed, unless the user has the tag."""
     tag: str | None = None
     http: tuple[Request, ...] = ()
     rabbit: tuple[Request, ...] = ()
@@ -30,25 +33,32 @@ class Row:
     capnp: tuple[str, ...] = ()
     tagged: tuple[str, ...] = field(default=("rabbit",))
     """Protocols whose calls need any tag beside it."""
+    not_default: bool = False
+    """Whether the default user with its default password may not, whatever its tags and permissions are."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user with these permissions on everything in `/`, and at most one tag."""
+    """A user with these permissions in `/`, which are patterns of names, and at most one tag."""
 
-    permissions: tuple[str, ...]
-    tag: str | None
-
-    @property
-    def name(self) -> str:
-        return "-".join(("u", *(one[0] for one in self.permissions), self.tag or "none"))
+    name: str
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+    tag: str | None = None
+    is_default: bool = False
 
     @property
     def patterns(self) -> tuple[str, str, str]:
-        configure, write, read = (".*" if one in self.permissions else "" for one in ("configure", "write", "read"))
-        return configure, write, read
+        return self.configure, self.write, self.read
+
+    def has(self, permission: str, name: str) -> bool:
+        """Whether the user has a permission on a name; an empty pattern is found in no name."""
+        pattern = dict(zip(_KINDS, self.patterns, strict=True))[permission]
+        return bool(pattern) and re.search(pattern, name) is not None
 
 
+_KINDS = ("configure", "write", "read")
 _PERMISSIONS: tuple[tuple[str, ...], ...] = (
     (),
     ("configure",),
@@ -63,7 +73,31 @@ _INCLUDES = {
     "monitoring": {"monitoring", "management"},
     "administrator": {"administrator", "monitoring", "management"},
 }
-USERS = [User(permissions, tag) for permissions, tag in product(_PERMISSIONS, _INCLUDES)]
+
+
+def _user(name: str, patterns: dict[str, str], tag: str | None) -> User:
+    configure, write, read = (patterns.get(kind, "") for kind in _KINDS)
+    return User(name, configure, write, read, tag)
+
+
+_ON_EVERYTHING = [
+    _user("-".join(("u", *(one[0] for one in permissions), tag or "none")), dict.fromkeys(permissions, ".*"), tag)
+    for permissions, tag in product(_PERMISSIONS, _INCLUDES)
+]
+_ON_ONE_NAME = [
+    _user(f"only-{name}-{tag}", dict.fromkeys(_KINDS, f"^{re.escape(name)}$"), tag)
+    for name, tag in product(("orders", "news", "other", "program", "program.dead"), ("management", "administrator"))
+]
+"""All permissions, but on one name: an operation that needs two names is not theirs."""
+_CROSSED = [
+    User(f"w-{write}-r-{read}", "", f"^{re.escape(write)}$", f"^{re.escape(read)}$", "management")
+    for one, other in (("orders", "news"), ("other", "news"), ("program", "program.dead"))
+    for write, read in ((one, other), (other, one))
+]
+"""Write on one of two names and read on the other: one way round that is enough, the other way it is not."""
+_READS_BOTH = [User("r-program-and-dead", read=r"^program(\.dead)?$", tag="management")]
+GUEST = User("guest", ".*", ".*", ".*", "administrator", is_default=True)
+USERS = [*_ON_EVERYTHING, *_ON_ONE_NAME, *_CROSSED, *_READS_BOTH, GUEST]
 
 
 def allowed(user: User, row: Row, protocol: str) -> bool:
@@ -71,9 +105,11 @@ def allowed(user: User, row: Row, protocol: str) -> bool:
     has = _INCLUDES[user.tag]
     if protocol in row.tagged and "management" not in has:
         return False
+    if row.not_default and user.is_default:
+        return False
     if row.tag is not None and row.tag in has:
         return True
-    return bool(row.permissions) and set(row.permissions) <= set(user.permissions)
+    return bool(row.needs) and all(user.has(permission, name) for permission, name in row.needs)
 
 
 def _binding(kind: str, destination: str) -> tuple[Request, ...]:
@@ -85,7 +121,7 @@ TABLE = [
     Row(
         "declare",
         "queue",
-        ("configure",),
+        (("configure", "orders"),),
         http=(("POST", "/api/holdfast/queues", {"name": "orders"}),),
         rabbit=(("PUT", RQ, {"durable": True}),),
         amqp=("queue.declare",),
@@ -94,25 +130,30 @@ TABLE = [
     Row(
         "delete",
         "queue",
-        ("configure",),
+        (("configure", "orders"),),
         http=(("DELETE", Q, None),),
         rabbit=(("DELETE", RQ, None),),
         amqp=("queue.delete",),
     ),
-    Row("pause, resume", "queue", ("configure",), http=(("POST", f"{Q}/pause", None), ("POST", f"{Q}/resume", None))),
-    Row("seek", "queue", ("configure",), http=(("POST", f"{Q}/seek", {"to": "start"}),)),
-    Row("end a lease of others", "queue", ("configure",), http=(("DELETE", f"{Q}/leases/1", None),)),
+    Row(
+        "pause, resume",
+        "queue",
+        (("configure", "orders"),),
+        http=(("POST", f"{Q}/pause", None), ("POST", f"{Q}/resume", None)),
+    ),
+    Row("seek", "queue", (("configure", "orders"),), http=(("POST", f"{Q}/seek", {"to": "start"}),)),
+    Row("end a lease of others", "queue", (("configure", "orders"),), http=(("DELETE", f"{Q}/leases/1", None),)),
     Row(
         "bind, unbind",
         "queue",
-        ("write", "read"),
+        (("write", "orders"), ("read", "news")),
         rabbit=_binding("q", "orders"),
         amqp=("queue.bind", "queue.unbind"),
     ),
     Row(
         "purge",
         "queue",
-        ("read",),
+        (("read", "orders"),),
         http=(("POST", f"{Q}/purge", None),),
         rabbit=(("DELETE", f"{RQ}/contents", None),),
         amqp=("queue.purge",),
@@ -120,14 +161,14 @@ TABLE = [
     Row(
         "put",
         "queue",
-        ("write",),
+        (("write", "orders"),),
         http=(("POST", f"{Q}/messages", {"messages": [{"payload": "x"}]}),),
         capnp=("put",),
     ),
     Row(
         "take and settle",
         "queue",
-        ("read",),
+        (("read", "orders"),),
         http=(
             ("POST", f"{Q}/leases", {}),
             *(("POST", f"{Q}/{what}", HELD) for what in ("ack", "nack", "release", "extend")),
@@ -136,43 +177,57 @@ TABLE = [
         amqp=("basic.get", "basic.consume"),
         capnp=("lease", "ack", "nack", "extend", "release"),
     ),
-    Row("see the figures", "queue", ("read",), "monitoring", http=(("GET", Q, None),)),
+    Row("see the figures", "queue", (("read", "orders"),), "monitoring", http=(("GET", Q, None),)),
     Row(
         "look",
         "queue",
-        ("read",),
-        http=tuple(
-            ("GET", Q + what, None) for what in ("/messages", "/messages/0", "/leases", "/delayed", "/dead", "/dead/0")
-        ),
+        (("read", "orders"),),
+        http=tuple(("GET", Q + what, None) for what in ("/messages", "/messages/0", "/leases", "/delayed")),
         capnp=("peek", "stats"),
     ),
-    Row("delete dead letters", "queue", ("read",), http=(("POST", f"{Q}/dead/delete", {}),)),
-    Row("redrive", "queue", ("write", "read"), http=(("POST", f"{Q}/redrive", {}),)),
+    Row(
+        "look at dead letters",
+        "queue",
+        (("read", "program"), ("read", "program.dead")),
+        http=(("GET", f"{PROGRAM}/dead", None), ("GET", f"{PROGRAM}/dead/0", None)),
+    ),
+    Row(
+        "delete dead letters",
+        "queue",
+        (("read", "program"), ("read", "program.dead")),
+        http=(("POST", f"{PROGRAM}/dead/delete", {}),),
+    ),
+    Row(
+        "redrive",
+        "queue",
+        (("write", "program"), ("read", "program.dead")),
+        http=(("POST", f"{PROGRAM}/redrive", {}),),
+    ),
     Row(
         "declare",
         "exchange",
-        ("configure",),
+        (("configure", "news"),),
         rabbit=(("PUT", "/api/exchanges/%2F/news", {"type": "topic", "durable": True}),),
         amqp=("exchange.declare",),
     ),
     Row(
         "delete",
         "exchange",
-        ("configure",),
+        (("configure", "news"),),
         rabbit=(("DELETE", "/api/exchanges/%2F/news", None),),
         amqp=("exchange.delete",),
     ),
     Row(
         "bind, unbind",
         "exchange",
-        ("write", "read"),
+        (("write", "other"), ("read", "news")),
         rabbit=_binding("e", "other"),
         amqp=("exchange.bind", "exchange.unbind"),
     ),
     Row(
         "publish",
         "exchange",
-        ("write",),
+        (("write", "news"),),
         rabbit=(
             (
                 "POST",
@@ -186,7 +241,7 @@ TABLE = [
     Row(
         "look",
         "log",
-        ("read",),
+        (("read", "clicks"),),
         "monitoring",
         http=(("GET", LOG, None), ("GET", f"{LOG}/sequence_at?time=0", None)),
     ),
@@ -194,28 +249,39 @@ TABLE = [
     Row(
         "read",
         "log",
-        ("read",),
+        (("read", "clicks"),),
         "administrator",
         http=(("GET", f"{LOG}/records", None), ("GET", f"{LOG}/inspect", None)),
     ),
     Row(
+        "read the server's own",
+        "log",
+        (),
+        "administrator",
+        http=(
+            ("GET", "/api/holdfast/logs/holdfast.definitions/records", None),
+            ("GET", "/api/holdfast/logs/holdfast.definitions/inspect", None),
+        ),
+        not_default=True,
+    ),
+    Row(
         "append",
         "log",
-        ("write",),
+        (("write", "clicks"),),
         "administrator",
         http=(("POST", f"{LOG}/records", {"records": [{"payload": "x"}]}),),
     ),
     Row(
         "compact, clear",
         "log",
-        ("configure",),
+        (("configure", "clicks"),),
         "administrator",
         http=(("POST", f"{LOG}/compact", {"max_segments": 1000}), ("POST", f"{LOG}/clear", {"force": True})),
     ),
     Row(
         "make, move or remove a tailer",
         "log",
-        ("configure",),
+        (("configure", "clicks"),),
         "administrator",
         http=(("PUT", f"{LOG}/tailers/audit", {"position": 0}), ("DELETE", f"{LOG}/tailers/audit", None)),
     ),
@@ -227,12 +293,16 @@ TABLE = [
         http=(("GET", "/api/holdfast/tables", None), ("GET", "/api/holdfast/migrations", None)),
     ),
     Row(
-        "look", "table", ("read",), "monitoring", http=(("GET", TABLE_PATH, None), ("GET", f"{TABLE_PATH}/span", None))
+        "look",
+        "table",
+        (("read", "Account"),),
+        "monitoring",
+        http=(("GET", TABLE_PATH, None), ("GET", f"{TABLE_PATH}/span", None)),
     ),
     Row(
         "read",
         "table",
-        ("read",),
+        (("read", "Account"),),
         "administrator",
         http=tuple(
             ("GET", TABLE_PATH + what, None)
@@ -242,7 +312,7 @@ TABLE = [
     Row(
         "add, change, delete softly, undelete",
         "table",
-        ("write",),
+        (("write", "Account"),),
         "administrator",
         http=(
             ("POST", f"{TABLE_PATH}/records", {"records": [{"secret": "x"}]}),
@@ -274,5 +344,25 @@ TABLE = [
             ("POST", "/api/holdfast/backup", {"to": "{folder}/backup"}),
             ("POST", "/api/holdfast/pipelines/verify/runs", {"options": {"log": ["too", "many"]}}),
         ),
+        not_default=True,
+    ),
+    Row(
+        "make, change or delete an administrator",
+        "user",
+        (),
+        "administrator",
+        rabbit=(
+            ("PUT", "/api/users/boss", {"password_hash": "", "tags": "administrator"}),
+            ("POST", "/api/definitions", {"users": [{"name": "boss", "tags": "administrator, management"}]}),
+            ("DELETE", "/api/users/boss", None),
+        ),
+        not_default=True,
     ),
 ]
+
+IN_ITSELF = [
+    Row("look at dead letters", "queue", (("read", "orders"),), http=(("GET", f"{Q}/dead", None),)),
+    Row("delete dead letters", "queue", (("read", "orders"),), http=(("POST", f"{Q}/dead/delete", {}),)),
+    Row("redrive", "queue", (("write", "orders"), ("read", "orders")), http=(("POST", f"{Q}/redrive", {}),)),
+]
+"""The same rows for a queue whose dead letters are in itself: there is one name only."""

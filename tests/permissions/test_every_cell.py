@@ -18,7 +18,7 @@ from holdfast.broker.users import Cost, Users
 from holdfast.table import text_of_key
 from holdfast.web.own import OWN
 from holdfast.web.routes import Needs
-from tests.permissions.table import TABLE, USERS, Row, allowed
+from tests.permissions.table import GUEST, IN_ITSELF, TABLE, USERS, Row, allowed
 from tests.web.serving import CHEAP, Served
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,10 +37,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Served(folder / "data", rpc_port=0, allowed_paths=(str(folder),)) as one:
         hasher = Users(cost=Cost(CHEAP.memory_kib, CHEAP.passes))
         users = one.site.broker.users
-        hashed = {user.name: hasher.hashed(user.name) for user in USERS}
+        made = [user for user in USERS if user is not GUEST]
+        hashed = {user.name: hasher.hashed(user.name) for user in made}
 
         def add() -> None:
-            for user in USERS:
+            for user in made:
                 tags = () if user.tag is None else (user.tag,)
                 one.server.administration.put_user(user.name, hashed[user.name], "argon2id", tags=tags)
                 users.permit(user.name, "/", *user.patterns)
@@ -48,6 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         one.site.on_broker(add)
         one.store.log("clicks").append_many([b"x"] * 3)
         one.store.table(Account).add(Account(secret="s"))
+        one.store.queue("program", dead_letter="program.dead", max_attempts=1)
         yield one
 
 
@@ -68,6 +70,12 @@ def furnish(served: Served) -> dict[str, str]:
         host.bind("news", "exchange", "other", "k", {}, None)
 
     served.site.on_broker(declare)
+    served.site.on_broker(lambda: served.server.administration.put_user("boss", "", tags=("administrator",)))
+    program = served.store.queue("program")
+    if not list(program.dead_letters()):
+        program.put(b"x")
+        for message in program.lease(1000):
+            message.nack("it cannot be done")
     log = served.store.log("clicks")
     if log.end == log.start:
         log.append(b"x")
@@ -91,7 +99,7 @@ def named(row: Row) -> str:
     return f"{row.operation} {row.resource}"
 
 
-@pytest.mark.parametrize("row", rows("http"), ids=named)
+@pytest.mark.parametrize("row", [*rows("http"), *IN_ITSELF], ids=named)
 def test_http_lets_those_do_it_whom_the_table_lets(served: Served, row: Row) -> None:
     for user in USERS:
         for method, path, content in row.http:
@@ -196,7 +204,8 @@ def test_the_documented_table_is_the_one_that_is_tested() -> None:
     assert list(documented) == [(row.operation, row.resource) for row in TABLE]
     for row in TABLE:
         _, _, permission, tag, http, rabbit, amqp, capnp = documented[row.operation, row.resource]
-        assert tuple(re.findall(r"\b(configure|write|read)\b", permission)) == row.permissions
+        assert tuple(re.findall(r"\b(configure|write|read)\b", permission)) == tuple(kind for kind, _ in row.needs)
+        assert ("⁴" in tag) == row.not_default
         assert re.sub(r"[^a-z]", "", tag) == (row.tag or "")
         assert (bool(http), bool(amqp), bool(capnp)) == (bool(row.http), bool(row.amqp), bool(row.capnp))
         assert not row.rabbit or rabbit
