@@ -217,6 +217,23 @@ def test_paths_are_handed_on_without_links_and_dots(tmp_path: Path) -> None:
     ]
 
 
+def test_a_path_that_leads_in_a_circle_is_refused(open_to_files: Served, tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    (allowed / "files").mkdir()
+    (allowed / "circle").symlink_to(allowed / "circle")
+    (allowed / "there").symlink_to(allowed / "back")
+    (allowed / "back").symlink_to(allowed / "there")
+    (allowed / "files" / "around").symlink_to(allowed / "files" / "around")
+    for to in ("circle", "circle/backup", "there", "back/x/../y", "x" * 5000 + "/../circle/b"):
+        answer = open_to_files.ask("POST", BACKUP, {"to": f"{allowed}/{to}"}, user="ann")
+        assert (answer.status, answer.json["error"]) == (403, "access_refused"), to
+        assert "cannot be resolved" in answer.json["reason"]
+    for source in ("circle", "circle/*.json", "there/*.json", "files", "files/*", "*"):
+        options = {"source": f"{allowed}/{source}", "queue": "mine"}
+        answer = open_to_files.ask("POST", RUNS.format("load"), {"options": options}, user="ann")
+        assert (answer.status, answer.json["error"]) == (403, "access_refused"), source
+
+
 def test_a_request_does_not_choose_the_cluster_that_gets_the_data() -> None:
     for master in ("", "local", "local[4]", "local[*]", "local[2,3]"):
         assert checked_master(master) == master

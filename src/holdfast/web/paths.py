@@ -29,7 +29,7 @@ class AllowedPaths:
             raise _refused(f"{what} is {text!r}: over HTTP only paths of the server's machine are taken, no URL")
         if not text.startswith("/") or "\0" in text:
             raise _refused(f"{what} is {text!r}: it must be an absolute path of the server's machine")
-        found = Path(text).resolve()
+        found = _resolved(Path(text), what)
         if _PATTERN.search(str(found)):  # Spark would take it for a pattern
             raise _refused(f"{what} is {text!r}: over HTTP a path must not contain any of * ? [ ] {{ }} and backslash")
         if not self._is_below(found):
@@ -51,22 +51,32 @@ class AllowedPaths:
             if _PATTERN.search(fixed) or set("[]{}\\") & set(pattern):
                 raise _refused(f"{what} is {text!r}: over HTTP a pattern has only * and ?, after the last slash")
         found = self.check(fixed, what)
-        self._check_links(found.glob(pattern) if pattern else [found])
+        try:
+            self._check_links(found.glob(pattern) if pattern else [found], what)
+        except OSError as error:
+            raise _refused(f"{what} is {text!r}, of which not all can be read: {error.strerror or error}") from error
         return str(found / pattern) if pattern else str(found)
 
     def _is_below(self, path: Path) -> bool:
         return any(path.is_relative_to(folder) for folder in self._folders)
 
-    def _check_links(self, paths: Iterable[Path]) -> None:
+    def _check_links(self, paths: Iterable[Path], what: str) -> None:
         left, seen = list(paths), set[Path]()
         while left:
             path = left.pop()
-            leads_to = path.resolve()
+            leads_to = _resolved(path, what)
             if not self._is_below(leads_to):
                 raise _refused(f"{str(path)!r} is a link that leads out of the folders that requests may name")
             if leads_to not in seen and leads_to.is_dir():
                 seen.add(leads_to)
                 left += [Path(one.path) for one in os.scandir(leads_to) if one.is_symlink() or one.is_dir()]
+
+
+def _resolved(path: Path, what: str) -> Path:
+    try:
+        return path.resolve()
+    except (RuntimeError, OSError) as error:  # before Python 3.13, links in a circle are a RuntimeError
+        raise _refused(f"{what}: the path {str(path)!r} cannot be resolved: {error}") from error
 
 
 def _refused(reason: str) -> Refused:
