@@ -234,6 +234,27 @@ def test_a_path_that_leads_in_a_circle_is_refused(open_to_files: Served, tmp_pat
         assert (answer.status, answer.json["error"]) == (403, "access_refused"), source
 
 
+def test_a_pipeline_writes_nothing_that_is_the_servers_own(open_to_files: Served, tmp_path: Path) -> None:
+    source = str(tmp_path / "allowed")
+    for pipeline, options in (
+        ("load", {"source": source, "log": "holdfast.definitions"}),
+        ("load", {"source": source, "log": " holdfast.definitions"}),
+        ("load", {"source": source, "queue": "holdfast.mine"}),
+        ("replay", {"log": "x", "to_log": "holdfast.definitions", "execute": True}),
+        ("replay", {"log": "x", "to-log": "holdfast.history"}),
+        ("replay", {"log": "x", "to_queue": "holdfast.definitions"}),
+        ("backfill", {"table": "holdfast.mine"}),
+    ):
+        answer = open_to_files.ask("POST", RUNS.format(pipeline), {"options": options}, user="ann")
+        assert (answer.status, answer.json["error"]) == (403, "access_refused"), (pipeline, options)
+        assert "server's own" in answer.json["reason"]
+    paths = AllowedPaths([])
+    assert list(checked_options("replay", {"log": "holdfast.history", "to_log": "mine"}, paths)) == [
+        ("log", "holdfast.history"),
+        ("to_log", "mine"),
+    ]
+
+
 def test_a_request_does_not_choose_the_cluster_that_gets_the_data() -> None:
     for master in ("", "local", "local[4]", "local[*]", "local[2,3]"):
         assert checked_master(master) == master

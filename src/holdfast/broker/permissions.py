@@ -11,7 +11,7 @@ from holdfast.broker.errors import AccessRefused, NotAllowed
 from holdfast.broker.names import PART
 from holdfast.broker.users import Kind, Users
 
-__all__ = ["RULES", "Operation", "Permissions", "Rule"]
+__all__ = ["OWN", "RULES", "Operation", "Permissions", "Rule"]
 
 OWN = "holdfast."
 """Names of the server's own logs and tables begin with this."""

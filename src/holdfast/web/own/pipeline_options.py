@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.broker.permissions import OWN
 from holdfast.spark.conditions import safe_condition
 from holdfast.web.answers import Refused
 from holdfast.web.paths import AllowedPaths
@@ -27,6 +28,8 @@ class OptionKind(Enum):
     """Files that are read, perhaps by a pattern."""
     CONDITION = auto()
     """A condition in SQL."""
+    TARGET = auto()
+    """A log, queue or table that is written."""
 
 
 _LOCAL = re.compile(r"local(\[(\*|[0-9]{1,4})(,[0-9]{1,3})?\])?")
@@ -36,20 +39,22 @@ def _options(plain: str, **others: OptionKind) -> dict[str, OptionKind]:
     return {**dict.fromkeys(plain.split(), OptionKind.PLAIN), **others}
 
 
-_PATH = OptionKind.PATH
+_PATH, _TARGET = OptionKind.PATH, OptionKind.TARGET
 OPTIONS: dict[str, dict[str, OptionKind]] = {
     "archive": _options("logs queues records lifecycle format compression batch_mb on_damage allow_gaps", lake=_PATH),
     "replay": _options(
-        "log queue to_queue to_log since until first last name examples execute",
+        "log queue since until first last name examples execute",
+        to_queue=_TARGET,
+        to_log=_TARGET,
         lake=_PATH,
         where=OptionKind.CONDITION,
     ),
     "lifecycle": _options("queues report", out=_PATH),
     "deadletters": _options("queues report payload", out=_PATH),
     "report": _options("queues", out=_PATH),
-    "load": _options("log queue format value key headers again", source=OptionKind.SOURCE),
+    "load": _options("format value key headers again", log=_TARGET, queue=_TARGET, source=OptionKind.SOURCE),
     "verify": _options("log"),
-    "backfill": _options("table index name", keyring=_PATH, files=_PATH),
+    "backfill": _options("index name", table=_TARGET, keyring=_PATH, files=_PATH),
     "stream": _options("log queue window late every available_now", checkpoint=_PATH, out=_PATH),
 }
 """By pipeline: its options."""
@@ -79,6 +84,17 @@ def _checked(kind: OptionKind, name: str, text: str, paths: AllowedPaths) -> str
             return paths.check_source(text, f"the option {name!r}")
         case OptionKind.CONDITION:
             return safe_condition(text)
+        case OptionKind.TARGET:
+            return _checked_target(name, text)
+    return text
+
+
+def _checked_target(name: str, text: str) -> str:
+    """The name of what is written; 403 where it is the server's own."""
+    if text.strip().startswith(OWN):
+        raise Refused(
+            403, "access_refused", f"the option {name!r} is {text!r}: names with {OWN!r} are the server's own to write"
+        )
     return text
 
 
