@@ -414,15 +414,15 @@ def _ports(ports: Sequence[Port], running: bool, server: RunningServer | None) -
         if running or one.port == 0:
             yield Check(what, OK, f"{place} is ours" if one.port else "any that is free")
             continue
+        if server is not None and server.has_port(one.host, one.port):
+            yield Check(what, OK, f"{place} is used by the server of this store, process {server.process}")
+            continue
         family = socket.AF_INET6 if ":" in one.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((one.host, one.port))
             except OSError as error:
-                if server is not None and server.has_port(one.port):
-                    yield Check(what, OK, f"{place} is used by the server of this store, process {server.process}")
-                    continue
                 yield Check(
                     what, BAD, f"{place} cannot be had: {error.strerror}",
                     "Stop who has it, or choose another port in the configuration.",

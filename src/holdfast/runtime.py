@@ -1,5 +1,6 @@
 """The server that has a store open: its process and its listeners, noted in the store for who looks at it beside it."""
 
+import ipaddress
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,19 +23,35 @@ class RunningServer:
 
     process: int
     listeners: tuple[dict[str, Any], ...]
-    """`protocol`, `host`, `port` and `tls` of each."""
+    """`protocol`, `host`, `port` and `tls` of each; the host is the address of the socket."""
+    certificate: str | None = None
+    """The path of the certificate that its TLS listeners show; None where there is none."""
 
-    def has_port(self, port: int) -> bool:
-        """Whether it listens there."""
-        return any(one.get("port") == port for one in self.listeners)
+    def has_port(self, host: str, port: int) -> bool:
+        """Whether it listens on this port of this address, by itself or as one of all addresses."""
+        return any(one.get("port") == port and _covers(str(one.get("host")), host) for one in self.listeners)
 
 
-def note_server(store: Path, process: int, listeners: Iterable[Mapping[str, Any]]) -> None:
-    """Note what a server listens on; the note goes with the server's own folder."""
+def _covers(listening: str, host: str) -> bool:
+    """Whether a socket that listens on one address gets what comes for the other. `::` serves IPv4 as well."""
+    if listening == host or listening == "::":  # noqa: PLR1714 - two reasons
+        return True
+    try:
+        return listening == "0.0.0.0" and ipaddress.ip_address(host).version == 4
+    except ValueError:  # a name, which may be of several addresses
+        return False
+
+
+def note_server(
+    store: Path, process: int, listeners: Iterable[Mapping[str, Any]], certificate: Path | None = None
+) -> None:
+    """Note what a server listens on, and its certificate; the note goes with the server's own folder."""
     files = SystemFiles.of_store(store)
     folder = store / TRANSIENT
     files.make_dirs(folder)
-    content = {"process": process, "listeners": [dict(one) for one in listeners]}
+    content: dict[str, Any] = {"process": process, "listeners": [dict(one) for one in listeners]}
+    if certificate is not None:
+        content["certificate"] = str(certificate.absolute())  # who reads the note may be in another folder
     replace_file(files, folder / _NAME, json.dumps(content).encode() + b"\n")
 
 
@@ -42,7 +59,8 @@ def server_of(store: Path) -> RunningServer | None:
     """The server that has this store open now; None where nobody has, or a program that is no server."""
     try:
         found = json.loads((store / TRANSIENT / _NAME).read_bytes())
-        server = RunningServer(int(found["process"]), tuple(dict(one) for one in found["listeners"]))
+        listeners = tuple(dict(one) for one in found["listeners"])
+        server = RunningServer(int(found["process"]), listeners, found.get("certificate"))
         holder = (store / LOCK).read_text().strip()
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,5 +1,6 @@
 """`holdfast doctor` of a store that is served: its own ports are its own, and what is unsafe is said."""
 
+import json
 import os
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from holdfast.amqp.settings import Settings
 from holdfast.broker.definitions import open_definitions
 from holdfast.cli.doctor import ports_of
 from holdfast.doctor import Check, examine
-from holdfast.runtime import server_of
+from holdfast.runtime import RunningServer, server_of
 from holdfast.web.checks import check_certificate, check_encryption, check_users
 from tests.amqp.serving import Served as ServedApart
 from tests.interop.certificates import Authority
@@ -49,14 +50,60 @@ def test_beside_its_healthy_server_nothing_is_bad(tmp_path: Path) -> None:
         code, said = doctor(tmp_path / "data", amqp_port=served.port, **ports)
         assert code == 0, said
         assert said.count(f"is used by the server of this store, process {served.pid}") in (3, 6)  # with IPv6
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            other.listen()
-            taken = other.getsockname()[1]
-            code, said = doctor(tmp_path / "data", amqp_port=taken, **ports)
-        assert code == 1
-        assert "cannot be had" in said
     assert server_of(tmp_path / "data") is None
+
+
+def test_the_running_server_is_judged_and_not_the_configuration_of_the_command(tmp_path: Path) -> None:
+    certificate = Authority(tmp_path).for_server()
+    tls = {"tls_certificate": certificate.chain, "tls_key": certificate.key, "https_port": free_port()}
+    with ServedApart(tmp_path / "data", host="0.0.0.0", http_port=0, rpc_port="none", **tls) as served:
+        assert served._process.stdout is not None
+        for _ in range(2):
+            served._process.stdout.readline()
+        code, said = doctor(tmp_path / "data")  # whose own settings are the defaults
+        assert code == 0, said
+        checks = {one["name"]: one for one in map(json.loads, said.splitlines())}
+        assert checks["encryption"]["state"] == "warn"
+        assert "AMQP on 0.0.0.0, HTTP on 0.0.0.0" in checks["encryption"]["found"]
+        assert "HTTPS" not in checks["encryption"]["found"]
+        assert checks["port for AMQP"]["found"].startswith(f"0.0.0.0:{served.port} is used by the server")
+        assert checks["port for HTTPS"]["found"].startswith(f"0.0.0.0:{tls['https_port']} is used by the server")
+        assert "is free" not in said
+        assert str(certificate.chain) in checks["certificate"]["found"]
+        code, said = doctor(tmp_path / "data", heartbeat="soon")
+        assert code == 1  # for the configuration; the server is judged all the same
+        assert "AMQP on 0.0.0.0, HTTP on 0.0.0.0" in said
+    code, said = doctor(tmp_path / "data", amqp_port=0, http_port=0, rpc_port=0)
+    assert "nothing is served without TLS but to this machine itself" in said
+    assert "certificate" not in said
+
+
+def test_a_configured_port_that_is_taken_is_bad_where_no_server_runs(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        code, said = doctor(tmp_path / "data", amqp_port=other.getsockname()[1], http_port=0, rpc_port=0)
+    assert code == 1
+    assert "cannot be had" in said
+
+
+@pytest.mark.parametrize(
+    ("listening", "host", "has"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "::1", False),
+        ("127.0.0.1", "0.0.0.0", False),
+        ("0.0.0.0", "192.0.2.1", True),
+        ("0.0.0.0", "::1", False),
+        ("0.0.0.0", "localhost", False),
+        ("::", "192.0.2.1", True),
+        ("::", "::1", True),
+    ],
+)
+def test_a_port_is_the_servers_only_on_its_address(listening: str, host: str, has: bool) -> None:
+    server = RunningServer(1, ({"protocol": "amqp", "host": listening, "port": 5672, "tls": False},))
+    assert server.has_port(host, 5672) is has
+    assert not server.has_port(host, 5673)
 
 
 def test_a_note_that_a_crash_left_is_no_server(tmp_path: Path) -> None:
@@ -66,7 +113,7 @@ def test_a_note_that_a_crash_left_is_no_server(tmp_path: Path) -> None:
         found = server_of(tmp_path / "data")
         assert found is not None
         assert found.process == served.pid
-        assert found.has_port(served.port)
+        assert found.has_port("127.0.0.1", served.port)
         served.kill()
     assert server_of(tmp_path / "data") is None
     with holdfast.open(tmp_path / "data"):  # another process has it now, which is no server
@@ -130,13 +177,12 @@ def test_plain_text_on_a_network_is_said(host: str, ports: Any, state: str) -> N
 
 def test_a_certificate_that_has_expired_or_soon_will_is_said(tmp_path: Path) -> None:
     chain = str(Authority(tmp_path).for_server().chain)
-    settings = Settings(tls_certificate=chain)
-    (check,) = check_certificate(settings)
+    (check,) = check_certificate(chain)
     assert check.state in ("ok", "warn")
     for years, state in ((-1, "ok"), (200, "bad")):
-        (check,) = check_certificate(settings, datetime.now(UTC) + timedelta(days=365 * years))
+        (check,) = check_certificate(chain, datetime.now(UTC) + timedelta(days=365 * years))
         assert check.state == state
-    assert list(check_certificate(Settings())) == []
+    assert list(check_certificate(None)) == []
 
 
 def test_how_old_the_last_backup_is_is_said(tmp_path: Path) -> None:

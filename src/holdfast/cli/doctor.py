@@ -19,6 +19,7 @@ from holdfast.cli.opening import folder_of, remote_at
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, safe_text, show, standard_output
 from holdfast.doctor import Check, Port, examine
+from holdfast.runtime import RunningServer, server_of
 from holdfast.web.checks import check_certificate, check_encryption, check_users
 
 __all__ = ["doctor", "ports_of"]
@@ -31,6 +32,7 @@ _PORTS = {
     "https_port": "HTTPS",
     "rpc_port": "RPC",
 }
+_PROTOCOLS = {"amqp": "AMQP", "amqps": "AMQP over TLS", "http": "HTTP", "https": "HTTPS", "capnp": "RPC"}
 
 
 def doctor(
@@ -44,17 +46,31 @@ def doctor(
             checks = [Check(**one) for one in remote.doctor()]
             return _report(checks, as_json)
     folder = folder_of(data)
+    server = server_of(folder)
     try:
         settings = load(config, os.environ, {})
     except HoldfastError:  # which the first check says
-        return _report(examine(folder, settings=lambda: _usable(config)), as_json)
-    ports = ports_of(settings)
-    more = {
-        "default user": lambda: _users(folder),
-        "encryption": lambda: check_encryption(ports),
-        "certificate": lambda: check_certificate(settings),
-    }
+        settings = None
+    ports, certificate = _served(server) if server is not None else _configured(settings)
+    more = {"default user": lambda: _users(folder)}
+    if server is not None or settings is not None:
+        more["encryption"] = lambda: check_encryption(ports)
+        more["certificate"] = lambda: check_certificate(certificate)
     return _report(examine(folder, settings=lambda: _usable(config), ports=ports, more=more), as_json)
+
+
+def _served(server: RunningServer) -> tuple[list[Port], str | None]:
+    """The listeners and the certificate of a server that runs, whatever the configuration of this command says."""
+    ports = []
+    for one in server.listeners:
+        protocol = str(one["protocol"])
+        ports.append(Port(_PROTOCOLS.get(protocol, protocol), str(one["host"]), int(one["port"]), bool(one["tls"])))
+    return ports, server.certificate
+
+
+def _configured(settings: Settings | None) -> tuple[list[Port], str | None]:
+    """The listeners and the certificate that a server would have; none where the configuration cannot be read."""
+    return ([], None) if settings is None else (ports_of(settings), settings.tls_certificate)
 
 
 def _users(folder: Path) -> Iterator[Check]:

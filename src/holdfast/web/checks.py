@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from holdfast.amqp.settings import Settings
 from holdfast.broker.users import DEFAULT, Users
 from holdfast.doctor import BAD, OK, WARN, Check, Port
 from holdfast.web.callers import is_loopback
@@ -44,12 +43,12 @@ def check_encryption(ports: Iterable[Port]) -> Iterator[Check]:
         yield Check("encryption", OK, "nothing is served without TLS but to this machine itself")
 
 
-def check_certificate(settings: Settings, now: datetime | None = None) -> Iterator[Check]:
+def check_certificate(certificate: str | None, now: datetime | None = None) -> Iterator[Check]:
     """Whether the server's certificate is still valid."""
-    if settings.tls_certificate is None:
+    if certificate is None:
         return
-    left = not_after(Path(settings.tls_certificate)) - (now or datetime.now(UTC))
-    file = repr(settings.tls_certificate)
+    left = not_after(Path(certificate)) - (now or datetime.now(UTC))
+    file = repr(certificate)
     if left <= timedelta(0):
         yield Check("certificate", BAD, f"{file} has expired", "Renew it, and restart the server: clients refuse it.")
     elif left < _SOON:

@@ -1,6 +1,7 @@
 """Which doors does a served store have beside AMQP? The web with all its routes, and what it needs to run."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.server import Server
@@ -53,7 +54,8 @@ class Web:
                 {"protocol": protocol + "s" * tls, "host": host, "port": port, "tls": tls}
                 for host, port, tls in listening
             ]
-        note_server(self.site.store.path, os.getpid(), self.site.listeners)
+        shown = self.site.settings.tls_certificate if any(one["tls"] for one in self.site.listeners) else None
+        note_server(self.site.store.path, os.getpid(), self.site.listeners, Path(shown) if shown else None)
 
     def stop(self) -> None:
         """Listen no more."""

@@ -85,7 +85,7 @@ def doctor(call: Call) -> dict[str, Any]:
     more = {
         "default user": lambda: checks.check_users(site.broker.users),
         "encryption": lambda: checks.check_encryption(ports),
-        "certificate": lambda: checks.check_certificate(site.settings),
+        "certificate": lambda: checks.check_certificate(site.settings.tls_certificate),
     }
     return {"checks": [asdict(one) for one in examine(site.store.path, running=True, ports=ports, more=more)]}
 
