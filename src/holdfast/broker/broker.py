@@ -169,11 +169,13 @@ class Broker:
         """What is due by the clock: called every fraction of a second."""
         for host in self.hosts.values():
             host.expire()
+        self.dead_letters.tick()
 
     def close(self) -> None:
         """Finish what is under way. The store is the caller's to close."""
         for host in self.hosts.values():
             for mailbox in host.mailboxes.values():
                 mailbox.unlisten()
+        self.dead_letters.close()
         self.syncer.stop()
         self.memory.close()

@@ -1,6 +1,7 @@
 """Where do dead letters go? To the exchange that their queue names, with their story in the header `x-death`."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -36,7 +37,9 @@ class DeadLetters:
         self.dropped = 0
         """Dead letters that no queue took, since the start."""
         self._unlogged: dict[Mailbox, int] = {}
-        self._logged_at = -_LOG_EVERY_S
+        """Dropped dead letters that no log line names yet, by their queue. Changed under the broker's guard."""
+        self._logged_at = -math.inf
+        self._closed = False
 
     def forward(self, queue: str, target: str, letters: list[Letter]) -> None:
         """Publish dead letters; durable when this returns. Those that no queue takes are dropped and counted."""
@@ -63,6 +66,18 @@ class DeadLetters:
                     self._drop(mailbox)
             self._log_dropped()
 
+    def tick(self) -> None:
+        """Log what was dropped since the last line, once it is due, also where nothing more is dropped."""
+        if self._unlogged:
+            with self._broker.guard:
+                self._log_dropped()
+
+    def close(self) -> None:
+        """Log what is not logged yet. What is dropped from now on, until the store is closed, is logged at once."""
+        with self._broker.guard:
+            self._closed = True
+            self._log_dropped()
+
     def _drop(self, mailbox: Mailbox) -> None:
         """Count a dead letter that no queue took."""
         self.dropped += 1
@@ -70,9 +85,9 @@ class DeadLetters:
         self._unlogged[mailbox] = self._unlogged.get(mailbox, 0) + 1
 
     def _log_dropped(self) -> None:
-        """Log what was dropped, at most once a minute."""
+        """Log what was dropped, a line for each queue, at most once a minute."""
         now = time.monotonic()
-        if not self._unlogged or now - self._logged_at < _LOG_EVERY_S:
+        if not self._unlogged or (now - self._logged_at < _LOG_EVERY_S and not self._closed):
             return
         for mailbox, count in self._unlogged.items():
             logger.warning(

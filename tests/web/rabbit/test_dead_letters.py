@@ -2,8 +2,10 @@
 
 import logging
 import re
+from collections import Counter
 from pathlib import Path
 
+import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -57,6 +59,33 @@ def test_dead_letters_that_no_queue_takes_are_counted_logged_now_and_then_and_sh
     assert shown == {"lossy": 3, "unbound": 2, "careful": 0, "grave": 0}
     each = broker.ask("GET", "/metrics/per-object?family=holdfast_queue_dead_letters_dropped_total&queue=lossy")
     assert b'holdfast_queue_dead_letters_dropped_total{queue="lossy",vhost="/"} 3.0' in each.body
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["by the clock", "when the server stops"])
+def test_every_dropped_dead_letter_is_in_a_log_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bool
+) -> None:
+    monkeypatch.setattr(deadletters, "_LOG_EVERY_S", 3600.0 if ends else 2.0)
+    dropped = {"one": 5, "two": 4, "three": 2}
+
+    def logged() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for record in caplog.records:
+            if match := re.search(r"dead letters dropped queue=(\w+) .*count=(\d+)", record.getMessage()):
+                found[match[1]] += int(match[2])
+        return Counter({name: found[name] for name in dropped})  # a server of other tests may log, too
+
+    with caplog.at_level(logging.WARNING, deadletters.logger.name):
+        with Served(tmp_path / "data") as served:
+            with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", served.amqp)) as connection:
+                for name, count in dropped.items():
+                    channel = connection.channel()
+                    channel.queue_declare(name, durable=True, arguments={"x-dead-letter-exchange": "nowhere"})
+                    reject(channel, name, count)
+            until(lambda: total(served) == 11, "the dead letters are gone")
+            if not ends:
+                until(lambda: logged() == dropped, "all are logged, and no more are dropped")
+        assert logged() == dropped
 
 
 def test_examples_declare_the_dead_letter_exchanges_that_they_name() -> None:
