@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Model, field
 from holdfast.runs import Runs
+from holdfast.state.rocks import RocksState
 from tests.amqp.serving import Served
 
 
@@ -40,13 +41,10 @@ def fill(store: holdfast.Store) -> None:
 
 
 def modes(folder: Path) -> dict[str, set[int]]:
-    """The modes of all folders and of all files; those of RocksDB, which it makes by itself, are not looked at."""
+    """The modes of all folders and of all files, also of those that RocksDB made."""
     found: dict[str, set[int]] = {"folders": {folder.stat().st_mode & 0o777}, "files": set()}
     for path in folder.rglob("*"):
-        if path.is_dir():
-            found["folders"].add(path.stat().st_mode & 0o777)
-        elif not {"state", "table-state"} & set(path.relative_to(folder).parts):
-            found["files"].add(path.stat().st_mode & 0o777)
+        found["folders" if path.is_dir() else "files"].add(path.stat().st_mode & 0o777)
     return found
 
 
@@ -114,3 +112,20 @@ def test_another_user_of_the_machine_reads_no_message(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Permission denied" in done.stderr
+
+
+def test_what_rocksdb_makes_while_it_is_open_is_in_a_closed_folder_and_private_after_closing(
+    tmp_path: Path, umask: None
+) -> None:
+    state = RocksState(tmp_path / "state")
+    try:
+        assert modes(tmp_path / "state") == {"folders": {0o700}, "files": {0o600}}
+        transaction = state.transaction()
+        transaction.put("available", b"key", b"value")
+        transaction.commit()
+        state.flush()
+        assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    finally:
+        state.close()
+    assert list((tmp_path / "state").glob("*.sst"))
+    assert modes(tmp_path / "state") == {"folders": {0o700}, "files": {0o600}}

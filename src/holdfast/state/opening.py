@@ -76,6 +76,6 @@ def _open(files: Files, folder: Path, read_only: bool, families: Sequence[str]) 
     if isinstance(files, SystemFiles):
         if not read_only:
             with errors_as_ours("opening the state", folder):
-                files.make_dirs(folder)  # RocksDB makes its files as the umask says: the folder keeps others out
+                files.make_dirs(folder)
         return RocksState(folder, read_only=read_only, families=families)
     return FlatState(files, folder / FLAT, read_only=read_only)

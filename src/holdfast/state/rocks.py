@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import stat
 import threading
 import weakref
 from collections import Counter
@@ -231,6 +232,8 @@ class RocksState:
                 database.close()
         except Exception as error:  # nothing is lost: the write-ahead log has it all, and opening replays it
             logger.warning("the state was not flushed at closing: %s", error, extra={"path": str(self.path)})
+        if not self.read_only:
+            _set_modes(self.path)
 
     def _open_to_write(self) -> None:
         with errors_as_ours("opening the state", self.path):
@@ -241,6 +244,7 @@ class RocksState:
         with contextlib.suppress(Exception):
             families.update(Rdict.list_cf(str(self.path), Options(raw_mode=True)))
         self._open(self.path, families, AccessType.read_write())
+        _set_modes(self.path)
 
     def _open_to_read(self, mirror: Path) -> None:
         try:
@@ -394,6 +398,20 @@ class RocksState:
         self._guard, self._syncing = threading.Lock(), threading.Lock()  # a thread that is gone may hold the old ones
         self._db, self._tables, self._handles, self._kept = None, {}, {}, {}
         self._closed = True
+
+
+def _set_modes(folder: Path) -> None:
+    """Give RocksDB's files the mode that all files of the store have.
+
+    RocksDB makes files as the umask says, also in threads of its own. The umask is the process's, not ours to change,
+    so those of an open state have the right mode from the next opening or closing on; the folder keeps others out.
+    """
+    mode = SystemFiles.of_store(folder).file_mode
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it may just be removed, or be another user's
+                if entry.is_file(follow_symlinks=False) and stat.S_IMODE(entry.stat().st_mode) != mode:
+                    os.chmod(entry.path, mode)  # noqa: PTH101 - as it is listed
 
 
 class _Cursor:
