@@ -433,7 +433,7 @@ class SystemFiles:
 
 
 class UmaskFiles(SystemFiles):
-    """Files whose modes the umask decides: for what is made for others to read, such as a lake."""
+    """Files whose modes the umask decides: for what is made for others to read, such as what is in a lake."""
 
     folder_mode, file_mode = 0o777, 0o666
 

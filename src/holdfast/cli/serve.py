@@ -90,7 +90,8 @@ def serve(
     keep_allocator_small()
     # Whoever waits for the disk is let on sooner while clients keep the loop busy: a tenth more messages of 64 KiB.
     sys.setswitchinterval(_SWITCH_S)
-    # RocksDB makes its files as the umask says, and so do pipelines that are started from here.
+    # RocksDB makes its files as the umask says, and so do pipelines that are started from here: they are processes that
+    # inherit it, and `holdfast.spark.session` hands it on to Hadoop.
     os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
     with store_to_write(data, group_readable=settings.group_readable or None) as store:
         _runner(lambda: _serve(store, settings, as_json))

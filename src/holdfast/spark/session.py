@@ -85,7 +85,7 @@ def _connect(url: str, app: str, conf: dict[str, str]) -> SparkSession:
 
 
 def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
-    chosen = dict(_EVERYWHERE)
+    chosen = {**_EVERYWHERE, "spark.hadoop.fs.permissions.umask-mode": f"{_umask():03o}"}
     folder = _own_folder()
     if cores := _local_cores(master):
         chosen |= _LOCAL
@@ -103,6 +103,13 @@ def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
     gateway = _launch(settings, Path(os.environ.get("HOLDFAST_SPARK_LOG") or Path(folder) / "spark.log"))
     SparkContext(conf=settings, gateway=gateway)
     return SparkSession.builder.getOrCreate()
+
+
+def _umask() -> int:
+    """The umask of this process, which Hadoop, unlike other programs, does not look at: it takes 022."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
 
 
 def _own_folder() -> str:

@@ -25,6 +25,7 @@ from holdfast.base.paths import local_path
 from holdfast.options import TableOptions
 from holdfast.spark.columns import model_of
 from holdfast.spark.pipelines import Result
+from holdfast.spark.pipelines.private import make_private
 from holdfast.spark.shuffles import partitions_for
 from holdfast.table.definition import model_from
 from holdfast.table.indexes import Index
@@ -102,7 +103,7 @@ def build(
 ) -> dict[str, list[str]]:
     """Write the entries of a plan into sorted files in a folder: by family, the paths, for `ingest`."""
     folder = local_path(files, "the folder for files").absolute() / uuid.uuid4().hex
-    folder.mkdir(parents=True)
+    make_private(folder)
     found = entries(events(spark, data, plan), plan, keyring).persist()  # to find the ranges it is gone through twice
     try:
         written = (

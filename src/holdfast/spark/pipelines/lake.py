@@ -26,6 +26,7 @@ from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
 from holdfast.base.files import Lock, UmaskFiles, errors_as_ours, read_file, replace_file
 from holdfast.base.names import folder_of, shortened
 from holdfast.spark.options import ReadOptions
+from holdfast.spark.pipelines.private import make_private
 from holdfast.spark.schemas import LIFECYCLE, LOG
 from holdfast.spark.views import View
 
@@ -179,6 +180,7 @@ class Lake:
         if table != "parquet" and _PATTERN.search(str(self.root)):
             raise InvalidArgument(f"{str(self.root)!r} has characters that {table} cannot have in a path: rename it")
         with errors_as_ours("making a lake in", self.root):
+            make_private(self.root)
             self._files.make_dirs(self.own)
             self.id, self.table = self._files.random_bytes(16).hex(), table
             write_json(self.own / "lake.json", {"id": self.id, "name": self.name, "table": table})

@@ -9,6 +9,7 @@ from typing import Self
 
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.spark.pipelines.private import make_private
 
 __all__ = ["Folder", "chosen_queues", "default_folder"]
 
@@ -73,7 +74,8 @@ class Folder:
                 raise InvalidArgument(
                     f"{str(there)!r} is not from an earlier run: move it away, or choose another folder"
                 )
-        self._staging.mkdir(parents=True)
+        make_private(self.root)
+        self._staging.mkdir()
         return self
 
     def __exit__(

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.pipelines import Result
+from holdfast.spark.pipelines.private import make_output
 from holdfast.spark.shuffles import cores_of, sized_shuffles
 
 __all__ = ["counts", "run", "to_parquet", "to_queue"]
@@ -50,6 +51,8 @@ def run(
         sinks["queue"] = to_queue(counted, data, queue)
     if out is not None:
         sinks["parquet"] = to_parquet(counted, out)
+    for folder in (checkpoint, *([] if out is None else [out])):
+        make_output(spark, folder)
     queries: list[StreamingQuery] = []
     with _stopped(queries):
         for name, sink in sinks.items():

@@ -1,0 +1,42 @@
+"""Folders for the output of pipelines: what a pipeline makes is for its owner alone, what is there keeps its mode."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from holdfast.base.files import SystemFiles, errors_as_ours
+from holdfast.store import LOCK
+
+__all__ = ["make_output", "make_private"]
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder with mode 0700, and those above it that are missing. One that is there is not changed.
+
+    In a store that its group may read it is 0750. What is written into it later has the modes that the umask says;
+    `chmod` of this one folder lets others in.
+    """
+    folder = folder.absolute()
+    store = next((parent for parent in folder.parents if (parent / LOCK).exists()), None)
+    files = SystemFiles() if store is None else SystemFiles.of_store(store)
+    with errors_as_ours("making", folder):
+        files.make_dirs(folder)
+
+
+def make_output(spark: SparkSession, path: str) -> None:
+    """Do so for a path that Spark writes to, where that is a folder of this machine and Spark runs as this user.
+
+    A server of Spark Connect is another user's, perhaps on another machine: what it makes has the modes it chooses.
+    """
+    if path.startswith("file:"):
+        make_private(Path("/" + path.removeprefix("file:").lstrip("/")))
+    elif "://" not in path and _writes_here(spark):
+        make_private(Path(path))
+
+
+def _writes_here(spark: SparkSession) -> bool:
+    """Whether a path without a scheme is one of this machine."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return False
+    default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")
+    return str(default).startswith("file:")
