@@ -59,7 +59,8 @@ class Visitor:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
         self.context.set_default_timeout(60_000)
         if token is not None:
-            who = json.dumps({"name": "guest", "tags": ["administrator"]})
+            told = served.get("/api/holdfast/whoami", token=token)
+            who = json.dumps({"name": told["name"], "tags": told["tags"]})
             # Only at the first page of the tab: who logs out stays out.
             self.context.add_init_script(
                 "if (!sessionStorage.getItem('visited')) {"

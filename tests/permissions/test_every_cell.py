@@ -22,7 +22,13 @@ from tests.permissions.table import GUEST, IN_ITSELF, TABLE, USERS, Row, allowed
 from tests.web.serving import CHEAP, Served
 
 ROOT = Path(__file__).parent.parent.parent
-FREE = {"/api/holdfast/logout", "/api/holdfast/whoami", "/api/holdfast/tokens", "/api/holdfast/tokens/{id}"}
+FREE = {
+    "/api/holdfast/logout",
+    "/api/holdfast/whoami",
+    "/api/holdfast/may",
+    "/api/holdfast/tokens",
+    "/api/holdfast/tokens/{id}",
+}
 """What every user may do with what is the user's own."""
 
 

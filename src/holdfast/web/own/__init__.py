@@ -6,6 +6,7 @@ from holdfast.web.own.logs import log_routes
 from holdfast.web.own.messages import message_routes
 from holdfast.web.own.pipelines import pipeline_routes
 from holdfast.web.own.queues import queue_routes
+from holdfast.web.own.rights import right_routes
 from holdfast.web.own.sessions import session_routes
 from holdfast.web.own.system import system_routes
 from holdfast.web.own.tables import table_routes
@@ -15,6 +16,7 @@ __all__ = ["OWN"]
 
 OWN: list[Routes] = [
     session_routes,
+    right_routes,
     system_routes,
     queue_routes,
     message_routes,

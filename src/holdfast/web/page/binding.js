@@ -5,6 +5,7 @@ import { ask, confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { fields } from "./form.js";
 import { json } from "./format.js";
+import { forbidden } from "./rights.js";
 
 const kind = (type) => (type === "exchange" ? "e" : "q");
 
@@ -77,8 +78,8 @@ export async function unbind(binding, onDone) {
   if (done) onDone();
 }
 
-/** Columns of a table of bindings. */
-export function bindingColumns(other, onDone, linkTo) {
+/** Columns of a table of bindings; `lacks` says what is missing to unbind. */
+export function bindingColumns(other, onDone, linkTo, lacks) {
   return [
     {
       id: "other",
@@ -102,9 +103,9 @@ export function bindingColumns(other, onDone, linkTo) {
       id: "do",
       label: "",
       cell: (row) => ({
-        mark: JSON.stringify([row.source, row.destination, row.properties_key]),
+        mark: JSON.stringify([row.source, row.destination, row.properties_key, lacks()]),
         node: row.source
-          ? h("button.small.danger", { type: "button", onclick: () => unbind(row, onDone) }, "Unbind…")
+          ? h("button.small.danger", { ...forbidden(lacks()), onclick: () => unbind(row, onDone) }, "Unbind…")
           : "",
       }),
     },

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { doing } from "./dialog.js";
-import { h } from "./dom.js";
+import { h, renew } from "./dom.js";
 import { ago, bytes, iso, isBytes, plain, time } from "./format.js";
 import { bytesOf, preview } from "./payload.js";
 import { showMessage } from "./queue_messages.js";
@@ -13,7 +13,7 @@ const SIZE = 50;
 const size = (row) =>
   isBytes(row.payload) ? bytesOf(row.payload).length : new TextEncoder().encode(plain(row.payload)).length;
 
-/** The records of the log at this path: {element, from(sequence), known(stats)}. */
+/** The records of the log at this path: {element, from(sequence), known(stats), refuse(reason)}. */
 export function recordsPanel(view, at) {
   let start = null;
   let shown = [];
@@ -115,6 +115,12 @@ export function recordsPanel(view, at) {
       const first = stats === null;
       stats = given;
       if (first) latest();
+    },
+    refuse(reason) {
+      renew(element, reason, () => [
+        h("header", h("h2", "Records")),
+        h("p.empty", `${reason} The records are not shown.`),
+      ]);
     },
   };
 }

@@ -1,11 +1,12 @@
 // Is everything in order? What the doctor checks, with advice, and which version this is.
 
-import { get, post, session } from "./api.js";
+import { get, post } from "./api.js";
 import { ask, doing } from "./dialog.js";
 import { h } from "./dom.js";
 import { bytes, duration, plural, time } from "./format.js";
 import { fields } from "./form.js";
 import { cells, facts, head, panel } from "./parts.js";
+import { rights } from "./rights.js";
 import { table } from "./table.js";
 
 export function page(view) {
@@ -23,10 +24,12 @@ export function page(view) {
       { id: "advice", label: "Advice", wide: true, cell: (row) => row.advice || "–" },
     ],
   });
-  const again = h("button", { type: "button", onclick: check }, "Check again");
-  const save = h("button", { type: "button", hidden: !session.is("administrator"), onclick: backUp }, "Back up…");
+  const may = rights();
+  const again = may.guard(h("button", { type: "button", onclick: check }, "Check again"), "administrate");
+  const save = may.guard(h("button", { type: "button", onclick: backUp }, "Back up…"), "operate");
   view.root.append(
     head("About", save),
+    may.element,
     panel(
       "This server",
       null,
@@ -67,6 +70,7 @@ export function page(view) {
   }
   view.poll(
     async (signal) => {
+      await may.refresh(signal);
       const now = await get("/overview", null, signal);
       about.update([
         ["Holdfast", now.version],
@@ -78,5 +82,8 @@ export function page(view) {
     },
     { every: 5000 },
   );
-  check();
+  may.refresh(view.signal).then(
+    () => may.lacks("administrate") || check(),
+    () => {},
+  );
 }

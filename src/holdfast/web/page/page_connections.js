@@ -1,11 +1,12 @@
 // Who is connected? Connections with their channels; either can be closed.
 
-import { del, enc, rabbit } from "./api.js";
+import { del, enc, rabbit, session } from "./api.js";
 import { ask } from "./dialog.js";
 import { h } from "./dom.js";
 import { bytes, plain, plural, rate } from "./format.js";
 import { fields } from "./form.js";
 import { badge, cells, filterBox, head } from "./parts.js";
+import { forbidden, rights } from "./rights.js";
 import { table } from "./table.js";
 
 const client = (row) =>
@@ -21,6 +22,9 @@ export function page(view) {
   view.title("Connections");
   let rows = [];
   let open = [];
+  const may = rights();
+  /** What is missing to close a connection or a channel: one's own, everybody may. */
+  const keeps = (row) => (row.user === session.who?.name ? null : may.lacks("administrate"));
   const close = (row) =>
     ask({
       title: "Close a connection",
@@ -82,8 +86,8 @@ export function page(view) {
         id: "do",
         label: "",
         cell: (row) => ({
-          mark: row.name,
-          node: h("button.small.danger", { type: "button", onclick: () => close(row) }, "Close…"),
+          mark: `${row.name}|${keeps(row)}`,
+          node: h("button.small.danger", { ...forbidden(keeps(row)), onclick: () => close(row) }, "Close…"),
         }),
       },
     ],
@@ -110,8 +114,8 @@ export function page(view) {
         id: "do",
         label: "",
         cell: (row) => ({
-          mark: row.name,
-          node: h("button.small.danger", { type: "button", onclick: () => closeChannel(row) }, "Close…"),
+          mark: `${row.name}|${keeps(row)}`,
+          node: h("button.small.danger", { ...forbidden(keeps(row)), onclick: () => closeChannel(row) }, "Close…"),
         }),
       },
     ],
@@ -141,6 +145,7 @@ export function page(view) {
     h("section.panel.flush", h("header", h("h2", "Channels")), channels.element),
   );
   const polling = view.poll(async (signal) => {
+    await may.refresh(signal);
     [rows, open] = await Promise.all([rabbit.get("/connections", signal), rabbit.get("/channels", signal)]);
     show();
   });

@@ -8,10 +8,11 @@ import { plain } from "./format.js";
 import { fields } from "./form.js";
 import { crumbs, facts, head, panel } from "./parts.js";
 import { DEFAULT } from "./page_exchanges.js";
+import { rights } from "./rights.js";
 import { go, link } from "./router.js";
 import { table } from "./table.js";
 
-function publishForm(at, name) {
+function publishForm(at, name, may) {
   const form = fields([
     { name: "routing_key", label: "Routing key" },
     { name: "persistent", label: "Persistent", kind: "check", value: true },
@@ -26,7 +27,7 @@ function publishForm(at, name) {
       placeholder: "content_type: application/json",
     },
   ]);
-  const button = h("button.primary", { type: "submit" }, "Publish");
+  const button = may.guard(h("button.primary", { type: "submit" }, "Publish"), "exchange_publish");
   const submit = async (event) => {
     event.preventDefault();
     const values = form.read();
@@ -66,6 +67,7 @@ export function page(view) {
   view.title(name);
   const refresh = () => polling.now();
   const about = facts();
+  const may = rights({ resource: "exchange", vhost, name: isDefault ? "" : name });
   const linkTo = (row) =>
     h(
       "a",
@@ -83,24 +85,27 @@ export function page(view) {
   const out = table({
     label: "Where it leads",
     key,
-    columns: bindingColumns("destination", refresh, linkTo),
+    columns: bindingColumns("destination", refresh, linkTo, () => may.lacks("exchange_bind_from")),
     empty: "It leads nowhere: what is published here is dropped or returned.",
   });
   const into = table({
     label: "What leads here",
     key,
-    columns: bindingColumns("source", refresh, linkFrom),
+    columns: bindingColumns("source", refresh, linkFrom, () => may.lacks("exchange_bind_to")),
     empty: "No other exchange leads here.",
   });
+  const fixed = isDefault || name.startsWith("amq.");
   const bind = h(
     "button",
     { type: "button", onclick: () => bindDialog({ vhost, source: name, onDone: refresh }) },
     "Bind…",
   );
+  if (!isDefault) may.guard(bind, "exchange_bind_from");
   const remove = h("button.danger", { type: "button", onclick: deleteIt }, "Delete…");
-  const fixed = isDefault || name.startsWith("amq.");
+  if (!fixed) may.guard(remove, "exchange_delete");
   view.root.append(
     head(crumbs("exchanges", "Exchanges", isDefault ? "(default)" : name, vhost), fixed ? null : remove),
+    may.element,
     h(
       "section.panel.flush",
       h("header", h("h2", "Leads to"), isDefault ? h("span.quiet", "every queue, by its name") : bind),
@@ -111,7 +116,7 @@ export function page(view) {
       panel("About", null, about.element),
       h("section.panel.flush", h("header", h("h2", "From other exchanges")), into.element),
     ),
-    panel("Publish", null, publishForm(at, isDefault ? "the default exchange" : name)),
+    panel("Publish", null, publishForm(at, isDefault ? "the default exchange" : name, may)),
   );
   async function deleteIt() {
     const done = await confirm({
@@ -126,6 +131,7 @@ export function page(view) {
     if (done) go("exchanges");
   }
   const polling = view.poll(async (signal) => {
+    await may.refresh(signal);
     const [one, leads, comes] = await Promise.all([
       rabbit.get(at, signal),
       rabbit.get(`${at}/bindings/source`, signal),

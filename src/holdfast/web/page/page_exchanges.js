@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { rate } from "./format.js";
 import { fields } from "./form.js";
 import { badge, cells, chooser, filterBox, head } from "./parts.js";
+import { rights } from "./rights.js";
 import { go } from "./router.js";
 import { table } from "./table.js";
 
@@ -90,16 +91,23 @@ export function page(view) {
     view.query.get("vhost") ?? "",
     (vhost) => (view.keep({ vhost }), show()),
   );
+  const may = rights();
+  const make = may.guard(
+    h("button.primary", { type: "button", onclick: () => declare(view, hosts) }, "Declare an exchange"),
+    "create",
+  );
   view.root.append(
     head(
       "Exchanges",
       h("a.button", { href: "#/graph" }, "Routing graph"),
-      h("button.primary", { type: "button", onclick: () => declare(view, hosts) }, "Declare an exchange"),
+      make,
     ),
+    may.element,
     h("div.row", filter, host.element),
     h("div.panel.flush", list.element),
   );
   view.poll(async (signal) => {
+    await may.refresh(signal);
     [rows, hosts] = await Promise.all([rabbit.get("/exchanges", signal), rabbit.get("/vhosts", signal)]);
     host.fill([["", "all"], ...hosts.map((one) => [one.name, one.name])], view.query.get("vhost") ?? "");
     show();

@@ -1,12 +1,13 @@
 // What is in this log? Its segments and readers as a bar, its records one by one; what is old can go.
 
-import { del, enc, get, path, post } from "./api.js";
+import { del, enc, get, path, post, session } from "./api.js";
 import { ask, confirm, dialog, doing } from "./dialog.js";
 import { h, renew } from "./dom.js";
 import { bytes, count, duration, exact, fromStore, json, plain, plural, rough, short, since, time } from "./format.js";
 import { fields } from "./form.js";
 import { cells, crumbs, facts, figures, head, panel } from "./parts.js";
 import { recordsPanel } from "./log_records.js";
+import { forbidden, rights } from "./rights.js";
 import { table } from "./table.js";
 
 /** What a reader is called. */
@@ -109,7 +110,14 @@ export function page(view) {
   const used = h("p.quiet");
   const settings = facts();
   const verdict = h("div", { role: "status" });
-  const verify = h("button", { type: "button", onclick: verifyIt }, "Verify");
+  const may = rights({ resource: "log", name: view.params.name });
+  const verify = may.guard(h("button", { type: "button", onclick: verifyIt }, "Verify"), "monitor");
+  const shorten = may.guard(
+    h("button.danger", { type: "button", onclick: () => compact(at, name, () => polling.now()) }, "Compact…"),
+    "log_shorten",
+  );
+  /** What is missing to forget a tailer, which who made it always may. */
+  const keeps = (row) => (row.owner && row.owner === session.who?.name ? null : may.lacks("log_tailer"));
   const owned = (row) => (row.owner ? `${nameOf(row)} (owner: ${row.owner})` : nameOf(row));
   const tailers = table({
     label: "Tailers",
@@ -133,11 +141,11 @@ export function page(view) {
         id: "do",
         label: "",
         cell: (row) => ({
-          mark: `${row.name}|${Boolean(row.queue)}`,
+          mark: `${row.name}|${Boolean(row.queue)}|${keeps(row)}`,
           // A queue keeps its place for as long as there is the queue.
           node: row.queue
             ? ""
-            : h("button.small.danger", { type: "button", onclick: () => forget(row) }, "Forget…"),
+            : h("button.small.danger", { ...forbidden(keeps(row)), onclick: () => forget(row) }, "Forget…"),
         }),
       },
     ],
@@ -151,8 +159,9 @@ export function page(view) {
     head(
       crumbs("logs", "Logs", name, vhost),
       verify,
-      h("button.danger", { type: "button", onclick: () => compact(at, name, () => polling.now()) }, "Compact…"),
+      shorten,
     ),
+    may.element,
     verdict,
     now.element,
     h(
@@ -186,6 +195,7 @@ export function page(view) {
   }
 
   const polling = view.poll(async (signal) => {
+    await may.refresh(signal);
     const { stats, segments, tailers: readers, settings: chosen, queues } = await get(at, null, signal);
     now.update([
       ["Records", count(stats.records), exact(stats.records)],
@@ -214,6 +224,7 @@ export function page(view) {
         settingOf(label, value),
       ]),
     );
-    records.known(stats);
+    if (may.lacks("log_read")) records.refuse(may.lacks("log_read"));
+    else records.known(stats);
   });
 }

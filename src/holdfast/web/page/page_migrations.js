@@ -5,6 +5,7 @@ import { confirm, doing } from "./dialog.js";
 import { h } from "./dom.js";
 import { ago, count, duration, iso, plain, since } from "./format.js";
 import { cells, head } from "./parts.js";
+import { forbidden, rights } from "./rights.js";
 import { table } from "./table.js";
 
 /** Done of all, as a part of 1; null where nobody knows. */
@@ -23,6 +24,7 @@ function lastHeard(row) {
 
 export function page(view) {
   view.title("Migrations");
+  const may = rights();
   const act = async (event, row, what) => {
     if (what === "cancel") {
       await confirm({
@@ -42,7 +44,11 @@ export function page(view) {
     polling.now();
   };
   const button = (row, what, label, kind = "") =>
-    h(`button.small${kind}`, { type: "button", onclick: (event) => act(event, row, what) }, label);
+    h(
+      `button.small${kind}`,
+      { ...forbidden(may.lacks("administrate")), onclick: (event) => act(event, row, what) },
+      label,
+    );
   const list = table({
     label: "Migrations",
     key: (row) => row.table,
@@ -88,7 +94,7 @@ export function page(view) {
         id: "do",
         label: "",
         cell: (row) => ({
-          mark: row.state,
+          mark: `${row.state}|${may.lacks("administrate")}`,
           node: h(
             "div.row",
             ["running", "waiting"].includes(row.state) ? button(row, "pause", "Pause") : "",
@@ -102,5 +108,8 @@ export function page(view) {
     ],
   });
   view.root.append(head("Migrations"), h("div.panel.flush", list.element));
-  const polling = view.poll(async (signal) => list.update((await get("/migrations", null, signal)).migrations));
+  const polling = view.poll(async (signal) => {
+    await may.refresh(signal);
+    list.update((await get("/migrations", null, signal)).migrations);
+  });
 }

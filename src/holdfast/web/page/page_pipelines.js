@@ -7,6 +7,7 @@ import { ago, count, duration, iso, ms, plain, time } from "./format.js";
 import { fields } from "./form.js";
 import { cells, head, stateBadge } from "./parts.js";
 import { pairsView } from "./payload.js";
+import { rights } from "./rights.js";
 import { table } from "./table.js";
 
 /** A field of the form for one option; what stays as it would be anyway is not sent. */
@@ -131,6 +132,7 @@ function showRun(run) {
 export function page(view) {
   view.title("Pipelines");
   const begun = [];
+  const may = rights();
   const shown = h("div.grid3");
   const runs = table({
     label: "Runs",
@@ -199,6 +201,7 @@ export function page(view) {
   }
   view.root.append(
     head("Spark pipelines"),
+    may.element,
     shown,
     h("section.panel.flush", h("header", h("h2", "Last runs")), runs.element),
   );
@@ -209,7 +212,10 @@ export function page(view) {
       answer.pipelines.map((one) => one.name),
       () =>
         answer.pipelines.map((one) => {
-          const button = h("button", { type: "button", onclick: () => start(one.name, button) }, "Run…");
+          const button = may.guard(
+            h("button", { type: "button", onclick: () => start(one.name, button) }, "Run…"),
+            "operate",
+          );
           button.setAttribute("aria-label", `Run ${one.name}`);
           return h(
             "section.panel",
@@ -221,6 +227,7 @@ export function page(view) {
     );
     if (!answer.pipelines.length)
       refill(shown, h("p.empty", answer.reason ?? "Spark is not installed here: pip install 'holdfast[spark]'"));
+    await may.refresh(signal);
     const noted = new Set(answer.runs.map((one) => one.id));
     runs.update([...begun.filter((one) => !noted.has(one.id)), ...answer.runs]);
     const busy = answer.runs.filter((one) => one.state === "running").length;

@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { rate, rough } from "./format.js";
 import { fields } from "./form.js";
 import { badge, cells, chooser, filterBox, head } from "./parts.js";
+import { rights } from "./rights.js";
 import { go } from "./router.js";
 import { pager, table } from "./table.js";
 
@@ -145,8 +146,14 @@ export function page(view) {
     change({ size: value === "100" ? null : value, page: null }),
   );
   const filter = filterBox("Filter by name", query.get("name"), (name) => change({ name, page: null }));
+  const may = rights();
+  const make = may.guard(
+    h("button.primary", { type: "button", onclick: () => create(view) }, "Create a queue"),
+    "create",
+  );
   view.root.append(
-    head("Queues", h("button.primary", { type: "button", onclick: () => create(view) }, "Create a queue")),
+    head("Queues", make),
+    may.element,
     h(
       "div.row",
       filter,
@@ -163,6 +170,7 @@ export function page(view) {
     () => {},
   );
   const polling = view.poll(async (signal) => {
+    await may.refresh(signal);
     const answer = await get(
       "/queues",
       {

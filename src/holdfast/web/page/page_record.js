@@ -7,6 +7,7 @@ import { clock, json, plain } from "./format.js";
 import { fields } from "./form.js";
 import { msOf } from "./page_table.js";
 import { badge, cells, head, panel } from "./parts.js";
+import { rights } from "./rights.js";
 import { go, link } from "./router.js";
 import { table } from "./table.js";
 
@@ -46,9 +47,11 @@ export function page(view) {
   let changes = 0;
   const state = h("span");
   const sides = h("div.sides", { "aria-live": "polite" });
-  const change = h("button", { type: "button", onclick: changeIt }, "Change…");
-  const remove = h("button.danger", { type: "button", onclick: deleteIt }, "Delete…");
-  const back = h("button", { type: "button", hidden: true, onclick: undelete }, "Undelete");
+  const may = rights({ resource: "table", name });
+  const writing = (button) => may.guard(button, "table_write");
+  const change = writing(h("button", { type: "button", onclick: changeIt }, "Change…"));
+  const remove = writing(h("button.danger", { type: "button", onclick: deleteIt }, "Delete…"));
+  const back = writing(h("button", { type: "button", hidden: true, onclick: undelete }, "Undelete"));
   const radio = (which, row) =>
     h("input", {
       type: "radio",
@@ -105,6 +108,7 @@ export function page(view) {
       remove,
       back,
     ),
+    may.element,
     sides,
     h("section.panel.flush", h("header", h("h2", "Versions")), list.element),
   );
@@ -183,7 +187,12 @@ export function page(view) {
   async function deleteIt() {
     const fates = ["The record is marked as deleted and can come back.", "The record is gone, and cannot come back."];
     const fate = h("span", fates[0]);
-    const hard = h("input", { type: "checkbox", onchange: () => (fate.textContent = fates[Number(hard.checked)]) });
+    const hard = h("input", {
+      type: "checkbox",
+      disabled: Boolean(may.lacks("table_erase")),
+      title: may.lacks("table_erase"),
+      onchange: () => (fate.textContent = fates[Number(hard.checked)]),
+    });
     const done = await confirm({
       title: `Delete ${key}`,
       text: fate,
@@ -211,6 +220,7 @@ export function page(view) {
 
   const polling = view.poll(
     async (signal) => {
+      await may.refresh(signal);
       const before = changes;
       const [now, past] = await Promise.all([
         get(at, { include_deleted: true }, signal),

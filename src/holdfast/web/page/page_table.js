@@ -6,6 +6,7 @@ import { h, refill, renew } from "./dom.js";
 import { clock, count, iso, json, plain, rough, since } from "./format.js";
 import { fields } from "./form.js";
 import { badge, crumbs, head } from "./parts.js";
+import { rights } from "./rights.js";
 import { go, link } from "./router.js";
 import { table } from "./table.js";
 
@@ -152,11 +153,17 @@ export function page(view) {
     h("label.row", deleted, "Deleted too"),
     h("button", { type: "submit" }, "Find"),
   );
+  const may = rights({ resource: "table", name });
+  const add = may.guard(
+    h("button.primary", { type: "button", onclick: () => addRecord(at, about, again) }, "Add a record"),
+    "table_write",
+  );
   view.root.append(
     head(
       crumbs("tables", "Tables", name),
-      h("button.primary", { type: "button", onclick: () => addRecord(at, about, again) }, "Add a record"),
+      add,
     ),
+    may.element,
     facts,
     search,
     slider.element,
@@ -229,6 +236,7 @@ export function page(view) {
 
   view.poll(
     async (signal) => {
+      await may.refresh(signal);
       about = await get(at, null, signal);
       slider.span(about.first_time ? Date.parse(about.first_time) : Date.now() - 3600000);
       renew(

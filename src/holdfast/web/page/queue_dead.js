@@ -6,6 +6,7 @@ import { h, renew } from "./dom.js";
 import { ago, count, exact, iso, plain, plural, time } from "./format.js";
 import { preview } from "./payload.js";
 import { showMessage } from "./queue_messages.js";
+import { forbidden, rights } from "./rights.js";
 import { table } from "./table.js";
 
 const MOST = 1000;
@@ -34,6 +35,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
   let seen = { total: 0, more: false, groups: [] };
   const groups = h("div.row", { role: "group", "aria-label": "Reasons" });
   const many = h("span.quiet.grow", { role: "status" });
+  const may = rights({ resource: "queue", vhost, name });
   const again = h("button", { type: "button", onclick: () => act("redrive") }, "Redrive…");
   const drop = h("button.danger", { type: "button", onclick: () => act("delete") }, "Delete…");
   const list = table({
@@ -52,8 +54,16 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
         ],
         whole: () => doing(null, () => get(at(`/dead/${enc(row.id)}`))),
         actions: (close) => [
-          h("button.danger", { type: "button", onclick: () => (close(), act("delete", [row])) }, "Delete…"),
-          h("button.primary", { type: "button", onclick: () => (close(), act("redrive", [row])) }, "Redrive…"),
+          h(
+            "button.danger",
+            { ...forbidden(may.lacks("queue_discard")), onclick: () => (close(), act("delete", [row])) },
+            "Delete…",
+          ),
+          h(
+            "button.primary",
+            { ...forbidden(may.lacks("queue_redrive")), onclick: () => (close(), act("redrive", [row])) },
+            "Redrive…",
+          ),
         ],
       }),
     empty: "No dead letters.",
@@ -87,7 +97,14 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
     const word = rows.length ? ` ${count(rows.length)}` : " all";
     again.textContent = `Redrive${word}…`;
     drop.textContent = `Delete${word}…`;
-    again.disabled = drop.disabled = meant() === 0 && !seen.more;
+    const none = meant() === 0 && !seen.more;
+    for (const [button, missing] of [
+      [again, may.lacks("queue_redrive")],
+      [drop, may.lacks("queue_discard")],
+    ]) {
+      button.disabled = none || Boolean(missing);
+      button.title = missing ?? "";
+    }
   }
 
   /** The letters that something is to be done with, so that nobody takes them for others. */
@@ -156,6 +173,7 @@ export function deadLetters({ vhost, name, onDone = () => {} }) {
   return {
     element: h("div.stack", groups, h("div.row", many, again, drop), h("div.panel.flush", list.element)),
     async refresh(signal) {
+      await may.refresh(signal);
       let answer = await ask(signal);
       if (chosen && !answer.more && !answer.groups.some((one) => same(one, chosen))) {
         chosen = null; // the last of the group is gone

@@ -5,9 +5,10 @@ import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { cells } from "./parts.js";
+import { forbidden } from "./rights.js";
 import { table } from "./table.js";
 
-export function leasesTab({ at, view, refresh, may, lacks }) {
+export function leasesTab({ at, view, refresh, lacks }) {
   return (body, signal) => {
     const list = table({
       label: "Leases",
@@ -44,7 +45,7 @@ export function leasesTab({ at, view, refresh, may, lacks }) {
             mark: String(row.lease),
             node: h(
               "button.small",
-              { type: "button", disabled: !may("configure"), title: lacks("configure"), onclick: () => giveBack(row) },
+              { ...forbidden(lacks("configure")), onclick: () => giveBack(row) },
               "Give back…",
             ),
           }),

@@ -5,9 +5,10 @@ import { h } from "./dom.js";
 import { plain } from "./format.js";
 import { bindDialog, unbind } from "./binding.js";
 import { cells } from "./parts.js";
+import { forbidden } from "./rights.js";
 import { table } from "./table.js";
 
-export function bindingsTab({ vhost, name, at, row, view, refresh }) {
+export function bindingsTab({ vhost, name, at, row, view, refresh, lacks }) {
   return (body, signal) => {
     const list = table({
       label: "Bindings",
@@ -39,12 +40,12 @@ export function bindingsTab({ vhost, name, at, row, view, refresh }) {
           id: "do",
           label: "",
           cell: (one) => ({
-            mark: `${one.source}|${one.properties_key}`,
+            mark: `${one.source}|${one.properties_key}|${lacks("write")}`,
             node: one.source
               ? h(
                   "button.small.danger",
                   {
-                    type: "button",
+                    ...forbidden(lacks("write")),
                     onclick: () =>
                       unbind(
                         { vhost, ...one, destination: name, destination_type: "queue" },
@@ -61,7 +62,7 @@ export function bindingsTab({ vhost, name, at, row, view, refresh }) {
     const add = h(
       "button",
       {
-        type: "button",
+        ...forbidden(lacks("write")),
         onclick: () =>
           bindDialog({ vhost, destination: name, destination_type: "queue", onDone: () => (polling.now(), refresh()) }),
       },
