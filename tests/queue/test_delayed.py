@@ -232,3 +232,20 @@ def test_a_hint_finds_a_message_where_it_is_and_nothing_where_it_is_not(is_saved
         delayed.add(20, 2, 0)
     assert delayed.find([], 2, [(10, 1), (20, 2)]) == [(10, 1, 7), (20, 2, 0)]
     assert delayed.find([], 2, [(11, 1), (10, 2), (30, 3)]) == []
+
+
+def test_new_entries_and_dropped_ones_count_as_unsaved() -> None:
+    waiting = restored_over([(10, 1, 0), (20, 2, 0)], 2)
+    assert (waiting.take_first(1), waiting.unsaved) == ([(10, 1, 0)], 1)
+    waiting.add(30, 3, 0)
+    assert waiting.unsaved == 2
+    save(waiting)
+    assert waiting.unsaved == 0
+
+
+def test_an_entry_that_came_up_before_the_checkpoint_does_not_come_again() -> None:
+    state = MemoryState()
+    fill(state, [(10, 1, 0), (10, 2, 0)])
+    waiting = Delayed(state, PREFIX)
+    waiting.restore({"fired": [10, 1], "count": 1, "buckets": [[0, 1]]})
+    assert list(waiting) == waiting.fire(100) == [(10, 2, 0)]

@@ -202,7 +202,7 @@ class Log(Cutter):
             return segments
         return (*segments[:-1], segments[-1].bounded(*self._view.durable()))
 
-    def segments_between(self, start: int, stop: int, *, durable: bool = False) -> tuple[Segment, ...]:
+    def segments_between(self, start: int, stop: int, *, durable: bool) -> tuple[Segment, ...]:
         """The segments of `kept_segments` that hold records from `start` up to `stop`; no other one is opened.
 
         If the first of them begins behind `start`, what is before it is no longer kept.

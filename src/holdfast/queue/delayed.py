@@ -285,7 +285,7 @@ class Delayed:
     def _saved(self, start: tuple[int, int]) -> Iterator[Entry]:
         if self._cleared:
             return
-        start = max(start, (self._fired_saved[0], self._fired_saved[1] + 1), (self._fired[0], self._fired[1] + 1))
+        start = max(start, (self._fired[0], self._fired[1] + 1))
         size = len(self._prefix)
         for key, value in self._state.scan(_FAMILY, self._key(*start), after(self._prefix)):
             due, sequence = _KEY.unpack_from(key, size)
