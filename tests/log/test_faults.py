@@ -303,6 +303,21 @@ def test_the_index_and_the_watermark_may_fail_without_harm(store: Store, files: 
     assert log.verify().ok
 
 
+def test_an_index_that_lacks_an_entry_is_not_finished(
+    store: Store, files: SimFiles, reopen: Callable[..., Store]
+) -> None:
+    log = store.log("clicks", flush=Flush.sync(), index_interval=1)
+    log.append(b"first")
+    files.fail("write", errno.EIO, pattern="*.index", times=2)
+    log.append(b"second")
+    store.close()
+    index = next(path for path in files.snapshot() if path.endswith(".index"))
+    assert len(files.snapshot()[index]) == 64 + 32
+    with reopen(read_only=True) as again:
+        assert payloads(again) == [b"first", b"second"]
+        assert again.log("clicks").verify().ok
+
+
 def test_a_segment_of_a_newer_format_is_refused_and_left_alone(store: Store, files: SimFiles) -> None:
     store.log("clicks").append(b"x")
     store.close()
@@ -333,6 +348,24 @@ def test_a_lost_or_damaged_log_json_is_made_anew_with_the_same_id(
         assert again.log("clicks").id == log_id
         assert payloads(again) == [b"x"]
     assert "not legible" in caplog.text
+
+
+@pytest.mark.parametrize("damaged", [64, None], ids=["header", "whole segment"])
+def test_a_lost_log_json_is_made_anew_though_a_segment_does_not_say_its_log(
+    store: Store, files: SimFiles, reopen: Callable[..., Store], damaged: int | None
+) -> None:
+    log = store.log("clicks", flush=Flush.sync(), roll=Roll.count(1))
+    log.append_many([b"x"])
+    log.append_many([b"y"])
+    log_id = log.id
+    store.close()
+    files.remove(Path("data/logs/clicks/log.json"))
+    first = min(path for path in files.snapshot() if path.endswith(".data"))
+    content = files.content(first)
+    content[:damaged] = bytes(len(content[:damaged]))
+    files.remove(Path(first).with_suffix(".index"))
+    with reopen() as again:
+        assert again.log("clicks").id == log_id
 
 
 def test_a_lost_index_is_made_anew(store: Store, files: SimFiles, reopen: Callable[..., Store]) -> None:

@@ -25,10 +25,12 @@ def test_rolling_by_count_is_exact(store: Store, flush: Flush) -> None:
     assert counts(store) == [7, 7, 7, 2]
 
 
-def test_rolling_by_count_never_divides_a_batch(store: Store) -> None:
-    log = store.log("clicks", flush=Flush.sync(), roll=Roll.count(5))
+@pytest.mark.parametrize("flush", [Flush.sync(), Flush.async_()], ids=lambda flush: flush.mode)
+def test_rolling_by_count_never_divides_a_batch(store: Store, flush: Flush) -> None:
+    log = store.log("clicks", flush=flush, roll=Roll.count(5))
     for size in (3, 4, 12, 1, 4):
         log.append_many([b"x"] * size)
+    log.sync()
     assert counts(store) == [3, 4, 12, 5]
 
 

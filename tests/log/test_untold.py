@@ -197,6 +197,22 @@ def test_a_log_that_was_closed_meanwhile_stays_closed(store: Store, files: SimFi
     assert files.trace[done:] == []
 
 
+@pytest.mark.parametrize("reached", [False, True], ids=["first sync", "later sync"])
+def test_a_segment_that_was_sealed_meanwhile_needs_no_sync(store: Store, files: SimFiles, reached: bool) -> None:
+    log = store.log("clicks", flush=ASYNC, roll=Roll.count(2))
+    log.append(b"a")
+    if reached:
+        log.sync_untold()
+    log.append(b"b")
+    begun = begin(log)
+    log.append(b"c")
+    log.sync()
+    done = len(files.trace)
+    assert finish(log, begun)
+    assert files.trace[done:] == []
+    assert after_power_cut(files) == [b"a", b"b", b"c"]
+
+
 # Threads on a real disk that takes its time.
 
 
