@@ -272,6 +272,15 @@ def test_a_clock_that_jumps_ahead_does_not_end_the_window(store: Store, clock: S
     assert queue.put(b"x", dedup="id") == 1
 
 
+def test_a_clock_that_jumps_ahead_does_not_end_the_window_after_a_restart(
+    store: Store, clock: SimClock, reopen: Callable[..., Store]
+) -> None:
+    store.queue("orders", dedup_window=60).put(b"x", dedup="id")
+    clock.set_ahead(3600)
+    store.close()
+    assert reopen().queue("orders").put(b"x", dedup="id") == 0
+
+
 def test_an_id_that_was_put_by_a_clock_ahead_is_new_a_window_after_the_restart(
     store: Store, clock: SimClock, reopen: Callable[..., Store]
 ) -> None:

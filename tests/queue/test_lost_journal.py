@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.testing import SimClock, SimFiles
 
 
 def used_store(path: Path) -> None:
@@ -75,3 +76,42 @@ def test_a_second_queue_on_a_log_that_lost_its_journal_begins_where_the_first_wa
     shutil.rmtree(tmp_path / "journals" / "audit")
     with holdfast.open(tmp_path) as store:
         assert ready(store.queue("orders", lease=3600)) == [b"21", b"22", b"23"]
+
+
+def test_a_snapshot_in_the_journal_counts_more_than_an_older_state(tmp_path: Path) -> None:
+    clock = SimClock()
+
+    def opened() -> holdfast.Store:
+        return holdfast.open(tmp_path / "data", clock=clock, background=False)
+
+    with opened() as store:
+        store.queue("orders", history=60).put_many([b"a", b"b", b"c"])
+    shutil.copytree(tmp_path / "data" / "state", tmp_path / "old")
+    with opened() as store:
+        queue = store.queue("orders")
+        queue.ack(queue.lease(2))
+        clock.advance(120)
+        queue.retire()
+    with holdfast.open(tmp_path / "data", read_only=True) as reading:
+        assert reading.journal("orders").start > 0
+    shutil.rmtree(tmp_path / "data" / "state")
+    (tmp_path / "old").rename(tmp_path / "data" / "state")
+    with opened() as store:
+        assert ready(store.queue("orders")) == [b"c"]
+
+
+def test_a_power_cut_after_a_queue_met_a_new_log_brings_nothing_of_the_old_one_back() -> None:
+    files, clock = SimFiles(), SimClock()
+    with holdfast.open("data", files=files, clock=clock, background=False) as store:
+        queue = store.queue("orders")
+        queue.put_many([b"a", b"b", b"c"])
+        queue.ack(queue.lease(3))
+    for path in files.snapshot():
+        if path.startswith("data/logs/orders/"):
+            files.remove(Path(path))
+    store = holdfast.open("data", files=files, clock=clock, background=False)
+    store.log("orders").append_many([b"x", b"y", b"z"])
+    store.log("orders").sync()
+    assert store.queue("orders").stats().ready == 3
+    with holdfast.open("data", files=files.after_crash("dropped"), clock=clock, background=False) as again:
+        assert ready(again.queue("orders")) == [b"x", b"y", b"z"]

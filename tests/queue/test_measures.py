@@ -66,3 +66,11 @@ def test_totals_go_on_after_a_restart_and_a_closed_queue_is_no_longer_collected(
     again = reopen()
     assert again.queue("orders").stats().total_acked == 1
     assert values(again, "orders")["holdfast_queue_acked_total"] == 1
+
+
+def test_outstanding_messages_are_those_that_are_ready_delayed_or_leased(store: Store) -> None:
+    queue = store.queue("orders")
+    queue.put_many([b"acknowledged", b"leased", b"ready"])
+    queue.put(b"delayed", delay=60)
+    queue.ack(queue.lease(2)[:1])
+    assert queue.standing.outstanding() == [(1, 4)]

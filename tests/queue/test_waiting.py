@@ -289,6 +289,16 @@ def test_the_first_in_line_may_give_up_and_the_next_are_still_woken(queue: Queue
     assert payloads(second) == [b"x"]
 
 
+def test_at_the_end_of_the_process_no_message_goes_to_a_waiting_thread(queue: Queue) -> None:
+    call = waiting(queue)
+    queue.leave_waiters_asleep()
+    queue.put(b"x")
+    time.sleep(0.1)
+    assert call.runs and queue.stats().ready == 1
+    queue._waiters.wake_all()
+    assert payloads(call) == [b"x"]
+
+
 @pytest.mark.parametrize("flush", ALL_MODES, ids=lambda flush: flush.mode)
 def test_waiters_that_come_and_give_up_all_the_time_neither_lose_nor_double_a_message(
     tmp_path: Path, flush: Flush
