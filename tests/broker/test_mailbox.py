@@ -189,6 +189,16 @@ def test_consumers_with_room_get_messages_in_turns(declare: Declare, turns: Turn
     assert [worker.payloads for worker in workers] == [[b"0", b"3", b"5", b"7"], [b"1"], [b"2", b"4", b"6", b"8"]]
 
 
+def test_the_next_message_goes_to_the_consumer_that_got_the_fewest(declare: Declare, turns: Turns) -> None:
+    mailbox, workers = declare({}), [Worker(5), Worker(5)]
+    for worker in workers:
+        mailbox.add(worker)
+    for body in (b"a", b"b", b"c"):
+        put(mailbox, body)
+        turns.take()
+    assert [worker.payloads for worker in workers] == [[b"a", b"c"], [b"b"]]
+
+
 def test_consumers_of_a_lower_priority_get_what_the_others_have_no_room_for(declare: Declare, turns: Turns) -> None:
     mailbox, low, first, second = declare({}), Worker(5), Worker(1, priority=3), Worker(1, priority=3)
     for worker in (low, first, second):

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import InvalidArgument, NotFound
 from holdfast.broker.errors import AccessRefused, NotAllowed
+from holdfast.broker.permissions import RULES, Operation, Permissions
 from holdfast.broker.users import SHA256, Cost, Permission, User, Users, imported_hash, log_failed_login
 
 CHEAP = Cost(memory_kib=8, passes=1)
@@ -224,3 +225,13 @@ def test_the_listener_hears_of_each_change_before_it_is_made() -> None:
     permission = users.permit("ann", "/", "", "", "")
     users.delete("ann")
     assert told == [(ann, True), (permission, True), (permission, False), (ann, False)]
+
+
+@pytest.mark.parametrize("operation", [one for one, rule in RULES.items() if rule.resource in ("log", "table")])
+def test_administrators_read_what_is_the_servers_own_and_nobody_changes_it(users: Users, operation: Operation) -> None:
+    permissions = Permissions(users)
+    if operation.name.endswith(("_LOOK", "_READ")):
+        permissions.check("guest", operation, "holdfast.topology", tags=("administrator",))
+    else:
+        with pytest.raises(AccessRefused, match="changed by nobody else"):
+            permissions.check("guest", operation, "holdfast.topology", tags=("administrator",))

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from holdfast.base.versions import Versions
 from holdfast.state import TABLE_FAMILIES, open_state
 from holdfast.table import Model, ValidationFailed, backup, describe, field
 from holdfast.table.backup import BackupReport, backup_table, check_restored, restore_table, verify_backup
+from holdfast.table.backup_file import BackupReader, BackupWriter
 from holdfast.table.indexes import Index
 from holdfast.table.keyring import KeyMissing, Keyring
 from holdfast.table.rows import decode_event
@@ -254,6 +256,20 @@ def test_a_wrong_byte_anywhere_is_found(saved: BackupReport, files: SimFiles) ->
             verify_backup(saved.path, files=files)
         content[place] ^= 0x11
     assert verify_backup(saved.path, files=files) == saved
+
+
+@pytest.mark.parametrize(("sequences", "wrong"), [((0, 1, 1), "the event 1 comes after 1"), ((0, 1, 2), "beyond 2")])
+def test_events_out_of_order_or_beyond_the_end_are_found(
+    saved: BackupReport, files: SimFiles, sequences: tuple[int, ...], wrong: str
+) -> None:
+    reader = BackupReader(Path(saved.path), files)
+    entry = next(reader.batches())[0]
+    with closing(files.open(Path("data/wrong.hftable"), "x")) as file:
+        writer = BackupWriter(file, reader.head)
+        writer.put([entry._replace(sequence=sequence) for sequence in sequences])
+        writer.finish(Path("data/wrong.hftable"), 2)
+    with pytest.raises(Corrupt, match=wrong):
+        verify_backup("data/wrong.hftable", files=files)
 
 
 def test_a_damaged_event_makes_a_backup_fail_unless_that_is_allowed(

@@ -156,3 +156,13 @@ def test_a_record_of_a_described_model_and_of_the_class_are_the_same_bytes() -> 
 
 def test_items_of_a_set_index_survive_description() -> None:
     assert Index(Each("tags")) in model_from(describe(Account)).__spec__.indexes
+
+
+@pytest.mark.parametrize(("id", "is_one"), [(0, False), (1, True), (2**32 - 2, True), (2**32 - 1, False)])
+def test_an_id_out_of_range_is_refused(id: int, is_one: bool) -> None:
+    made = {**describe(Node), "id": id}
+    if is_one:
+        assert describe(model_from(made))["id"] == id
+    else:
+        with pytest.raises(InvalidModel, match="an int from 1 to 4294967294"):
+            model_from(made)

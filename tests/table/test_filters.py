@@ -1,6 +1,7 @@
 """Filters: what is true of an object, and what cannot be asked."""
 
 import re
+from copy import copy
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -224,6 +225,17 @@ def test_an_expression_used_as_a_truth_value_says_what_to_write() -> None:
         list(P.tags)
     with pytest.raises(TypeError, match="contains"):
         "vip" in P.tags  # noqa: B015
+
+
+@pytest.mark.parametrize("expression", [*TRUE, *FALSE], ids=str)
+def test_an_expression_is_shown_as_it_reads_and_equals_no_other(expression: Expression) -> None:
+    assert repr(expression) == f"<{expression}>"
+    assert expression != copy(expression)
+
+
+def test_a_search_in_an_index_that_is_not_there_names_those_with_words() -> None:
+    with pytest.raises(InvalidArgument, match=r"those with words are name$"):
+        holds(search("a", index="unknown"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Do the changes of another store come in once, at their versions, and never over something newer?"""
 
+import errno
 import itertools
 import threading
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Store
-from holdfast.base.errors import HoldfastError, InvalidArgument, ReadOnly
+from holdfast.base.errors import DiskFull, HoldfastError, InvalidArgument, ReadOnly
 from holdfast.log.record import Record as LogRecord
+from holdfast.table import replication
 from holdfast.table.errors import ValidationFailed
 from holdfast.table.record import Record
 from holdfast.table.requests import Add, Done, NoRecord
@@ -484,3 +486,19 @@ def test_a_change_of_another_life_takes_nothing_over_from_the_one_that_was_delet
     found = table.get(KEY)
     assert found is not None and (found.surname, found.email, found.created) == ("second", None, 30)
     assert done(table.apply([removal(20), addition(10, "first")])) == [False, False]
+
+
+def test_a_version_is_taken_in_whole_or_not_at_all(
+    mode: dict[str, bool], store: Store, files: SimFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "_AT_ONCE", 2)
+    table = table_of(store, Item, **mode)
+    items = [Item(number=number, value=0) for number in range(4)]
+    updates = [
+        Addition(Record(table.layout.key_of(item), item, version, version, False))
+        for item, version in zip(items, (10, 10, 10, 20), strict=True)
+    ]
+    files.fail("write", errno.ENOSPC, pattern="*.data", skip=2, times=99)
+    with pytest.raises(DiskFull):
+        table.apply(updates)
+    assert [record.value.number for record in table.scan()] == [0, 1, 2]

@@ -1,7 +1,9 @@
 """An index gets the entries of records that were there before it."""
 
 import random
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,3 +240,18 @@ def test_there_is_nothing_to_plan_where_nothing_waits(opened: Open) -> None:
     hf.table(counted_2())
     with pytest.raises(InvalidArgument, match="does not wait for indexes"):
         hf.migrations().plan("Counted")
+
+
+def test_equal_values_are_found_though_the_state_was_lost_meanwhile(opened: Open, tmp_path: Path) -> None:
+    Counted = counted_1()
+    with opened(disk=True) as hf:
+        names = [str(number % 4499) for number in range(4500)]
+        hf.table(Counted).add_many([Counted(name=name, count=0) for name in names])
+    hf = opened(disk=True)
+    hf.table(counted_unique(), migration=Migration(), migration_budget=0)
+    while hf.migrations().status("Counted").processed != 2000:
+        hf.step()
+    hf.close()
+    shutil.rmtree(tmp_path / "data" / "table-state")
+    with pytest.raises(MigrationFailed, match="field 'name' is to be unique, and '0'"):
+        opened(disk=True).table(counted_unique(), migration=Migration())
