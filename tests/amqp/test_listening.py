@@ -85,6 +85,40 @@ def test_several_addresses_can_be_given_by_flags_and_in_the_settings_file(tmp_pa
                 assert not any(reached("127.0.0.1", port) for _, port in places)
 
 
+@needs_ipv6
+@pytest.mark.parametrize("hosts", [["::", "::1"], ["::1", "127.0.0.1", "::"]])
+def test_an_address_that_all_addresses_of_ipv6_cover_is_served_by_the_same_socket(hosts: list[str]) -> None:
+    (one,) = listen_on(hosts, 0, 1)
+    with closing(one):
+        assert one.getsockname()[0] == "::"
+        assert reached("127.0.0.1", one.getsockname()[1]) and reached("::1", one.getsockname()[1])
+
+
+def test_an_address_that_all_addresses_of_ipv4_cover_is_served_by_the_same_socket(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "0.0.0.0", "--host", "127.0.0.1", lines=3) as found:
+        assert all(reached("127.0.0.1", port) for places in found.values() for _, port in places)
+
+
+@needs_ipv6
+def test_all_addresses_of_both_kinds_may_be_listed_with_addresses_that_they_cover() -> None:
+    sockets = listen_on(["0.0.0.0", "::", "127.0.0.1", "::1"], 0, 1)
+    try:
+        assert [one.getsockname()[0] for one in sockets] == ["0.0.0.0", "::"]
+        (port,) = {one.getsockname()[1] for one in sockets}
+        assert reached("127.0.0.1", port) and reached("::1", port)
+    finally:
+        for one in sockets:
+            one.close()
+
+
+@needs_ipv6
+def test_all_addresses_of_ipv4_do_not_cover_one_of_ipv6() -> None:
+    sockets = listen_on(["0.0.0.0", "::1"], 0, 1)
+    assert [one.getsockname()[0] for one in sockets] == ["0.0.0.0", "::1"]
+    for one in sockets:
+        one.close()
+
+
 def test_addresses_are_read_with_commas_and_none_at_all_is_refused(tmp_path: Path) -> None:
     assert load(None, {"HOLDFAST_HOST": "127.0.0.1, [::1],127.0.0.1"}, {}).hosts == ["127.0.0.1", "::1"]
     for bad in ("", " , "):

@@ -3,6 +3,7 @@
 import errno
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = ["addresses_in", "listen_on", "shown", "usable"]
 
@@ -10,6 +11,8 @@ _LOOPBACK_6 = "::1"
 _ANY_4, _ANY_6 = "0.0.0.0", "::"
 _ATTEMPTS = 20
 """How often a free port is looked for that is free on all addresses."""
+Found = tuple[int, tuple[Any, ...]]
+"""The family of a socket, and the address that it is bound to."""
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
 
@@ -28,16 +31,18 @@ def usable(hosts: Sequence[str]) -> list[str]:
 def listen_on(hosts: Sequence[str], port: int, backlog: int) -> list[socket.socket]:
     """Return sockets that listen on all these addresses, on one port. Port 0 takes one that is free on all of them.
 
-    `::` serves IPv4 as well, unless `0.0.0.0` is in the list. Raises OSError, and leaves nothing open.
+    `::` serves IPv4 as well, unless `0.0.0.0` is in the list. An address that `::` or `0.0.0.0` of the same list serves
+    gets no socket of its own. Raises OSError, and leaves nothing open.
     """
     hosts = usable(hosts)
     for attempt in range(_ATTEMPTS):
         sockets: list[socket.socket] = []
+        wanted = _uncovered([found for host in hosts for found in _resolved(host, port)])
+        both = all(address[0] != _ANY_4 for _, address in wanted)
         try:
-            for host in hosts:
-                for family, address in _resolved(host, sockets[0].getsockname()[1] if sockets else port):
-                    if all(one.getsockname()[:2] != address[:2] for one in sockets):
-                        sockets.append(_listening(family, address, backlog, both=_ANY_4 not in hosts))
+            for family, address in wanted:
+                chosen = sockets[0].getsockname()[1] if sockets else port
+                sockets.append(_listening(family, (address[0], chosen, *address[2:]), backlog, both=both))
         except OSError as error:
             for one in sockets:
                 one.close()
@@ -54,12 +59,24 @@ def shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _resolved(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
+def _resolved(host: str, port: int) -> list[Found]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+    return [(family, address) for family, _, _, _, address in found]
 
 
-def _listening(family: int, address: tuple[str, int], backlog: int, *, both: bool) -> socket.socket:
+def _uncovered(found: list[Found]) -> list[Found]:
+    """Return each address once, without those that an address for all of them serves."""
+    every = {address[0] for _, address in found} & {_ANY_4, _ANY_6}
+    served = {socket.AF_INET6: _ANY_6 in every, socket.AF_INET: bool(every)}
+    once = {(family, *address[:2]): (family, address) for family, address in reversed(found)}
+    return [
+        (family, address)
+        for family, address in reversed(once.values())
+        if address[0] in every or not served[socket.AddressFamily(family)]
+    ]
+
+
+def _listening(family: int, address: tuple[Any, ...], backlog: int, *, both: bool) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
