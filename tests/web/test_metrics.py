@@ -1,5 +1,6 @@
 """What Prometheus gets: right numbers, no names for strangers, nothing twice, and fast with ten thousand queues."""
 
+import contextlib
 import json
 import re
 import time
@@ -12,9 +13,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from holdfast.amqp import methods as m
 from holdfast.broker.host import Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.web.figures import Figures, names_of
+from tests.amqp.serving import Client
 from tests.tiers import rounds
 from tests.web.serving import Served, q
 
@@ -217,9 +220,20 @@ def test_an_alarm_is_1_while_it_is_on(tmp_path: Path) -> None:
         assert scraped(served)["holdfast_alarm", (("reason", "memory"),)] == 0
 
 
-def test_connections_are_counted_as_they_come_and_go(served: Served) -> None:
-    from tests.amqp.serving import Client
+def test_a_client_that_has_closed_its_connection_is_counted_nowhere_before_it_hangs_up(served: Served) -> None:
+    stranger, client = Client(served.amqp), Client(served.amqp)
+    with contextlib.closing(stranger), contextlib.closing(client):
+        client.log_in()
+        wait_until(lambda: served.get("/api/holdfast/overview")["counts"]["connections"] == 1)
+        assert len(served.get("/api/connections")) == 1
+        client.send(m.method_frame(0, m.ConnectionClose(200, "bye", 0, 0)))
+        client.expect(m.ConnectionCloseOk)
+        wait_until(lambda: served.get("/api/connections") == [])
+        wait_until(lambda: served.get("/api/holdfast/overview")["counts"]["connections"] == 0)
+        assert total(served, "holdfast_connections_closed_total") == 0
 
+
+def test_connections_are_counted_as_they_come_and_go(served: Served) -> None:
     client = Client(served.amqp)
     client.log_in(channels=2)
     client.declare("orders", durable=False)

@@ -2,7 +2,7 @@
 
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +133,7 @@ class Report:
 
     def connections(self, vhost: str | None = None) -> list[ConnectionReport]:
         """All who have logged in, or only those in one virtual host."""
-        return [self._connection(one) for one in self._all() if vhost is None or _host(one) == vhost]
+        return [self._connection(one) for one in self.clients() if vhost is None or _host(one) == vhost]
 
     def connection(self, name: str) -> ConnectionReport:
         """The connection of this name, or `NotFound`."""
@@ -141,7 +141,7 @@ class Report:
 
     def channels(self, vhost: str | None = None, connection: str | None = None) -> list[ChannelReport]:
         """All channels, or only those in a virtual host, or of a connection."""
-        chosen = self._all() if connection is None else iter([self._named(connection)])
+        chosen = self.clients() if connection is None else [self._named(connection)]
         return [
             self._channel(one, channel)
             for one in chosen
@@ -160,7 +160,7 @@ class Report:
             return [_consumer(one.channel.connection, one.channel, one) for one in held]
         return [
             _consumer(one, channel, subscription)
-            for one in self._all()
+            for one in self.clients()
             if vhost is None or _host(one) == vhost
             for channel in one.channels.values()
             for subscription in channel.subscriptions.values()
@@ -172,7 +172,7 @@ class Report:
 
     def close_channel(self, name: str, reason: str) -> None:
         """End a channel, and leave its connection; `NotFound` where it is not there."""
-        for connection in self._all():
+        for connection in self.clients():
             for channel in connection.channels.values():
                 if f"{name_of(connection)} ({channel.number})" == name and not channel.closing:
                     self._server.close_channel(channel, reason)
@@ -181,7 +181,7 @@ class Report:
 
     def close_user(self, user: str, reason: str) -> int:
         """Send away all who came in as this user; how many."""
-        doomed = [one for one in self._all() if one.user == user]
+        doomed = [one for one in self.clients() if one.user == user]
         for connection in doomed:
             self._server.close(connection, reason)
         return len(doomed)
@@ -189,17 +189,18 @@ class Report:
     def counts(self) -> tuple[int, int, int]:
         """How many connections, channels and consumers there are."""
         channels = consumers = connections = 0
-        for one in self._all():
+        for one in self.clients():
             connections += 1
             channels += len(one.channels)
             consumers += sum(len(channel.subscriptions) for channel in one.channels.values())
         return connections, channels, consumers
 
-    def _all(self) -> "Iterator[Connection]":
-        return (one for one in self._server.connections if one.user and one.state != "closed")
+    def clients(self) -> "list[Connection]":
+        """Return the connections that have logged in and are not closed. May be called from any thread."""
+        return [one for one in list(self._server.connections) if one.user and one.state != "closed"]
 
     def _named(self, name: str) -> "Connection":
-        for one in self._all():
+        for one in self.clients():
             if name_of(one) == name:
                 return one
         raise NotFound(f"there is no connection {name!r}: it may have ended")

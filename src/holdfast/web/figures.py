@@ -224,7 +224,7 @@ class Figures:
                 died += counts.ready + counts.delayed
         oldest_age, lag = self._oldest.ask(waiting)
         boxes = [box for _, box in list(broker.by_store_name.values())]
-        connections = list(site.server.connections)
+        connections = site.server.report.clients()
         logs = [*site.store.open_logs(), *broker.transient.open_logs()]
         return Totals(
             ready=ready,
