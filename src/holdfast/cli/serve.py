@@ -22,6 +22,7 @@ from holdfast.amqp.settings import Settings, load
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.memory import keep_allocator_small
 from holdfast.broker.users import DEFAULT, Users
+from holdfast.cli.logs import LineFormatter
 from holdfast.cli.notices import notify
 from holdfast.cli.opening import store_to_write
 from holdfast.cli.options import DataOption, JsonOption
@@ -78,9 +79,7 @@ def serve(
         },
         dict(_pair(one) for one in setting or ()),
     )
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    _log_to_stderr(logging.INFO if verbose else logging.WARNING)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # six files a durable queue, and one a client
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -95,6 +94,12 @@ def serve(
     os.umask(os.umask(0o077) | (0o027 if settings.group_readable else 0o077))
     with store_to_write(data, group_readable=settings.group_readable or None) as store:
         _runner(lambda: _serve(store, settings, as_json))
+
+
+def _log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
