@@ -21,7 +21,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ (WARNING|INFO|ERROR) [a-z.]+: [ -~]*")
 
 def formatted(message: str, error: Exception | None = None) -> str:
     info = (type(error), error, error.__traceback__) if error is not None else None
-    return LineFormatter().format(logging.LogRecord("holdfast", logging.ERROR, "", 1, "%s", (message,), info))  # type: ignore[arg-type]
+    return LineFormatter().format(logging.LogRecord("holdfast", logging.ERROR, "", 1, "%s", (message,), info))
 
 
 @pytest.mark.parametrize(
