@@ -96,7 +96,9 @@ class Bench:
 
     def connect(self) -> tuple[Connection, Line]:
         """A client that has not said anything."""
-        connection, line = Connection(self.server), Line()
+        admitted = self.server.admission.admit("127.0.0.1", 40_000)
+        assert admitted is not None
+        connection, line = Connection(self.server, admitted), Line()
         connection.connection_made(line)
         return connection, line
 

@@ -1,6 +1,7 @@
-"""HTTP clients that open connections and send no whole request: others, and AMQP clients, get in all the same."""
+"""Clients that connect and do not log in, send no whole request or read nothing: others get in all the same."""
 
 import contextlib
+import json
 import resource
 import socket
 import subprocess
@@ -12,44 +13,67 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.web.connections import connections_allowed
+from holdfast.amqp.frames import PROTOCOL_HEADER
+from holdfast.amqp.settings import Settings
+from holdfast.amqp.shares import shares_of
 from tests.amqp.serving import Client
+from tests.interop.certificates import Authority
 from tests.web.serving import Served
 
 HALF = b"GET /api/holdfast/overview HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+WAITS = (
+    b"POST /api/holdfast/queues/%2F/orders/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b'Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nConnection: close\r\nContent-Length: 11\r\n\r\n{"wait": 8}'
+)
+"""A request that is worked on for a while."""
 PATIENCE_S = 120.0
-FILES = 256
+FILES = 512
+
+
+Ports = dict[str, int]
 
 
 @contextlib.contextmanager
-def served_with_few_files(data: Path, **settings: object) -> Iterator[tuple[int, int]]:
-    """The ports of AMQP and HTTP of a server that may have few files open."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--data", str(data), "--amqp-port", "0", "--http-port", "0"]
-    for name, value in {"rpc_port": "none", **settings}.items():
+def served_with_few_files(folder: Path, **settings: object) -> Iterator[Ports]:
+    """The ports of a server that may have few files open, by protocol."""
+    certificate = Authority(folder).for_server()
+    command = [sys.executable, "-m", "holdfast", "serve", "--data", str(folder / "data"), "--json"]
+    ports = {f"{name}_port": 0 for name in ("amqp", "amqps", "http", "https", "rpc")}
+    tls = {"tls_certificate": certificate.chain, "tls_key": certificate.key}
+    for name, value in {"host": "127.0.0.1", **ports, **tls, **settings}.items():
         command += ["--set", f"{name}={value}"]
 
     def few_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
 
-    with (data.parent / "errors").open("wb") as errors:
+    with (folder / "errors").open("wb") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=few_files)  # noqa: PLW1509
         assert process.stdout is not None
         try:
-            ports = [int(process.stdout.readline().rstrip("/\n").rsplit(":", 1)[1]) for _ in range(2)]
-            yield ports[0], ports[1]
+            said = [json.loads(process.stdout.readline()) for _ in ports]
+            yield {one["protocol"]: one["port"] for one in said}
             assert process.poll() is None
         finally:
             process.terminate()
             process.wait(PATIENCE_S)
             process.stdout.close()
-    assert b"Traceback" not in (data.parent / "errors").read_bytes()
+    logged = (folder / "errors").read_bytes()
+    assert b"Traceback" not in logged
+    assert logged.count(b"\n") < 100  # however many connections there were
 
 
-def half_request(port: int) -> socket.socket:
-    """A connection with a request that does not end."""
+def silent(port: int, said: bytes = b"") -> socket.socket:
+    """A connection on which no more comes than this."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
-    connection.sendall(HALF)
+    with contextlib.suppress(ConnectionError):  # turned away already
+        connection.sendall(said)
     return connection
+
+
+def lives(port: int) -> bool:
+    """Whether HTTP is answered."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/live", timeout=PATIENCE_S) as answer:
+        return bool(answer.status == 200)
 
 
 def ended(connection: socket.socket) -> bytes:
@@ -61,12 +85,27 @@ def ended(connection: socket.socket) -> bytes:
     return received
 
 
-def test_unfinished_requests_keep_no_amqp_client_out_and_are_closed_in_time(tmp_path: Path) -> None:
-    with contextlib.ExitStack() as stack, served_with_few_files(tmp_path / "data", http_header_timeout=3) as ports:
-        amqp, http = ports
-        strangers = [stack.enter_context(half_request(http)) for _ in range(FILES + 50)]
-        for number in range(20):  # while they are all there
-            client = Client(amqp)
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("http", HALF),
+        ("https", b""),
+        ("amqp", b""),
+        ("amqp", PROTOCOL_HEADER),
+        ("amqps", b"\x16"),
+        ("capnp", b""),
+    ],
+)
+def test_connections_that_do_not_log_in_keep_nobody_out_and_are_closed_in_time(
+    tmp_path: Path, protocol: str, said: bytes
+) -> None:
+    timeouts = {"http_header_timeout": 5, "handshake_timeout": 5}
+    with contextlib.ExitStack() as stack, served_with_few_files(tmp_path, **timeouts) as ports:
+        strangers = [stack.enter_context(silent(ports[protocol], said)) for _ in range(FILES + 50)]
+        time.sleep(1)  # until the server has accepted them all
+        began = time.monotonic()
+        for number in range(20):
+            client = Client(ports["amqp"])
             stack.callback(client.close)
             client.log_in()
             client.declare(f"orders {number}")
@@ -74,12 +113,34 @@ def test_unfinished_requests_keep_no_amqp_client_out_and_are_closed_in_time(tmp_
             got = client.get(f"orders {number}")
             assert got is not None
             assert got.body == b"x"
-        answers = [ended(one) for one in strangers]  # each ends, without being asked to
-        refused = [one for one in answers if one.startswith(b"HTTP/1.1 503")]
-        assert len(refused) >= FILES + 50 - FILES // 4
-        assert set(answers) <= {b"", refused[0]}
-        with urllib.request.urlopen(f"http://127.0.0.1:{http}/health/live", timeout=PATIENCE_S) as answer:
-            assert answer.status == 200
+            assert lives(ports["http"])
+        for one in strangers:  # each ends, without being asked to
+            ended(one)
+        assert time.monotonic() - began < 30
+        assert client.declare("still here") == 0
+
+
+def test_a_connection_without_a_handshake_ends_as_soon_as_one_without_a_login(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack, served_with_few_files(tmp_path, handshake_timeout=2) as ports:
+        began = time.monotonic()
+        for protocol in ("amqp", "amqps", "capnp"):
+            ended(stack.enter_context(silent(ports[protocol])))
+        assert time.monotonic() - began < 20
+
+
+def test_clients_of_all_protocols_together_leave_files_to_the_store(tmp_path: Path) -> None:
+    shares = {"http_connections": 10_000, "rpc_connections": 10_000, "http_connections_per_address": 10_000}
+    with contextlib.ExitStack() as stack, served_with_few_files(tmp_path, **shares) as ports:
+        for protocol in ("https", "capnp", "amqps", "http", "amqp"):
+            for _ in range(FILES):
+                stack.enter_context(silent(ports[protocol]))
+        client = Client(ports["amqp"])
+        stack.callback(client.close)
+        client.log_in()
+        for number in range(30):  # each opens files of its own
+            client.declare(f"orders {number}")
+            client.publish(f"orders {number}", [b"x"])
+            assert client.count(f"orders {number}") == 1
 
 
 def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
@@ -87,18 +148,21 @@ def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
     with Served(tmp_path / "data", **settings) as served, contextlib.ExitStack() as stack:
         port = int(served.url.rsplit(":", 1)[1])
 
-        def connect(address: str) -> socket.socket:
+        def connect(address: str, said: bytes = HALF) -> socket.socket:
             one = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S, source_address=(address, 0))
-            one.sendall(HALF)
+            one.sendall(said)
             return stack.enter_context(one)
 
         for address in ("127.0.0.2", "127.0.0.3"):
-            for _ in range(2):
-                connect(address)
-            assert ended(connect(address)).startswith(b"HTTP/1.1 503")
-        live = connect("127.0.0.4")
-        live.sendall(b"x\r\nConnection: close\r\n\r\n")
+            silent = [connect(address) for _ in range(3)]
+            assert ended(silent[0]) == b""  # made room for the last one
+        served.post("/api/holdfast/queues", {"name": "orders"})
+        waiting = [connect("127.0.0.2", WAITS) for _ in range(2)]
+        time.sleep(1)  # until they are worked on: such a one is not closed for another
+        assert ended(connect("127.0.0.2")).startswith(b"HTTP/1.1 503")
+        live = connect("127.0.0.4", HALF + b"x\r\nConnection: close\r\n\r\n")
         assert ended(live).startswith(b"HTTP/1.1 401")
+        assert [ended(one)[:12] for one in waiting] == [b"HTTP/1.1 200"] * 2
 
 
 @pytest.mark.parametrize("after", ["", "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"])
@@ -132,9 +196,13 @@ def test_a_request_that_takes_long_to_answer_is_not_disconnected(tmp_path: Path)
         assert time.monotonic() - began >= 2
 
 
-def test_a_quarter_of_the_open_files_is_for_http() -> None:
+def test_half_of_the_open_files_is_divided_between_the_protocols() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most, each = connections_allowed(0, 0)
-    assert most == max(8, min(1000, soft // 4))
-    assert each == most // 2
-    assert connections_allowed(10, 3) == (10, 3)
+    found = shares_of(Settings())
+    assert found.http == min(1000, soft // 8)
+    assert found.http_per_address == found.http // 2
+    assert found.rpc == min(1000, soft // 16)
+    assert found.amqp == min(20_000, soft // 2 - found.http - found.rpc)
+    greedy = shares_of(Settings(http_connections=soft, rpc_connections=soft, connection_max=soft))
+    assert greedy.amqp + greedy.http + greedy.rpc <= soft // 2
+    assert shares_of(Settings(http_connections=10, http_connections_per_address=3))[1:3] == (10, 3)

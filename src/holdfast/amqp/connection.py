@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.amqp import methods as m
+from holdfast.amqp.admission import Admitted
 from holdfast.amqp.channel import ACK, Channel
 from holdfast.amqp.frames import (
     BODY,
@@ -59,8 +60,9 @@ class Connection(asyncio.BufferedProtocol):
     has unsettled deliveries and consumers of its own only.
     """
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: "Server", admitted: Admitted) -> None:
         self._server = server
+        self._admitted = admitted
         self.broker = server.broker
         self.replies = server.replies
         self.channels: dict[int, Channel] = {}
@@ -118,8 +120,9 @@ class Connection(asyncio.BufferedProtocol):
         # asyncio's own writelines does not pause, and TLS makes a record of each part.
         self._takes_parts = type(transport).__module__.startswith("uvloop") and self.extra("ssl_object") is None
         self.peer = transport.get_extra_info("peername")
-        self.close_by = self.now() + self._server.settings.handshake_timeout
+        self.close_by = self.now() + self._admitted.left_of(self._server.settings.handshake_timeout)
         self._server.joined(self)
+        self._admitted.attach(self._transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put what comes: one place for all, as it is worked through before anyone else's is read."""
@@ -170,7 +173,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone: what it held comes back, what was its own goes."""
         if self._state not in ("closed", "closing"):
-            logger.warning("client %s is gone without a goodbye", self.peer, extra={"user": self.user})
+            # Of strangers there may be thousands: what is worth a warning of them, the listener logs.
+            level = logging.WARNING if self.user else logging.INFO
+            logger.log(level, "client %s is gone without a goodbye", self.peer, extra={"user": self.user})
+        self._admitted.release()
         self._state = "closed"
         self.writable = False
         self._rest = b""
@@ -385,6 +391,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
             self.client, self.mechanism = dict(method.client_properties), method.mechanism
+            self._admitted.expose()
             self.hold("login")
             self._server.run(self._log_in(method))
         elif self._state == "tuning" and isinstance(method, m.ConnectionTuneOk):
@@ -442,6 +449,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = host
         self._state = "open"
         self.close_by = None
+        self._admitted.protect()
         self._send(m.ConnectionOpenOk())
         logger.info("client %s is in as %s", self.peer, self.user, extra={"user": self.user, "vhost": vhost})
 
@@ -467,6 +475,7 @@ class Connection(asyncio.BufferedProtocol):
         logger.warning("closing %s: %s", self.peer, text, extra={"user": self.user})
         self._send(m.ConnectionClose(error.code, cut_short(text), *self._performing))
         self._state = "closing"
+        self._admitted.expose()
         self.close_by = self.now() + _CLOSE_PATIENCE_S
         self._end_channels()
         if self.host is not None:
@@ -490,6 +499,7 @@ class Connection(asyncio.BufferedProtocol):
         never read our answer.
         """
         self._state = "closed"
+        self._admitted.expose()
         self.close_by = self.now() + _LEAVE_PATIENCE_S
         self.waits.clear()
         if self._transport is not None:

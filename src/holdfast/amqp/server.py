@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from holdfast.amqp.accepting import Acceptor
+from holdfast.amqp.admission import Admission
 from holdfast.amqp.channel import Channel
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.listening import listen_on
@@ -14,6 +16,7 @@ from holdfast.amqp.patience import look
 from holdfast.amqp.replies import Replies
 from holdfast.amqp.reporting import Report
 from holdfast.amqp.settings import Settings
+from holdfast.amqp.shares import shares_of
 from holdfast.amqp.tls import tls_context
 from holdfast.base.errors import StorageError
 from holdfast.base.files import UnsyncedFiles
@@ -56,6 +59,7 @@ class Server:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.settings = settings
         self.connections: set[Connection] = set()
+        self.admission = Admission("amqp", shares_of(settings).amqp)
         self.replies = Replies()
         self.inbox = memoryview(bytearray(_INBOX_BYTES))
         """What a connection reads, it reads into this."""
@@ -82,7 +86,7 @@ class Server:
         self.report = Report(self)
         self.connections_opened = self.connections_closed = 0
         """Since the start, with those that never logged in."""
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Acceptor] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._clock: asyncio.Task[None] | None = None
         self.addresses: list[tuple[str, int, bool]] = []
@@ -103,12 +107,21 @@ class Server:
                     "Is another broker running there? Choose another with --amqp-port"
                 ) from error
             for one in sockets:
-                listener = await self._loop.create_server(
-                    lambda: Connection(self), sock=one, ssl=context, backlog=_BACKLOG
-                )
-                self._listeners.append(listener)
                 self.addresses.append((*one.getsockname()[:2], context is not None))
+                acceptor = Acceptor(
+                    one,
+                    self.admission,
+                    lambda admitted: Connection(self, admitted),
+                    tls=context,
+                    handshake_timeout_s=settings.handshake_timeout,
+                )
+                self._listeners.append(acceptor)
         self._clock = self._loop.create_task(self._tick())
+
+    @property
+    def accepts(self) -> bool:
+        """Whether clients are accepted on all addresses."""
+        return all(one.accepts for one in self._listeners)
 
     async def stop(self) -> None:
         """Take no more clients, tell those that are there, and finish what they were promised."""
@@ -138,9 +151,6 @@ class Server:
         """A client came."""
         self.connections.add(connection)
         self.connections_opened += 1
-        if len(self.connections) > self.settings.connection_max:
-            logger.warning("there are %d connections already: one more is turned away", self.settings.connection_max)
-            connection.abort()
 
     def left(self, connection: Connection) -> None:
         """A client went."""

@@ -40,11 +40,16 @@ class Settings:
     https_port: int | None = _setting(None, "port", "The same over TLS, usually 15671.")
     http_hosts: str = _setting("", "text", "Names, with commas, by which browsers reach the page, beside localhost.")
     http_connections: int = _setting(
-        0, "number", "How many HTTP connections may be open; 0: a quarter of the process's open files, 1000 at most."
+        0, "number", "How many HTTP connections may be open; 0: an eighth of the process's open files, 1000 at most."
     )
     http_connections_per_address: int = _setting(0, "number", "The same from one address; 0: half as many.")
     http_header_timeout: float = _setting(
         10.0, "seconds", "How long a client may take to send the headers of a request; then it is disconnected."
+    )
+    http_stall_timeout: float = _setting(
+        30.0,
+        "seconds",
+        "How long a client may send a request body, or read an answer, at less than 1 KiB/s; then it is disconnected.",
     )
     allowed_paths: tuple[str, ...] = _setting(
         (),
@@ -60,6 +65,9 @@ class Settings:
     session: float = _setting(8 * 3600.0, "seconds", "How long a login on the page lasts.")
     history_interval: float = _setting(5.0, "seconds", "How often rates and memory are noted for the page's charts.")
     rpc_port: int | None = _setting(9090, "port", "The port for Cap'n Proto.")
+    rpc_connections: int = _setting(
+        0, "number", "How many Cap'n Proto clients may be connected; 0: a sixteenth of the open files, 1000 at most."
+    )
     rpc_queue: str = _setting("queueber", "text", "The queue that clients of Queueber get over Cap'n Proto.")
     rpc_queueber: str = _setting(
         "loopback", "text", "Who may use that queue, as Queueber knows no passwords: `loopback`, `anyone` or `nobody`."
@@ -70,9 +78,13 @@ class Settings:
     tls_verify: bool = _setting(False, "flag", "Refuse clients without such a certificate.")
     frame_max: int = _setting(131_072, "number", "The largest frame, in bytes, that is offered to clients.")
     channel_max: int = _setting(2047, "number", "How many channels a connection may have.")
-    connection_max: int = _setting(20_000, "number", "How many clients may be connected.")
+    connection_max: int = _setting(
+        20_000, "number", "How many AMQP clients may be connected; the open files limit it too."
+    )
     heartbeat: int = _setting(60, "seconds", "The heartbeat that is offered to clients; 0 for none.")
-    handshake_timeout: float = _setting(10.0, "seconds", "How long a client may take to log in.")
+    handshake_timeout: float = _setting(
+        10.0, "seconds", "How long a client of AMQP or Cap'n Proto may take to log in, with the handshake of TLS."
+    )
     login_delay: float = _setting(0.5, "seconds", "How long the answer to a wrong password is held back.")
     consumer_timeout: float = _setting(
         1800.0, "seconds", "How long a delivery may stay unacknowledged before its channel is closed; 0 for ever."
@@ -133,9 +145,10 @@ def _checked(settings: Settings) -> Settings:
         port = getattr(settings, name)
         if port is not None and not 0 <= port <= 65_535:  # beyond, a system may take another one than was meant
             raise InvalidArgument(f"{name} is {port}: it must be from 0 to 65535")
-    if settings.http_header_timeout <= 0:
-        raise InvalidArgument(f"http_header_timeout is {settings.http_header_timeout}: it must be more than 0")
-    for name in ("handshake_timeout", "login_delay", "consumer_timeout", "history", "session", "history_interval"):
+    for name in ("http_header_timeout", "http_stall_timeout", "handshake_timeout"):
+        if getattr(settings, name) <= 0:
+            raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must be more than 0")
+    for name in ("login_delay", "consumer_timeout", "history", "session", "history_interval"):
         if getattr(settings, name) < 0:
             raise InvalidArgument(f"{name} is {getattr(settings, name)}: it must not be negative")
     return settings

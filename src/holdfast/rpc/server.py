@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +11,10 @@ from typing import Any, Literal
 
 import capnp
 
+from holdfast.amqp.accepting import Acceptor
+from holdfast.amqp.admission import Admission, Admitted
 from holdfast.amqp.listening import addresses_in, listen_on
+from holdfast.amqp.shares import clients_allowed
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.rpc.access import Access
 from holdfast.rpc.client import Client, Desk
@@ -43,6 +47,9 @@ class RpcSettings:
     queueber_clients: Literal["loopback", "anyone", "nobody"] = "loopback"
     """Who may call Queueber's methods, which know no password: clients on this machine, all, or none."""
     connection_max: int = 10_000
+    """At most half of the process's open files, whatever it says: the others stay for the store."""
+    login_timeout: float = 10.0
+    """Seconds that a client may take until it has logged in or called a method of Queueber that it may call."""
     max_request: int = 64 << 20
     """Bytes of a message on the wire: a client that sends a larger one is cut off."""
     max_reply: int = 16 << 20
@@ -55,6 +62,8 @@ class RpcSettings:
         for name, least in (("connection_max", 1), ("max_request", 1 << 16), ("max_reply", 1)):
             if getattr(self, name) < least:
                 raise InvalidArgument(f"{name} is {getattr(self, name)}: it must be at least {least}")
+        if self.login_timeout <= 0:
+            raise InvalidArgument(f"login_timeout is {self.login_timeout}: it must be more than 0")
 
 
 class RpcServer:
@@ -142,28 +151,32 @@ class RpcServer:
             )
             async with capnp.kj_loop():
                 sockets = listen_on(addresses_in(settings.host), settings.port, _BACKLOG)
-                servers = [
-                    await self._loop.create_server(lambda: self._wire(desk), sock=one, ssl=self._tls, backlog=_BACKLOG)
-                    for one in sockets
-                ]
                 self.addresses = [one.getsockname()[:2] for one in sockets]
+                admission = Admission("capnp", min(settings.connection_max, clients_allowed()))
+                acceptors = [self._acceptor(one, admission, desk) for one in sockets]
                 listens.set_result(None)
                 await self._stops.wait()
-                for server in servers:
-                    server.close()
+                for acceptor in acceptors:
+                    acceptor.close()
                 await shelf.close()
                 await asyncio.sleep(_LAST_ANSWERS_S)
 
-    def _wire(self, desk: Desk) -> Wire:
-        wire = Wire()
+    def _acceptor(self, listening: socket.socket, admission: Admission, desk: Desk) -> Acceptor:
+        return Acceptor(
+            listening,
+            admission,
+            lambda admitted: self._wire(desk, admitted),
+            tls=self._tls,
+            handshake_timeout_s=self.settings.login_timeout,
+        )
+
+    def _wire(self, desk: Desk, admitted: Admitted) -> Wire:
+        wire = Wire(admitted, self.settings.login_timeout)
         # What `AsyncIoStream.create_server` does, with ourselves between it and the socket.
         wire.inner = capnp.AsyncIoStream._connect(lambda stream: self._attend(stream, wire, desk))
         return wire
 
     async def _attend(self, stream: Any, wire: Wire, desk: Desk) -> None:
-        if len(self._clients) >= self.settings.connection_max:
-            logger.warning("refused the client %s: there are %d already", wire.peer, len(self._clients))
-            return
         client = Client(wire, desk)
         self._clients.add(client)
         try:

@@ -68,15 +68,18 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
 
     async def _proven(self, prove: Callable[[], str]) -> str:
         desk = self.client.desk
+        self.client.wire.proves()
         with self.client.call():
             try:
                 async with desk.logins:
-                    return await asyncio.get_running_loop().run_in_executor(desk.executor, prove)
+                    name = await asyncio.get_running_loop().run_in_executor(desk.executor, prove)
             except HoldfastError as error:
                 if isinstance(error, AccessRefused) or getattr(error, "login", None) is not None:
                     log_failed_login(error, peer=self.client.wire.peer, protocol="capnp")
                     await asyncio.sleep(_LOGIN_DELAY_S)  # others log in meanwhile
                 raise
+        self.client.wire.prove()
+        return name
 
 
 class Session(HOLDFAST.Session.Server):  # type: ignore[misc]

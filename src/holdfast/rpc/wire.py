@@ -10,6 +10,8 @@ import asyncio
 import ipaddress
 from typing import Any
 
+from holdfast.amqp.admission import Admitted
+
 __all__ = ["Wire"]
 
 _INBOX_MAX = 1 << 18
@@ -22,7 +24,10 @@ class Wire(asyncio.BufferedProtocol):
 
     inner: Any
 
-    def __init__(self) -> None:
+    def __init__(self, admitted: Admitted, login_timeout_s: float) -> None:
+        self._admitted = admitted
+        self._login_timeout_s = login_timeout_s
+        self._login_timer: asyncio.TimerHandle | None = None
         self.peer = ""
         self.is_loopback = False
         self._transport: Any = None
@@ -44,6 +49,15 @@ class Wire(asyncio.BufferedProtocol):
                 asyncio.get_running_loop().call_soon(self._hand_on)
             self._pace()
 
+    def proves(self) -> None:
+        """The client tries to log in: silent ones make room before it does."""
+        self._admitted.expose()
+
+    def prove(self) -> None:
+        """Let the client stay: it has logged in, or may do something without a login."""
+        self._stop_login_timer()
+        self._admitted.protect()
+
     # As a protocol.
 
     def connection_made(self, transport: Any) -> None:
@@ -52,7 +66,10 @@ class Wire(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self.is_loopback = bool(peer) and _is_loopback(peer[0])
+        left_s = self._admitted.left_of(self._login_timeout_s)
+        self._login_timer = asyncio.get_running_loop().call_later(left_s, self._admitted.late, "login-late")
         self.inner.connection_made(self)
+        self._admitted.attach(transport.abort)
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Where the next bytes go."""
@@ -71,6 +88,8 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self._stop_login_timer()
+        self._admitted.release()
         self._end(str(exc or "the connection is closed"))
 
     def pause_writing(self) -> None:
@@ -140,6 +159,11 @@ class Wire(asyncio.BufferedProtocol):
             self._outbox.clear()
             if not self._lost:
                 self._transport.write(data)
+
+    def _stop_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
 
     def _end(self, reason: str) -> None:
         if not self._lost:

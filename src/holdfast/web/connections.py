@@ -1,67 +1,51 @@
-"""HTTP connections: how many may be open, in all and from one address, and how long a request may take to arrive.
+"""HTTP connections: how long a request may take to arrive, and an answer to be read.
 
-Whoever opens connections and sends half a request needs no login, and each connection takes a file descriptor that AMQP
-clients and the store need as well. uvicorn has no limit for either, so a protocol of our own stands before its own.
+uvicorn has no limit for either, so a protocol of our own stands before its own. Whoever sends half a request, or asks
+and never reads, needs no login.
 """
 
 import asyncio
 import contextlib
-import ipaddress
-import logging
-import resource
-import time
-from collections import Counter
-from collections.abc import Callable
+import fcntl
+import struct
+import termios
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Connections", "connections_allowed"]
+from holdfast.amqp.admission import Admission, Admitted
 
-logger = logging.getLogger("holdfast.web")
+__all__ = ["BUSY", "Connections"]
 
-_SHARE = 4
-_MOST, _LEAST = 1000, 8
-_PREFIX_V6 = 64
-_LOG_EVERY_S = 10.0
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 10\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s"
-)
 _REASON = b'{"error":"busy","reason":"too many HTTP connections are open: close some, or raise http_connections"}'
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 10\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REASON), _REASON)
+)
+"""The answer to a connection for which there is no room."""
+_LEAST_RATE = 1024
+"""Bytes a second: a client that sends a body, or reads an answer, more slowly is taken for one that does not."""
+_LOOK_S = 1.0
 Key = tuple[tuple[str, int], tuple[str, int]]
 """Both ends of a connection."""
 
 
-def connections_allowed(wanted: int, per_address: int) -> tuple[int, int]:
-    """How many connections may be open in all, and from one address; 0 asks for a share of the process's open files.
-
-    A quarter is for HTTP: the rest stays for AMQP clients and the store.
-    """
-    if not wanted:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _SHARE))
-    return wanted, per_address or max(1, wanted // 2)
-
-
 class Connections:
-    """The open HTTP connections of all listeners. Used by the web's event loop alone."""
+    """The open HTTP connections of all listeners. Used by the web's event loop alone.
 
-    def __init__(self, most: int, per_address: int, header_timeout_s: float) -> None:
-        self.most = most
-        self.per_address = per_address
+    Invariant: while a connection is open, `_look` runs now and then.
+    """
+
+    def __init__(self, admission: Admission, header_timeout_s: float, stall_timeout_s: float) -> None:
+        self.admission = admission
         self.header_timeout_s = header_timeout_s
-        self.refused = self.timed_out = 0
+        self.stall_timeout_s = stall_timeout_s
         self._open: dict[Key, _Guarded] = {}
-        self._by_address: Counter[str] = Counter()
-        self._logged = -_LOG_EVERY_S
+        self._looks: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def guard(self, protocol: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
+    def guard(self, protocol: asyncio.Protocol, admitted: Admitted) -> asyncio.Protocol:
         """The same protocol, behind these limits."""
-        return lambda **arguments: _Guarded(self, protocol(**arguments))
+        return _Guarded(self, protocol, admitted)
 
     def watch(self, app: ASGIApp) -> ASGIApp:
         """The same application; while it works on a request, its connection is not waited for."""
@@ -72,47 +56,34 @@ class Connections:
             if known is None:
                 await app(scope, receive, send)
                 return
+            body = _Body(known, receive, self.stall_timeout_s)
             known.begin()
             try:
-                await app(scope, receive, send)
+                await app(scope, body.receive, known.counting(send))
             finally:
                 known.end()
 
         return watched
 
-    def admit(self, guarded: "_Guarded", key: Key) -> bool:
-        """Whether one more connection may be open."""
-        address = _group(key[0][0])
-        if len(self._open) >= self.most or self._by_address[address] >= self.per_address:
-            self.refused += 1
-            self._log("refused", key, "too-many-connections")
-            return False
+    def joined(self, key: Key, guarded: "_Guarded") -> None:
+        """A connection was made."""
         self._open[key] = guarded
-        self._by_address[address] += 1
-        return True
+        if self._looks is None:
+            self._looks = asyncio.get_running_loop().call_later(self._pause_s, self._look)
 
-    def leave(self, key: Key) -> None:
+    def left(self, key: Key) -> None:
         """A connection was closed."""
-        if self._open.pop(key, None) is not None:
-            address = _group(key[0][0])
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
+        self._open.pop(key, None)
 
-    def late(self, key: Key) -> None:
-        """A request did not arrive in time, and its connection is closed."""
-        self.timed_out += 1
-        self._log("closed", key, "request-headers-late")
+    @property
+    def _pause_s(self) -> float:
+        return min(_LOOK_S, self.stall_timeout_s / 4)
 
-    def _log(self, what: str, key: Key, reason: str) -> None:
-        """One line in ten seconds: there may be thousands."""
-        now = time.monotonic()
-        if now - self._logged >= _LOG_EVERY_S:
-            self._logged = now
-            logger.warning(
-                "http connection %s: peer=%s:%d reason=%s open=%d refused=%d timed_out=%d",
-                what, *key[0], reason, len(self._open), self.refused, self.timed_out,
-            )  # fmt: skip
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        for one in list(self._open.values()):
+            one.look(loop.time())
+        self._looks = loop.call_later(self._pause_s, self._look) if self._open else None
 
 
 class _Guarded(asyncio.Protocol):
@@ -121,61 +92,87 @@ class _Guarded(asyncio.Protocol):
     Invariant: while no request is worked on, and something is expected, `_timer` runs.
     """
 
-    def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
+    def __init__(self, connections: Connections, inner: asyncio.Protocol, admitted: Admitted) -> None:
         self._connections = connections
         self._inner = inner
-        self._transport: asyncio.Transport | None = None
-        self._key: Key | None = None
+        self._admitted = admitted
+        self._transport: Any = None
+        self._key: Key = ("", 0), ("", 0)
         self._timer: asyncio.TimerHandle | None = None
         self._working = 0
+        self._written = 0
+        """Bytes of the bodies that were answered."""
+        self._stalled: tuple[float, int] | None = None
+        """Since when the client reads too slowly, and how much it had read then."""
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        key = (_end(transport, "peername"), _end(transport, "sockname"))
-        if not self._connections.admit(self, key):
-            transport.write(_BUSY % (len(_REASON), _REASON))
-            transport.close()
-            return
-        self._key = key
-        self._expect()
+        self._key = _end(transport, "peername"), _end(transport, "sockname")
+        self._connections.joined(self._key, self)
+        self._expect(self._admitted.left_of(self._connections.header_timeout_s))
         self._inner.connection_made(transport)
+        self._admitted.attach(transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._key is not None:
-            if not self._working:
-                self._expect()
-            self._inner.data_received(data)
+        if not self._working:
+            self._expect(self._connections.header_timeout_s)
+        self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received() if self._key is not None else None
+        return self._inner.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
-        if self._key is not None:
-            self._connections.leave(self._key)
-            self._inner.connection_lost(error)
+        self._connections.left(self._key)
+        self._admitted.release()
+        self._inner.connection_lost(error)
 
     def pause_writing(self) -> None:
-        if self._key is not None:
-            self._inner.pause_writing()
+        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._key is not None:
-            self._inner.resume_writing()
+        self._inner.resume_writing()
 
     def begin(self) -> None:
         """A request has arrived as far as its headers."""
         self._working += 1
+        self._admitted.protect()
         self._stop_timer()
 
     def end(self) -> None:
         """It is answered. uvicorn closes connections on which nothing comes; on others the next request must."""
         self._working -= 1
+        if not self._working:
+            self._admitted.expose()
 
-    def _expect(self) -> None:
+    def counting(self, send: Send) -> Send:
+        """Count what is answered."""
+
+        async def counted(message: Message) -> None:
+            self._written += len(message.get("body", b""))
+            await send(message)
+
+        return counted
+
+    def look(self, now: float) -> None:
+        """Called about once a second: drop a client that does not read, also one to which uvicorn said goodbye."""
+        unsent = self._transport.get_write_buffer_size()
+        read = self._written - unsent - _unread_in(self._transport)
+        timeout_s = self._connections.stall_timeout_s
+        if not unsent:
+            self._stalled = None
+        elif self._stalled is None or read - self._stalled[1] >= _LEAST_RATE * timeout_s:
+            self._stalled = now, read
+        elif now - self._stalled[0] >= timeout_s:
+            self.drop("answer-not-read")
+
+    def drop(self, reason: str) -> None:
+        """Disconnect a client that takes too long."""
+        self._admitted.late(reason)
+
+    def _expect(self, seconds: float) -> None:
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._connections.header_timeout_s, self._give_up)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -184,9 +181,37 @@ class _Guarded(asyncio.Protocol):
 
     def _give_up(self) -> None:
         self._timer = None
-        if self._transport is not None and self._key is not None and not self._working:
-            self._connections.late(self._key)
-            self._transport.abort()
+        if not self._working:
+            self.drop("request-headers-late")
+
+
+class _Body:
+    """The body of one request, and the time that its client may still take to send it.
+
+    Time counts only while the application waits for the body. Each KiB that comes adds a second, up to the timeout.
+    """
+
+    def __init__(self, guarded: _Guarded, receive: Receive, timeout_s: float) -> None:
+        self._guarded = guarded
+        self._receive = receive
+        self._timeout_s = self._left_s = timeout_s
+        self._ended = False
+
+    async def receive(self) -> Message:
+        """Return the next part; where it takes too long, the connection is dropped."""
+        if self._ended:  # what is waited for now is the end of the connection
+            return await self._receive()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        timer = loop.call_later(max(0.0, self._left_s), self._guarded.drop, "request-body-late")
+        try:
+            message = await self._receive()
+        finally:
+            timer.cancel()
+        earned_s = len(message.get("body", b"")) / _LEAST_RATE
+        self._left_s = min(self._timeout_s, self._left_s - (loop.time() - began) + earned_s)
+        self._ended = not message.get("more_body", False)
+        return message
 
 
 def _end(transport: Any, which: str) -> tuple[str, int]:
@@ -194,10 +219,9 @@ def _end(transport: Any, which: str) -> tuple[str, int]:
     return (str(found[0]), int(found[1])) if isinstance(found, tuple) else ("", 0)
 
 
-def _group(address: str) -> str:
-    """Whom an address belongs to: of IPv6 a whole network, as each host has as many addresses as it likes."""
-    with contextlib.suppress(ValueError):
-        found = ipaddress.ip_address(address.partition("%")[0])
-        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
-            return str(ipaddress.ip_network((found, _PREFIX_V6), strict=False))
-    return address
+def _unread_in(transport: Any) -> int:
+    """Return how many bytes the system holds that the client has not acknowledged; 0 where it does not tell."""
+    found = transport.get_extra_info("socket")
+    with contextlib.suppress(OSError, ValueError):
+        return int(struct.unpack("i", fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
+    return 0

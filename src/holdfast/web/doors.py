@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.server import Server
+from holdfast.amqp.shares import shares_of
 from holdfast.base.errors import NotFound
 from holdfast.broker.users import Kind
 from holdfast.queue import Queue
@@ -107,6 +108,8 @@ def _rpc(site: Site) -> "RpcServer | None":
             settings.rpc_port,
             queue=settings.rpc_queue,
             queueber_clients=settings.rpc_queueber,  # type: ignore[arg-type]
+            connection_max=shares_of(settings).rpc,
+            login_timeout=settings.handshake_timeout,
         ),
         find=find,
         access=Access(

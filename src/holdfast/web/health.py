@@ -99,8 +99,8 @@ def readiness(site: "Site") -> dict[str, str | None]:
         if memory.blocked == "memory"
         else None
     )
-    silent = [listener for listener in site.server._listeners if not listener.is_serving()]
-    found["listeners"] = "the server is stopping: it listens for no more clients" if silent else None
+    stopping = "the server is stopping: it listens for no more clients"
+    found["listeners"] = None if site.server.accepts else stopping
     return found
 
 

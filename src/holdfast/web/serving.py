@@ -12,18 +12,54 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from holdfast.amqp.accepting import Acceptor
+from holdfast.amqp.admission import Admission, Admitted
 from holdfast.amqp.listening import listen_on
 from holdfast.amqp.settings import Settings
+from holdfast.amqp.shares import shares_of
 from holdfast.amqp.tls import tls_context
 from holdfast.base.errors import InvalidArgument, StorageError
-from holdfast.web.connections import Connections, connections_allowed
+from holdfast.web.connections import BUSY, Connections
 
 __all__ = ["WebServer"]
 
 _BACKLOG = 128
-"""As many may be accepted in one go before any can be refused, each with a file descriptor."""
 _GOODBYE_S = 2
 _START_S = 30.0
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn with an accept loop of ours: its own tells of a TLS client only after the handshake."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+        self._acceptors: list[Acceptor] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept clients on sockets that listen."""
+        await super().startup(sockets=[])
+        for one in sockets or ():
+            acceptor = Acceptor(
+                one,
+                self._connections.admission,
+                self._protocol,
+                tls=self.config.ssl,
+                handshake_timeout_s=self._connections.header_timeout_s,
+                refusal=BUSY,
+            )
+            self._acceptors.append(acceptor)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more clients, and end those that are there."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets=[])
+
+    def _protocol(self, admitted: Admitted) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        inner = make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return self._connections.guard(inner, admitted)
 
 
 class WebServer:
@@ -32,14 +68,15 @@ class WebServer:
     def __init__(
         self, app: ASGIApp, settings: Settings, goodbye: Callable[[], Coroutine[Any, Any, None]] | None = None
     ) -> None:
-        allowed = connections_allowed(settings.http_connections, settings.http_connections_per_address)
-        self.connections = Connections(*allowed, settings.http_header_timeout)
+        shares = shares_of(settings)
+        admission = Admission("http", shares.http, shares.http_per_address)
+        self.connections = Connections(admission, settings.http_header_timeout, settings.http_stall_timeout)
         self._app = self.connections.watch(app)
         self._settings = settings
         self._goodbye = goodbye
         """Done, on the web's loop, when it is to stop: answers who would wait on."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._servers: list[tuple[uvicorn.Server, list[socket.socket]]] = []
+        self._servers: list[tuple[_Uvicorn, list[socket.socket]]] = []
         self._thread: threading.Thread | None = None
         self.addresses: list[tuple[str, int, bool]] = []
         """Host, port and whether TLS is spoken, of each listening socket."""
@@ -56,10 +93,9 @@ class WebServer:
                 config.load()
             except OSError as error:
                 raise InvalidArgument(f"the TLS files cannot be used: {error}") from error
-            config.http_protocol_class = self.connections.guard(config.http_protocol_class)  # type: ignore[assignment]
             listening = _bound(self._settings, port)
             self.addresses += [(*one.getsockname()[:2], secure) for one in listening]
-            self._servers.append((uvicorn.Server(config), listening))
+            self._servers.append((_Uvicorn(config, self.connections), listening))
         if not self._servers:
             return
         self._thread = threading.Thread(target=self._run, name="holdfast-web", daemon=True)

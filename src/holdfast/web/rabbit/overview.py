@@ -146,7 +146,7 @@ def _node(call: Call) -> dict[str, Any]:
         "partitions": [],
         "cluster_links": [],
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "sockets_total": site.settings.connection_max,
+        "sockets_total": site.server.admission.most,
         "proc_total": resource.getrlimit(resource.RLIMIT_NPROC)[0],
         "mem_limit": memory.resident_max,
         "mem_alarm": memory.blocked == "memory",

@@ -1,0 +1,169 @@
+"""Admission of connections: how many may be open, counted from the moment at which they are accepted.
+
+Whoever opens a connection and sends nothing needs no login, and takes a file descriptor that other clients and the
+store need as well. asyncio calls a protocol of TLS only after the handshake, so that no protocol can count.
+"""
+
+import contextlib
+import ipaddress
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+__all__ = ["Admission", "Admitted"]
+
+logger = logging.getLogger("holdfast.listener")
+
+_PREFIX_V6 = 64
+_LOG_EVERY_S = 10.0
+Exposed = dict[str, "dict[Admitted, None]"]
+"""Connections by the network that their client is in, the oldest first."""
+
+
+class Admission:
+    """The open connections of one protocol, of all its listeners. Used by one event loop alone.
+
+    Invariant: at most `most` connections are open, and at most `per_address` from one address. Where one more would
+    exceed that, a connection that nobody protects is closed for it: one without a login, or without a request that is
+    worked on. Those that have said nothing go first, of them those of the address with the most, of them the oldest.
+    So silent connections keep nobody out.
+    """
+
+    def __init__(self, protocol: str, most: int, per_address: int | None = None) -> None:
+        self.protocol = protocol
+        self.most = most
+        self.per_address = most if per_address is None else per_address
+        self.refused = self.displaced = self.timed_out = 0
+        self._open: set[Admitted] = set()
+        self._by_address: Counter[str] = Counter()
+        self._exposed: tuple[Exposed, Exposed] = {}, {}
+        """Connections that may be closed to make room: those that have said nothing, and the others."""
+        self._logged_at = -_LOG_EVERY_S
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, host: str, port: int) -> "Admitted | None":
+        """Return one more connection, or None where no room can be made for it."""
+        admitted = Admitted(self, f"{host}:{port}", _network(host))
+        if not self._has_room(admitted.network):
+            self.refused += 1
+            self.log("refused", admitted.peer, "too-many-connections")
+            return None
+        self._open.add(admitted)
+        self._by_address[admitted.network] += 1
+        self.expose(admitted, silent=True)
+        return admitted
+
+    def release(self, admitted: "Admitted") -> None:
+        """Count a connection no more. Idempotent."""
+        if admitted in self._open:
+            self.protect(admitted)
+            self._open.discard(admitted)
+            self._by_address[admitted.network] -= 1
+            if not self._by_address[admitted.network]:
+                del self._by_address[admitted.network]
+
+    def protect(self, admitted: "Admitted") -> None:
+        """Close this connection for no other one."""
+        for rank in self._exposed:
+            exposed = rank.get(admitted.network, {})
+            exposed.pop(admitted, None)
+            if not exposed:
+                rank.pop(admitted.network, None)
+
+    def expose(self, admitted: "Admitted", *, silent: bool) -> None:
+        """Let this connection be closed for another one."""
+        self.protect(admitted)
+        if admitted in self._open:
+            self._exposed[not silent].setdefault(admitted.network, {})[admitted] = None
+
+    def late(self, admitted: "Admitted", reason: str) -> None:
+        """Count and log a client that took too long, and end its connection."""
+        self.timed_out += 1
+        self.log("closed", admitted.peer, reason)
+        admitted.end()
+
+    def log(self, what: str, peer: str, reason: str) -> None:
+        """Log one line in ten seconds: there may be thousands of connections."""
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at = now
+            logger.warning(
+                "connection %s: protocol=%s peer=%s reason=%s open=%d refused=%d displaced=%d timed_out=%d",
+                what, self.protocol, peer, reason, len(self._open), self.refused, self.displaced, self.timed_out,
+            )  # fmt: skip
+
+    def _has_room(self, network: str) -> bool:
+        """Whether there is room for one more from there, after another one was closed where that is necessary."""
+        if self._by_address[network] >= self.per_address:
+            return self._displace([rank.get(network) for rank in self._exposed])
+        if len(self._open) >= self.most:
+            return self._displace([max(rank.values(), key=len, default=None) for rank in self._exposed])
+        return True
+
+    def _displace(self, choice: "list[dict[Admitted, None] | None]") -> bool:
+        """Close the oldest connection of the first that has one; whether there was one."""
+        oldest = next((next(iter(one)) for one in choice if one), None)
+        if oldest is None:
+            return False
+        self.displaced += 1
+        self.log("closed", oldest.peer, "room-for-another")
+        self.release(oldest)
+        oldest.end()
+        return True
+
+
+class Admitted:
+    """One connection that is counted, until it is released. It may be closed for another one until it is protected."""
+
+    def __init__(self, admission: Admission, peer: str, network: str) -> None:
+        self._admission = admission
+        self.peer = peer
+        self.network = network
+        """Whom its address belongs to."""
+        self.accepted_at = time.monotonic()
+        self._close: Callable[[], object] | None = None
+        self._ended = False
+
+    def attach(self, close: Callable[[], object]) -> None:
+        """Say how the connection is closed at once; done now where it should have been before."""
+        self._close = close
+        if self._ended:
+            close()
+
+    def end(self) -> None:
+        """Close the connection at once."""
+        self._ended = True
+        if self._close is not None:
+            self._close()
+
+    def late(self, reason: str) -> None:
+        """End the connection of a client that took too long."""
+        self._admission.late(self, reason)
+
+    def left_of(self, seconds: float) -> float:
+        """Return how much is left of a time that began when the connection was accepted."""
+        return max(0.0, self.accepted_at + seconds - time.monotonic())
+
+    def protect(self) -> None:
+        """Close this connection for no other one: its client has logged in, or its request is worked on."""
+        self._admission.protect(self)
+
+    def expose(self) -> None:
+        """Let this connection be closed for another one, if none is left that has said nothing."""
+        self._admission.expose(self, silent=False)
+
+    def release(self) -> None:
+        """Count this connection no more: it is closed. Idempotent."""
+        self._admission.release(self)
+
+
+def _network(address: str) -> str:
+    """Return whom an address belongs to: of IPv6 a whole network, as each host has as many addresses as it likes."""
+    with contextlib.suppress(ValueError):
+        found = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+            return str(ipaddress.ip_network((found, _PREFIX_V6), strict=False))
+    return address
