@@ -4,6 +4,7 @@ import contextlib
 import json
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -206,3 +207,68 @@ def test_half_of_the_open_files_is_divided_between_the_protocols() -> None:
     greedy = shares_of(Settings(http_connections=soft, rpc_connections=soft, connection_max=soft))
     assert greedy.amqp + greedy.http + greedy.rpc <= soft // 2
     assert shares_of(Settings(http_connections=10, http_connections_per_address=3))[1:3] == (10, 3)
+
+
+@pytest.mark.parametrize("protocol", ["http", "https"])
+@pytest.mark.parametrize("requests", [1, 60])
+def test_a_client_that_never_reads_its_answers_is_disconnected(tmp_path: Path, protocol: str, requests: int) -> None:
+    """One whose answer stands whole in the buffers of the server counts too: uvicorn would wait for it for ever."""
+    timeouts = {"http_stall_timeout": 2, "http_header_timeout": 2}
+    with contextlib.ExitStack() as stack, served_with_few_files(tmp_path, **timeouts) as ports:
+        raw = stack.enter_context(socket.socket())
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        raw.settimeout(PATIENCE_S)
+        raw.connect(("127.0.0.1", ports[protocol]))
+        port, deaf = raw.getsockname()[1], raw
+        if protocol == "https":
+            context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+            deaf = stack.enter_context(context.wrap_socket(raw, server_hostname="localhost"))
+        deaf.sendall(b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * requests)
+        began = time.monotonic()
+        while is_established(ports[protocol], port):
+            assert time.monotonic() - began < 30
+            time.sleep(0.2)
+        assert lives(ports["http"])
+
+
+def is_established(local: int, remote: int) -> bool:
+    """Whether the server's end of a connection between these ports is open."""
+    ends = f":{local:04X} 0100007F:{remote:04X} 01"
+    return ends in Path("/proc/net/tcp").read_text()
+
+
+def test_a_client_that_reads_slowly_gets_its_whole_answer(tmp_path: Path) -> None:
+    with served_with_few_files(tmp_path, http_stall_timeout=1) as ports, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        slow.connect(("127.0.0.1", ports["http"]))
+        asked = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        slow.sendall(asked)
+        began, received = time.monotonic(), b""
+        while data := slow.recv(2048 if time.monotonic() - began < 4 else 1 << 16):
+            received += data
+            time.sleep(0.05 if time.monotonic() - began < 4 else 0)
+        head, _, body = received.partition(b"\r\n\r\n")
+        assert f"content-length: {len(body)}".encode() in head.lower()
+
+
+BODY = (
+    b"POST /api/holdfast/queues HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Authorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 60000\r\n\r\n"
+)
+
+
+def test_a_body_that_trickles_in_is_cut_off_and_one_that_comes_steadily_is_not(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack, Served(tmp_path / "data", http_stall_timeout=1.5) as served:
+        port = int(served.url.rsplit(":", 1)[1])
+        slow = stack.enter_context(silent(port, BODY))
+        began = time.monotonic()
+        with pytest.raises(ConnectionError):
+            while time.monotonic() - began < 40:
+                slow.sendall(b" ")
+                time.sleep(0.1)
+        steady = stack.enter_context(silent(port, BODY))
+        content = b'{"name": "orders"}'.ljust(60_000)
+        for start in range(0, 60_000, 4000):
+            steady.sendall(content[start : start + 4000])
+            time.sleep(0.2)
+        assert steady.recv(1 << 16).startswith(b"HTTP/1.1 20")

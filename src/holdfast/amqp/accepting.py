@@ -93,12 +93,14 @@ class Acceptor:
     async def _connect(self, admitted: Admitted) -> None:
         task = asyncio.current_task()
         assert task is not None
+        timeout_s = self._handshake_timeout_s if self._tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
                 lambda: self._make(admitted),
                 self._arrived.pop(task),
                 ssl=self._tls,
-                ssl_handshake_timeout=self._handshake_timeout_s if self._tls is not None else None,
+                ssl_handshake_timeout=timeout_s,
+                ssl_shutdown_timeout=timeout_s,
             )
         except OSError as error:
             admitted.release()
