@@ -377,10 +377,11 @@ def test_a_name_may_hold_anything(served: Served, name: str) -> None:
 
 def test_a_transient_queue_with_the_name_of_a_stored_one_does_not_come_twice(served: Served) -> None:
     worked(served)
-    declared(served, "orders", durable=False).queue.put(b"x")
+    declared(served, "later", durable=False).queue.put(b"x")
+    served.store.queue("later").put_many([b"y", b"z"])  # a program, which knows nothing of the one before
     values = scraped(served, EACH)
-    assert values["holdfast_queue_put_total", on("orders")] == 1
-    assert total(served, "holdfast_messages_put_total") == 6
+    assert values["holdfast_queue_put_total", on("later")] == 1
+    assert total(served, "holdfast_messages_put_total") == 8
 
 
 def test_the_name_in_the_store_tells_the_virtual_host() -> None:

@@ -124,7 +124,7 @@ def list_users(data: DataOption = Path("data"), as_json: JsonOption = False) -> 
     table = make_table("user", "tags", "password", "vhost", "configure", "write", "read")
     nothing = dict.fromkeys(("vhost", "configure", "write", "read"), "")
     for user in users:
-        password = _algorithm(user).removeprefix("rabbit_password_hashing_") if user.get("password_hash") else "none"
+        password = (_password(user) or "none").removeprefix("rabbit_password_hashing_")
         for place, one in enumerate(_permissions(defined, user["name"]) or [nothing]):
             who = (safe_text(user["name"]), safe_text(", ".join(_tags(user))), password) if not place else ("", "", "")
             table.add_row(*who, *(safe_text(one[name]) for name in nothing))
@@ -182,15 +182,18 @@ def _tags(user: dict[str, Any]) -> list[str]:
     return [one for one in tags.split(",") if one] if isinstance(tags, str) else list(tags)
 
 
-def _algorithm(user: dict[str, Any]) -> str:
-    return str(user.get("hashing_algorithm") or ARGON2)
+def _password(user: dict[str, Any]) -> str | None:
+    """How the user's password is hashed, None where there is none. Not every caller of a server sees the hash."""
+    if "password_hash" not in user:
+        return user.get("hashing_algorithm")
+    return str(user.get("hashing_algorithm") or ARGON2) if user["password_hash"] else None
 
 
 def _user_as_json(user: dict[str, Any], permissions: list[dict[str, str]]) -> dict[str, object]:
     return {
         "user": user["name"],
         "tags": _tags(user),
-        "password": _algorithm(user) if user.get("password_hash") else None,
+        "password": _password(user),
         "permissions": [{name: one[name] for name in ("vhost", "configure", "write", "read")} for one in permissions],
     }
 

@@ -5,6 +5,7 @@ from holdfast.amqp.login import LIKE_RABBITMQ
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.administration import with_hashes
 from holdfast.web.rabbit.seen import user_check
+from holdfast.web.rabbit.shapes import without_hash
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["routes"]
@@ -15,9 +16,8 @@ _DOWNLOAD = {"download": "The name of a file that a browser saves it as."}
 
 def _exported(call: Call, vhost: str | None) -> Reply:
     found = call.site.on_broker(lambda: call.site.server.administration.export(vhost))
-    if not call.who.is_operator:  # the default user, as whom anybody on this machine can log in
-        for user in found.get("users", ()):
-            del user["password_hash"]
+    if vhost is None and not call.who.is_operator:  # the default user, as whom anybody on this machine can log in
+        found["users"] = [without_hash(user) for user in found["users"]]
     about = {"rabbit_version": LIKE_RABBITMQ}
     if vhost is None:
         about |= {"rabbitmq_version": LIKE_RABBITMQ, "product_name": "Holdfast", "product_version": __version__}

@@ -30,6 +30,7 @@ __all__ = [
     "properties_key",
     "rate",
     "user_row",
+    "without_hash",
 ]
 
 
@@ -206,11 +207,17 @@ def consumer_row(one: ConsumerReport) -> dict[str, Any]:
     }
 
 
-def user_row(user: User, *, with_hash: bool) -> dict[str, Any]:
-    """A user, with the hash of the password or without."""
+def without_hash(row: dict[str, Any]) -> dict[str, Any]:
+    """A user without the hash of the password; the algorithm says whether there is a password."""
+    algorithm = row["hashing_algorithm"] if row["password_hash"] else None
+    return {name: value for name, value in row.items() if name != "password_hash"} | {"hashing_algorithm": algorithm}
+
+
+def user_row(user: User) -> dict[str, Any]:
+    """A user."""
     return {
         "name": user.name,
-        **({"password_hash": user.password_hash} if with_hash else {}),
+        "password_hash": user.password_hash,
         "hashing_algorithm": user.algorithm,
         "tags": list(user.tags),
         "limits": {},

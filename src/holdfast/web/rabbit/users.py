@@ -1,7 +1,6 @@
 """Which requests are about users and what they may do? All that administrators change while the broker runs."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument
@@ -9,7 +8,7 @@ from holdfast.broker.users import ARGON2, Permission, User, tags_of
 from holdfast.web.answers import Refused
 from holdfast.web.rabbit.lists import LISTING, answered
 from holdfast.web.rabbit.seen import body_of, nothing_at, text_of, user_check
-from holdfast.web.rabbit.shapes import permission_row, user_row
+from holdfast.web.rabbit.shapes import permission_row, user_row, without_hash
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["routes"]
@@ -35,7 +34,7 @@ _PERMISSION = {
 
 def _row_for(call: Call) -> Callable[[User], dict[str, Any]]:
     """What the caller sees of a user: hashes are not for the default user, as whom anybody can log in."""
-    return partial(user_row, with_hash=call.who.is_operator)
+    return user_row if call.who.is_operator else lambda user: without_hash(user_row(user))
 
 
 @routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="All users.", query=LISTING)
