@@ -218,6 +218,17 @@ def test_more_clients_than_may_come_are_turned_away(queue: Queue) -> None:
         server.stop()
 
 
+def test_a_client_that_neither_logs_in_nor_calls_is_disconnected(queue: Queue) -> None:
+    server = RpcServer(RpcSettings(login_timeout=0.5), find=lambda vhost, name: queue)
+    server.start()
+    try:
+        with socket.create_connection(server.address, timeout=60) as silent:
+            assert silent.recv(1) == b""
+        until(lambda: not server.connections)
+    finally:
+        server.stop()
+
+
 # Starting and stopping.
 
 

@@ -103,7 +103,7 @@ class Queueber:
                 "Queueber's methods, which know no password, are not for this client: log in and use Holdfast's own, "
                 "or set rpc_queueber to anyone"
             )
-        self.client.wire.prove()
+        self.client.wire.keep()
         return await self.client.queueber()
 
 

@@ -68,7 +68,7 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
 
     async def _proven(self, prove: Callable[[], str]) -> str:
         desk = self.client.desk
-        self.client.wire.proves()
+        self.client.wire.begin_login()
         with self.client.call():
             try:
                 async with desk.logins:
@@ -78,7 +78,7 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
                     log_failed_login(error, peer=self.client.wire.peer, protocol="capnp")
                     await asyncio.sleep(_LOGIN_DELAY_S)  # others log in meanwhile
                 raise
-        self.client.wire.prove()
+        self.client.wire.keep()
         return name
 
 

@@ -49,11 +49,11 @@ class Wire(asyncio.BufferedProtocol):
                 asyncio.get_running_loop().call_soon(self._hand_on)
             self._pace()
 
-    def proves(self) -> None:
+    def begin_login(self) -> None:
         """The client tries to log in: silent ones make room before it does."""
         self._admitted.expose()
 
-    def prove(self) -> None:
+    def keep(self) -> None:
         """Let the client stay: it has logged in, or may do something without a login."""
         self._stop_login_timer()
         self._admitted.protect()
