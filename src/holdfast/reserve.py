@@ -2,9 +2,12 @@
 
 An ack or a lease is a few dozen bytes in a queue's journal. On a full disk these must go on, or nothing would ever get
 less. So a file of up to 4 MiB holds room that is given up when a journal finds none; until it is taken again, which
-takes as much free room, nothing but journals is written. Before that, history is shortened.
+takes as much free room, nothing but journals is written. Before that, history is shortened. Where acknowledged
+messages are held back only because no checkpoint has noted yet that they are done, the background notes it; a quarter
+of the room is left for that.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -13,10 +16,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdfast.base.clock import Clock
+from holdfast.base.errors import HoldfastError
 from holdfast.base.files import Files
 from holdfast.base.metrics import Registry
 from holdfast.log.appender import Appender
-from holdfast.log.log import Log
+from holdfast.queue import Queue
 
 __all__ = ["RESERVE", "Reserve"]
 
@@ -24,8 +28,10 @@ logger = logging.getLogger("holdfast.store")
 
 RESERVE = "reserve"
 _MOST, _LEAST = 4 << 20, 64 << 10
-_PART = 16
+_PART = 12
 """It takes at most one in so many of the bytes that are free."""
+_LAST_PART = 4
+"""One in so many of its bytes is not for journals, but to let history go."""
 _LATER_S = 60.0
 """How often, where there never was enough room."""
 _AGAIN_S = 1.0
@@ -35,7 +41,7 @@ _AGAIN_S = 1.0
 class Reserve:
     """The reserve of one store. File: `reserve`, while the store is open and has a queue. Threads: any.
 
-    `shortenable` gives the logs of queues whose history may be shortened.
+    `shortenable` gives the open queues on logs whose history may be shortened.
     """
 
     name = "reserve"
@@ -45,7 +51,7 @@ class Reserve:
         files: Files,
         clock: Clock,
         folder: Path,
-        shortenable: Callable[[], Iterable[Log]],
+        shortenable: Callable[[], Iterable[Queue]],
         metrics: Registry,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
@@ -57,11 +63,15 @@ class Reserve:
         self._wake = wake
         self._guard = threading.Lock()
         self._wanted = False
-        self._held = False
+        self._held = 0
+        """How many bytes the file has."""
         self.given_up = False
         """Whether the disk is full and what is free is for journals."""
         self._size = 0
+        """How many it has, or had before some were given up."""
         self._tried_at: float | None = None
+        self._pressed = False
+        """Whether history was to be shortened, and none could go, since the last tick."""
         self._shortened = metrics.counter(
             "holdfast_store_history_shortened_bytes_total", "Bytes of finished messages that went for a full disk."
         )
@@ -83,9 +93,18 @@ class Reserve:
             self._wake()
 
     def tick(self) -> float | None:
+        """Shorten history where the disk is full, and take the room if there is enough.
+
+        Return in how many seconds to try again, None if it is held. Called without any lock of a queue or log.
+        """
+        if self._wanted and (self.given_up or self._pressed):
+            self._relieve()
+        return self.take_again()
+
+    def take_again(self) -> float | None:
         """Take the room if there is enough; in how many seconds to try again, None if it is held."""
         with self._guard:
-            if not self._wanted or self._held or self._take():
+            if not self._wanted or (self._held and not self.given_up) or self._take():
                 return None
             return _AGAIN_S if self.given_up else _LATER_S
 
@@ -94,7 +113,7 @@ class Reserve:
         with self._guard:
             self._wanted = self.given_up = False
             if self._held:
-                self._held = False
+                self._held = 0
                 self._remove()
 
     def for_journals(self) -> "JournalRoom":
@@ -110,9 +129,33 @@ class Reserve:
         now = self._clock.monotonic()
         if self._tried_at is not None and now - self._tried_at < _AGAIN_S:
             return False
+        if self._shed(asking):
+            self._tried_at = None
+            return True
+        self._tried_at, self._pressed = now, True
+        self._wake()
+        return False
+
+    def _relieve(self) -> None:
+        """Let messages go that are done, and of which that is only to be noted: the reserve has room for it."""
+        self._pressed = False
+        for queue in self._shortenable():
+            with contextlib.suppress(HoldfastError):  # which the queue reports
+                if queue.may_shorten():
+                    self.give_up_all()
+                    queue.shorten()
+        if self._shed(None):
+            self._tried_at = None
+
+    def _shed(self, asking: Appender | None) -> int:
+        """Drop the segments of which all messages are done; how many bytes."""
         freed = 0
-        for log in self._shortenable():
-            found = log.shed(asking)
+        for log in dict.fromkeys(queue.log for queue in self._shortenable()):
+            try:
+                found = log.shed(asking, self.give_up_all)
+            except HoldfastError as error:
+                logger.warning("history of %s was not shortened: %s", log.name, error, extra={"log": log.name})
+                continue
             if found:
                 logger.warning(
                     "disk full: history shortened: log=%s segments=%d bytes=%d",
@@ -123,17 +166,25 @@ class Reserve:
                 )
                 freed += found.bytes
         self._shortened.add(freed)
-        self._tried_at = None if freed else now
-        return freed > 0
+        return freed
 
     def give_up(self) -> bool:
-        """Let journals have the room; False if there is none."""
+        """Let journals have the room, but for the last part; False if there is none."""
+        return self._shrink(self._size // _LAST_PART)
+
+    def give_up_all(self) -> bool:
+        """Let what frees room have all; False if there is none."""
+        return self._shrink(0)
+
+    def _shrink(self, size: int) -> bool:
         with self._guard:
-            if not self._held:
+            if self._held <= size:
                 return False
-            self._held, self.given_up = False, True
-            self._remove()
+            was_given_up, self.given_up, self._held = self.given_up, True, size
+            self._cut(size)
         self._wake()
+        if was_given_up:
+            return True
         logger.warning(
             "disk full: %d bytes that were set aside are used for acks and leases; nothing else is written to %s until "
             "there is room again: free some space",
@@ -145,15 +196,17 @@ class Reserve:
 
     def _take(self) -> bool:
         try:
-            if self._files.exists(self._path):  # a process that was killed left it
-                self._files.remove(self._path)
             free = self._files.free(self._folder)
             if free is None:
                 return False
+            free += self._held
             size = self._size if self.given_up else min(_MOST, free // _PART)
             # Taken again, as much must stay free for others: else it would come and go.
             if size < _LEAST or (self.given_up and free < 2 * size):
                 return False
+            self._held = 0
+            if self._files.exists(self._path):  # what is left of it, or what a process that was killed left
+                self._files.remove(self._path)
             self._files.allocate(self._path, size)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -161,8 +214,20 @@ class Reserve:
             return False
         if self.given_up:
             logger.warning("there is room on the disk again: all is written to %s", self._folder, extra=self.fields)
-        self._held, self._size, self.given_up = True, size, False
+        self._held, self._size, self.given_up = size, size, False
         return True
+
+    def _cut(self, size: int) -> None:
+        if not size:
+            self._remove()
+            return
+        try:
+            with contextlib.closing(self._files.open(self._path, "w")) as file:
+                file.truncate(size)
+        except OSError as error:
+            logger.warning("the reserve was not made smaller: %s", error, extra=self.fields)
+            self._remove()
+            self._held = 0
 
     def _remove(self) -> None:
         try:
@@ -193,7 +258,7 @@ class LogRoom:
 
     def check(self) -> None:
         """As `Room.check`."""
-        if self._reserve.given_up and self._reserve.tick() is not None:
+        if self._reserve.given_up and self._reserve.take_again() is not None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def make(self, log: Appender) -> bool:

@@ -114,7 +114,7 @@ class Store(ListedStore):
         self._deleting = Deleting(self._files, self._folders, self._open_state)
         self._adopting = Adopting(self._files, self._clock, path, self._open_to_adopt)
         self._reserve = Reserve(
-            self._files, self._clock, path, self._shortenable_logs, self.metrics, lambda: self._wake(self._reserve)
+            self._files, self._clock, path, self._shortenable_queues, self.metrics, lambda: self._wake(self._reserve)
         )
         self._retiring = Retiring(self._clock, self.open_logs, self.open_queues)
         self._tables = Tables(
@@ -563,11 +563,11 @@ class Store(ListedStore):
                 return known
             return self.queue(name) if self._folders.has_queue(name) else None
 
-    def _shortenable_logs(self) -> list[Log]:
-        """The logs of queues, where none of these wants its whole history."""
+    def _shortenable_queues(self) -> list[Queue]:
+        """The open queues on logs of which no queue wants its whole history."""
         queues = self.open_queues()
         whole = {queue.log for queue in queues if not queue.settings.shorten_history}
-        return [log for log in dict.fromkeys(queue.log for queue in queues) if log not in whole]
+        return [queue for queue in queues if queue.log not in whole]
 
     @property
     def disk_full(self) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_puts_are_refused_while_what_is_free_is_for_journals_and_go_on_after(
         while not store.disk_full:
             queue.ack(queue.lease(1))
     assert "disk full" in caplog.text
-    assert "data/reserve" not in files.snapshot()
+    assert 0 < len(files.snapshot()["data/reserve"]) < 100_000, "but for the part that is kept for checkpoints"
     assert store.metrics.gauge("holdfast_store_disk_full", "").value == 1
     with pytest.raises(DiskFull):
         queue.put(b"x")
@@ -109,6 +110,93 @@ def test_history_goes_first_and_that_is_said(store: Store, files: SimFiles, capl
     shortened = store.metrics.counter("holdfast_store_history_shortened_bytes_total", "").value
     assert shortened >= 500_000
     assert queue.stats().ready == 700
+
+
+def ack_all(queue: Queue) -> int:
+    """Ack one by one until nothing is left; how many."""
+    count = 0
+    while (message := queue.get()) is not None:
+        assert message.ack()
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("flush", [Flush.sync(), Flush.async_()], ids=["sync", "async"])
+def test_puts_go_on_when_all_is_acked_though_all_is_in_the_segment_being_written(
+    store: Store, files: SimFiles, clock: SimClock, flush: Flush
+) -> None:
+    queue = store.queue("orders", lease=3600, flush=flush)
+    other = store.queue("other", flush=Flush.sync())
+    store.tick()
+    count = fill(queue)
+    assert len(queue.log.segments()) == 1
+    assert ack_all(queue) >= count
+    for _ in range(3):
+        clock.advance(2)
+        store.tick()
+    assert not store.disk_full
+    assert used(files) < 2 * MIB
+    queue.put(b"again")
+    other.put(b"there too")
+    assert [one.payload for one in queue.lease(10)] == [b"again"]
+    assert fill(queue) > 300, "there is room for more than a few"
+
+
+def test_a_log_sheds_the_segment_that_it_is_writing_as_soon_as_a_put_finds_no_room(
+    store: Store, files: SimFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = store.queue("orders", lease=3600)
+    store.tick()
+    for _ in range(700):
+        queue.put(os.urandom(4096))
+    queue.ack(queue.lease(700))
+    queue.checkpoint()
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        queue.put_many([os.urandom(4096) for _ in range(500)])  # at once, without a tick
+    assert "history shortened: log=orders" in caplog.text
+    assert queue.log.start == 700
+    assert queue.stats().ready == 500
+    assert not store.disk_full
+
+
+def test_ids_of_messages_that_went_for_a_full_disk_are_known_after_a_crash(
+    store: Store, files: SimFiles, clock: SimClock
+) -> None:
+    queue = store.queue("orders", lease=3600, dedup_window=3600)
+    store.tick()
+    first = queue.put(b"x", dedup="a")
+    fill(queue)
+    ack_all(queue)
+    clock.advance(2)
+    store.tick()
+    assert queue.log.start > first
+    crashed = files.after_crash("dropped")
+    again = holdfast.open("data", files=crashed, clock=clock, background=False).queue("orders", dedup_window=3600)
+    assert again.put(b"x", dedup="a") == first
+
+
+@pytest.mark.parametrize("flush", [Flush.sync(), Flush.async_()], ids=["sync", "async"])
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_comes_again_after_a_crash_where_acked_messages_went_for_a_full_disk(
+    store: Store, files: SimFiles, clock: SimClock, flush: Flush, seed: int
+) -> None:
+    queue = store.queue("orders", lease=3600, flush=flush)
+    store.tick()
+    queue.put_many([b"x"] * 10)
+    queue.ack(queue.lease(4))
+    queue.checkpoint()
+    fill(queue)
+    ack_all(queue)
+    clock.advance(2)
+    store.tick()
+    end = queue.log.start
+    assert end > 10
+    for mode in ("dropped", "prefix", "reordered"):
+        crashed = files.after_crash(mode, seed)
+        crashed.capacity = None
+        again = holdfast.open("data", files=crashed, clock=clock, background=False).queue("orders", flush=flush)
+        assert again.lease(10) == []
+        assert again.put(b"y") >= end, "a number is not given twice"
 
 
 def test_a_queue_that_wants_its_whole_history_keeps_it(store: Store, files: SimFiles) -> None:
@@ -187,3 +275,18 @@ def test_a_real_disk_that_is_full(small_disk: Path, mode: str) -> None:
         left = store.queue("orders").lease(9000)
         assert [message.id for message in left if message.id < 1000] == [], "acked, and here again"
         assert left[-1].payload == b"there is room again"
+
+
+@pytest.mark.parametrize("mode", ["sync", "async_"])
+def test_puts_go_on_on_a_real_disk_when_all_is_acked(small_disk: Path, mode: str) -> None:
+    with holdfast.open(small_disk / "store", background=False) as store:
+        queue = store.queue("orders", lease=3600, flush=getattr(Flush, mode)())
+        store.tick()
+        count = fill(queue, 8192)
+        assert ack_all(queue) >= count
+        while store.disk_full:
+            time.sleep(0.1)
+            store.tick()
+        queue.put(b"there is room again")
+        for _ in range(count // 2):  # the room of the segment that was deleted is free
+            queue.put(os.urandom(8192))

@@ -47,6 +47,13 @@ class View(Protocol):
         """More may be read. Called from any thread, with locks of the log held: take none but your own last one."""
         ...
 
+    def let_go_below(self, sequence: int) -> None:
+        """Records below were dropped: let go of their segments, which take room on the disk until then.
+
+        Called as `wake` is.
+        """
+        ...
+
 
 class Room(Protocol):
     """Who is asked about room on the disk before a block is written, and when there is none."""

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from holdfast.base.clock import Clock, Instant, duration_ns, instant_ns
-from holdfast.base.errors import Closed, StorageError, WriterStopped, is_reported
+from holdfast.base.errors import Closed, DiskFull, StorageError, WriterStopped, is_reported
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.section import Condition
 from holdfast.log.appender import Appender
@@ -468,23 +468,41 @@ class Log(Cutter):
         with self._io:
             return self._drop_by(Retention(max_age=_FOR_EVER_S), past=sequence)
 
-    def shed(self, asking: Appender) -> Freed:
-        """Drop every segment that all named readers are done with: for room on a full disk.
+    def shed(self, asking: Appender | None = None, make_room: Callable[[], bool] = lambda: False) -> Freed:
+        """Drop every segment that all named readers are done with, also the one being written: for a full disk.
 
-        `asking` is the log that needs the room, whose I/O lock is held. This one's is taken only if it is free.
+        `asking` is the log that needs the room, whose I/O lock is held. Where it is another, this one's is taken only
+        if it is free; where there is none, this one's is waited for. `make_room` is called where there is no room for
+        the header of the next segment.
         """
         held: list[bool] = []
         try:
             if asking is not self:
-                held.extend(map(self._io.acquire, (False,)))  # noted by C code, as in `rest`
+                held.extend(map(self._io.acquire, (asking is None,)))  # noted by C code, as in `rest`
             if (asking is not self and True not in held) or self._refusal is not None or self._floor() is None:
                 return Freed()
             with contextlib.suppress(StorageError):  # without room for another segment, the last one stays
-                self._roll_if(_END_OF_TIME)
+                try:
+                    self._roll_if(_END_OF_TIME, with_drafts=True)
+                except DiskFull:
+                    if make_room():
+                        self._roll_if(_END_OF_TIME, with_drafts=True)
             return self._drop_by(Retention(max_age=_FOR_EVER_S), past=self._segments[-1].base if self._segments else 0)
         finally:
             if True in held:
                 self._io.release()
+
+    @property
+    def stored_end(self) -> int:
+        """The end of what was written to segments: under the weaker flush modes drafts may follow."""
+        return self._visible_end
+
+    def has_segment_below(self, sequence: int) -> bool:
+        """Whether a whole segment holds only records before this one. Cheap: it looks at no file."""
+        writer = self._writer
+        if writer is None or not (segments := writer.segments):
+            return False
+        return (len(segments) > 1 and segments[1].base <= sequence) or segments[-1].base < writer.end <= sequence
 
     def held_from(self) -> int | None:
         """The first record that a named tailer or a queue has yet to read; None where there is none."""
@@ -506,7 +524,7 @@ class Log(Cutter):
                 if floor is not None and following.base > floor:
                     break
                 count += 1
-            writer.drop(count)
+            self._drop(count)
             return count
 
     @property
@@ -553,12 +571,15 @@ class Log(Cutter):
             writer.seal_segment()
             writer.begin_segment(writer.end)
 
-    def _roll_if(self, past: int) -> bool:
-        """Begin a new segment if all that was appended is from before this moment, and may go."""
+    def _roll_if(self, past: int, *, with_drafts: bool = False) -> bool:
+        """Begin a new segment if all that was appended is from before this moment, and may go.
+
+        With `with_drafts` only what was written counts: the drafts go into the new segment.
+        """
         writer = self._writer
         assert writer is not None
         with self._lock:
-            if self.draft.payloads or self._unwritten is not None or self.pinned:
+            if self.pinned or not (with_drafts or (not self.draft.payloads and self._unwritten is None)):
                 return False
         if not writer.segments or writer.end == writer.segments[-1].base or writer.last_timestamp >= past:
             return False
@@ -581,7 +602,7 @@ class Log(Cutter):
                 return freed
             if self.pinned:
                 return Freed()  # a backup needs them: they go the next time
-            self._writer.drop(count)
+            self._drop(count)
         if count:
             logger.info(
                 "dropped segments: log=%s segments=%d bytes=%d",
@@ -591,6 +612,12 @@ class Log(Cutter):
                 extra={"log": self.name, "segments": count, "bytes": freed.bytes},
             )
         return freed
+
+    def _drop(self, count: int) -> None:
+        assert self._writer is not None
+        self._writer.drop(count)
+        for view in self._views if count else ():
+            view.let_go_below(self.start)
 
     def _begin_giving(self) -> None:
         if not self._gives:

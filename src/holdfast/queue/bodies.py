@@ -92,6 +92,12 @@ class Bodies:
         self._last = self._block = None
         self.bytes = 0
 
+    def let_go_below(self, sequence: int) -> None:
+        """Let go of the block at hand if it is below: its segment was deleted. May be called without the lock."""
+        block = self._block
+        if block is not None and block.end <= sequence:
+            self._block = None
+
     def shrink(self) -> None:
         """Let the pages go that are too much; one stays."""
         room = self.limit - self._log.recent_bytes

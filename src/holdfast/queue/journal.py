@@ -76,6 +76,12 @@ class Journal:
             self.since_checkpoint += len(record)
 
     def sync(self) -> int:
+        """Make everything durable for a checkpoint; the position behind it."""
+        end = self.confirm()
+        self.since_checkpoint = 0
+        return end
+
+    def confirm(self) -> int:
         """Make everything durable; the position behind it."""
         self.flush()
         self.make_durable()
@@ -84,7 +90,6 @@ class Journal:
             # Another thread's write failed, and its caller has not noted that yet. What was decided counts for nothing.
             self.broken = True
             raise StorageError(f"events of the journal in {str(self.log.folder)!r} could not be written: try again")
-        self.since_checkpoint = 0
         return end
 
     def make_durable(self) -> None:

@@ -89,6 +89,7 @@ class Memory:
         self._pending = self._journal.pending
         self._bodies = Bodies(log)
         self._waiters = Waiters(clock)
+        self._waiters.let_go_below = self._bodies.let_go_below
         self._lock = threading.Lock()
         self._whole = Section(self._spoil)
         """Entered after the lock, by whoever looks at the state or changes it."""
@@ -474,6 +475,34 @@ class Memory:
             self._save()
             if self._journal.log.is_past(moment):
                 self._journal.renew(self._checkpoint.dump(), self._now())
+
+    def may_shorten(self) -> bool:
+        """Whether `shorten` would let the log drop a segment whose messages are all done."""
+        if self.read_only:
+            return False
+        with self._lock, self._whole:
+            if self._closed is not None or self._journal.broken:
+                return False
+            floor = self._stored_floor()
+            return floor > self._floor_kept and self.log.has_segment_below(floor)
+
+    def shorten(self) -> None:
+        """Note how far all messages are done, so that the log may drop them: for a full disk.
+
+        The journal leads from the last checkpoint to this, so no other is needed, but for ids of messages that would
+        only be in the log.
+        """
+        with self._lock, self._whole:
+            if self._closed is not None or self._journal.broken:
+                return
+            if self.standing.dedup.unsaved:
+                self._recover_and_save()
+            else:
+                self._journal.confirm()
+                self._keep_floor(self._stored_floor())
+
+    def _stored_floor(self) -> int:
+        return min(self.standing.floor(), self.log.stored_end)
 
     def _keep_floor(self, floor: int) -> None:
         """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""

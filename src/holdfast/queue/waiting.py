@@ -43,6 +43,8 @@ class Waiters:
         """Who wants to be called when there may be more, instead of waiting."""
         self.noticed: Callable[[], None] = lambda: None
         """Told of each sign, from any thread, perhaps with locks held: must be short."""
+        self.let_go_below: Callable[[int], None] = lambda sequence: None
+        """As `View.let_go_below`."""
         self.signals = 0
         self._clock = clock
         self._guard = threading.RLock()
