@@ -21,7 +21,7 @@ __all__ = ["Staging"]
 _JSON = ".json"
 _SST = ".sst"
 _APART = ("LOCK", "logs", "journals", "tables", "state", "table-state", "transactions", "incoming", "deleting",
-          "transient", LAST, STAGING)  # fmt: skip
+          "transient", "reserve", LAST, STAGING)  # fmt: skip
 _LEFT_OUT = ("state.damaged-", "table-state.damaged-")
 
 

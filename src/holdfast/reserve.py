@@ -4,7 +4,7 @@ An ack or a lease is a few dozen bytes in a queue's journal. On a full disk thes
 less. So a file of up to 4 MiB holds room that is given up when a journal finds none; until it is taken again, which
 takes as much free room, nothing but journals is written. Before that, history is shortened. Where acknowledged
 messages are held back only because no checkpoint has noted yet that they are done, the background notes it; a quarter
-of the room is left for that.
+of the room is left for that, and for opening the state.
 """
 
 import contextlib
@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from holdfast.base.checked_json import decode_checked, encode_checked
 from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError
-from holdfast.base.files import Files
+from holdfast.base.files import Files, write_all
 from holdfast.base.metrics import Registry
 from holdfast.log.appender import Appender
 from holdfast.queue import Queue
@@ -31,7 +32,11 @@ _MOST, _LEAST = 4 << 20, 64 << 10
 _PART = 12
 """It takes at most one in so many of the bytes that are free."""
 _LAST_PART = 4
-"""One in so many of its bytes is not for journals, but to let history go."""
+"""One in so many of its bytes is not for journals, but to let history go, and to open the state."""
+_STEPS = 16
+"""In so many steps it is given up."""
+_NOTE_BYTES = 4096
+"""What stays of the file when all room is given up: a note of its size."""
 _LATER_S = 60.0
 """How often, where there never was enough room."""
 _AGAIN_S = 1.0
@@ -39,7 +44,10 @@ _AGAIN_S = 1.0
 
 
 class Reserve:
-    """The reserve of one store. File: `reserve`, while the store is open and has a queue. Threads: any.
+    """The reserve of one store. File: `reserve`, as soon as the store has a queue. Threads: any.
+
+    The file stays when the store is closed: opening it on a full disk needs room, too, and a disk that was full then
+    may be so still. It begins with a note of its size; where it is shorter than that, some of it was given up.
 
     `shortenable` gives the open queues on logs whose history may be shortened.
     """
@@ -63,6 +71,8 @@ class Reserve:
         self._wake = wake
         self._guard = threading.Lock()
         self._wanted = False
+        self._found = False
+        """Whether the file is of an earlier opening: whether it has its room is not known yet."""
         self._held = 0
         """How many bytes the file has."""
         self.given_up = False
@@ -95,26 +105,44 @@ class Reserve:
     def tick(self) -> float | None:
         """Shorten history where the disk is full, and take the room if there is enough.
 
-        Return in how many seconds to try again, None if it is held. Called without any lock of a queue or log.
+        Return in how many seconds to look again. Called without any lock of a queue or log.
         """
         if self._wanted and (self.given_up or self._pressed):
             self._relieve()
-        return self.take_again()
+        with self._guard:
+            if self._held and not self._files.exists(self._path):  # somebody deleted it
+                self._held = 0
+        later = self.take_again()
+        return _AGAIN_S if self._wanted and later is None else later
 
     def take_again(self) -> float | None:
         """Take the room if there is enough; in how many seconds to try again, None if it is held."""
         with self._guard:
-            if not self._wanted or (self._held and not self.given_up) or self._take():
+            if not self._wanted or (self._held and not (self.given_up or self._found)) or self._take():
                 return None
             return _AGAIN_S if self.given_up else _LATER_S
 
+    def find(self) -> None:
+        """When the store is opened: go on with the room, and with the full disk, that the last opening left."""
+        try:
+            with contextlib.closing(self._files.open(self._path, "r")) as file:
+                held, raw = file.size(), file.read(_NOTE_BYTES, 0)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            logger.warning("the reserve cannot be read: %s", error, extra=self.fields)
+            return
+        try:
+            size = int(decode_checked(raw[: raw.index(b"\n") + 1])["size"])
+        except (ValueError, KeyError, TypeError):  # an earlier version noted nothing in it
+            size = max(held, _LEAST)
+        self._held, self._size, self.given_up = (held if held > _NOTE_BYTES else 0), size, held < size
+        self._wanted = self._found = True
+
     def close(self) -> None:
-        """Give the room back: a store that is closed writes no journal."""
+        """Let the file be: the next opening may find the disk full, and needs it then."""
         with self._guard:
             self._wanted = self.given_up = False
-            if self._held:
-                self._held = 0
-                self._remove()
 
     def for_journals(self) -> "JournalRoom":
         """What a journal asks for room."""
@@ -142,7 +170,7 @@ class Reserve:
         for queue in self._shortenable():
             with contextlib.suppress(HoldfastError):  # which the queue reports
                 if queue.may_shorten():
-                    self.give_up_all()
+                    self.give_up_last()
                     queue.shorten()
         if self._shed(None):
             self._tried_at = None
@@ -152,7 +180,7 @@ class Reserve:
         freed = 0
         for log in dict.fromkeys(queue.log for queue in self._shortenable()):
             try:
-                found = log.shed(asking, self.give_up_all)
+                found = log.shed(asking, self.give_up_last)
             except HoldfastError as error:
                 logger.warning("history of %s was not shortened: %s", log.name, error, extra={"log": log.name})
                 continue
@@ -169,19 +197,21 @@ class Reserve:
         return freed
 
     def give_up(self) -> bool:
-        """Let journals have the room, but for the last part; False if there is none."""
+        """Let journals have a step of the room, but for the last part; False if there is none."""
         return self._shrink(self._size // _LAST_PART)
 
-    def give_up_all(self) -> bool:
-        """Let what frees room have all; False if there is none."""
+    def give_up_last(self) -> bool:
+        """Let what frees room, or opens the state, have a step, also of the last part; False if there is none."""
         return self._shrink(0)
 
-    def _shrink(self, size: int) -> bool:
+    def _shrink(self, least: int) -> bool:
+        """Others write to the disk, too, and would take all that is given up at once."""
         with self._guard:
-            if self._held <= size:
+            if self._held <= least:
                 return False
-            was_given_up, self.given_up, self._held = self.given_up, True, size
-            self._cut(size)
+            was_given_up, self.given_up = self.given_up, True
+            self._held = max(least, self._held - max(_LEAST, self._size // _STEPS))
+            self._cut(self._held)
         self._wake()
         if was_given_up:
             return True
@@ -200,40 +230,39 @@ class Reserve:
             if free is None:
                 return False
             free += self._held
-            size = self._size if self.given_up else min(_MOST, free // _PART)
+            size = self._size if self.given_up else max(self._size, min(_MOST, free // _PART))
             # Taken again, as much must stay free for others: else it would come and go.
             if size < _LEAST or (self.given_up and free < 2 * size):
                 return False
-            self._held = 0
-            if self._files.exists(self._path):  # what is left of it, or what a process that was killed left
-                self._files.remove(self._path)
             self._files.allocate(self._path, size)
+            self._note(size)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 logger.warning("no room was set aside for journals: %s", error, extra=self.fields)
+            elif self._found:  # a copy of the store, whose file has its size and not its room
+                self.given_up = True
             return False
         if self.given_up:
             logger.warning("there is room on the disk again: all is written to %s", self._folder, extra=self.fields)
-        self._held, self._size, self.given_up = size, size, False
+        self._held, self._size, self.given_up, self._found = size, size, False, False
         return True
 
+    def _note(self, size: int) -> None:
+        """Note its size in the file, for who finds it when only this is left of it."""
+        with contextlib.closing(self._files.open(self._path, "w")) as file:
+            write_all(file, encode_checked({"format": 1, "size": size}), 0)
+            file.sync()
+
     def _cut(self, size: int) -> None:
-        if not size:
-            self._remove()
-            return
+        """Give the room back from this size on. The note stays."""
         try:
             with contextlib.closing(self._files.open(self._path, "w")) as file:
-                file.truncate(size)
+                file.truncate(max(size, _NOTE_BYTES))
         except OSError as error:
             logger.warning("the reserve was not made smaller: %s", error, extra=self.fields)
-            self._remove()
             self._held = 0
-
-    def _remove(self) -> None:
-        try:
-            self._files.remove(self._path)
-        except OSError as error:
-            logger.warning("the reserve was not removed: %s", error, extra=self.fields)
+            with contextlib.suppress(OSError):
+                self._files.remove(self._path)
 
 
 class JournalRoom:

@@ -125,6 +125,7 @@ class Store(ListedStore):
             read_only=read_only,
             metrics=self.metrics,
             background=background,
+            make_room=self._reserve.give_up_last,
         )
         self._transactions = Transactions(
             self._clock,
@@ -151,6 +152,7 @@ class Store(ListedStore):
                 with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
                     self._files.sync_dir(path.parent)
                 self._lock = self._files.lock(path / LOCK)
+                self._reserve.find()
                 self._deleting.resume()
                 try:
                     if self._files.exists(path / TRANSACTIONS):
@@ -258,6 +260,7 @@ class Store(ListedStore):
                     read_only=self.read_only,
                     is_paused=lambda: self._folders.is_paused(folder),
                     keep_paused=lambda paused: self._keep_paused(name, paused),
+                    make_room=self._reserve.give_up_last,
                 )
             except BaseException:
                 journal.disown()  # nothing was confirmed: what it holds is not worth a wait
@@ -579,7 +582,9 @@ class Store(ListedStore):
 
     def _open_state(self) -> State:
         if self._state is None:
-            self._state = open_state(self._files, self.path / STATE, read_only=self.read_only)
+            self._state = open_state(
+                self._files, self.path / STATE, read_only=self.read_only, make_room=self._reserve.give_up_last
+            )
         return self._state
 
     def _finish_deleting(self) -> None:

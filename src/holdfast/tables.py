@@ -66,7 +66,9 @@ class Tables:
         read_only: bool,
         metrics: Registry | None = None,
         background: bool = False,
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._make_room = make_room
         self._metrics = metrics or Registry()
         self._background = background
         self._migrations: Migrations | None = None
@@ -395,7 +397,13 @@ class Tables:
 
     def _open_state(self) -> State:
         if self._state is None:
-            state = open_state(self._files, self._path / STATE, read_only=self._read_only, families=TABLE_FAMILIES)
+            state = open_state(
+                self._files,
+                self._path / STATE,
+                read_only=self._read_only,
+                families=TABLE_FAMILIES,
+                make_room=self._make_room,
+            )
             self._state = OverlayState(state) if self._read_only else state
         return self._state
 

@@ -1,5 +1,6 @@
 """A full disk: acks and leases go on, history goes first, and all is well again when there is room."""
 
+import errno
 import logging
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import DiskFull, Flush, Queue, Roll, Store
+from holdfast import DiskFull, Flush, Queue, Roll, StorageError, Store
 from holdfast.testing import SimClock, SimFiles
 
 MIB = 1 << 20
@@ -70,12 +71,13 @@ def test_puts_are_refused_while_what_is_free_is_for_journals_and_go_on_after(
 ) -> None:
     queue = store.queue("orders", lease=3600, shorten_history=False)
     store.tick()
+    reserve = len(files.snapshot()["data/reserve"])
     count = fill(queue)
     with caplog.at_level(logging.WARNING, "holdfast"):
         while not store.disk_full:
             queue.ack(queue.lease(1))
     assert "disk full" in caplog.text
-    assert 0 < len(files.snapshot()["data/reserve"]) < 100_000, "but for the part that is kept for checkpoints"
+    assert 0 < len(files.snapshot()["data/reserve"]) < reserve, "given up step by step"
     assert store.metrics.gauge("holdfast_store_disk_full", "").value == 1
     with pytest.raises(DiskFull):
         queue.put(b"x")
@@ -210,12 +212,107 @@ def test_a_queue_that_wants_its_whole_history_keeps_it(store: Store, files: SimF
     assert queue.log.start == 0
 
 
-def test_the_room_is_given_back_with_the_store(store: Store, files: SimFiles, reopen: Callable[..., Store]) -> None:
+def test_the_room_stays_with_a_store_that_is_closed(
+    store: Store, files: SimFiles, reopen: Callable[..., Store]
+) -> None:
     store.queue("orders").put(b"x")
     store.tick()
-    assert len(files.snapshot()["data/reserve"]) >= 64 << 10
+    size = len(files.snapshot()["data/reserve"])
+    assert size >= 64 << 10
+    for _ in range(5):
+        store.close()
+        assert len(files.snapshot()["data/reserve"]) == size
+        store = reopen()
+        fill(store.queue("orders", lease=3600))
+        store.tick()
+    assert len(files.snapshot()["data/reserve"]) == size, "also on a full disk"
+    assert files.capacity is not None
+    files.capacity *= 4
     store.close()
-    assert "data/reserve" not in files.snapshot()
+    store = reopen()
+    store.tick()
+    assert len(files.snapshot()["data/reserve"]) > size, "and grows with the room there is"
+
+
+@pytest.mark.parametrize("ends", ["closed", "crashed"])
+def test_a_full_disk_is_remembered_when_the_store_is_opened_again(
+    store: Store, files: SimFiles, clock: SimClock, ends: str
+) -> None:
+    queue = store.queue("orders", lease=3600, shorten_history=False)
+    store.tick()
+    count = fill(queue)
+    while not store.disk_full:
+        queue.ack(queue.lease(1))
+    for _ in range(3):
+        if ends == "closed":
+            store.close()
+        else:
+            capacity, files = files.capacity, files.after_crash("prefix")
+            files.capacity = capacity
+        store = holdfast.open("data", files=files, clock=clock, background=False)
+        queue = store.queue("orders", lease=3600, shorten_history=False)
+        store.tick()
+        assert store.disk_full
+        with pytest.raises(DiskFull):
+            queue.put(b"x")
+        with pytest.raises(DiskFull):
+            store.log("other", flush=Flush.sync()).append(b"x")
+        queue.ack(queue.lease(5))
+    assert ack_all(queue) > count // 2
+    assert files.capacity is not None
+    files.capacity += 4 * MIB
+    clock.advance(2)
+    store.tick()
+    assert not store.disk_full
+    queue.put(b"y")
+
+
+def test_a_reserve_of_an_earlier_version_is_taken_over(
+    store: Store, files: SimFiles, reopen: Callable[..., Store]
+) -> None:
+    store.queue("orders").put(b"x")
+    store.close()
+    files.allocate(Path("data/reserve"), 100_000)
+    store = reopen()
+    store.queue("orders")
+    assert not store.disk_full
+    store.tick()
+    assert len(files.snapshot()["data/reserve"]) >= 100_000
+
+
+def test_a_reserve_that_somebody_deleted_is_made_again(store: Store, files: SimFiles) -> None:
+    store.queue("orders").put(b"x")
+    store.tick()
+    files.remove(Path("data/reserve"))
+    store.tick()
+    assert len(files.snapshot()["data/reserve"]) >= 64 << 10
+
+
+@pytest.mark.parametrize("reserve", ["held", "used up"])
+def test_the_state_is_read_again_on_a_full_disk(store: Store, files: SimFiles, reserve: str) -> None:
+    queue = store.queue("orders", lease=3600, shorten_history=False)
+    store.tick()
+    queue.put_many([b"x"] * 100)
+    queue.ack(queue.lease(10))
+    queue.checkpoint()
+    queue.ack(queue.lease(10))
+    fill(queue)
+    if reserve == "used up":
+        files.remove(Path("data/reserve"))
+    files.allocate(Path("other"), files.free(Path("data")) or 0)
+    files.fail("write", errno.EIO, pattern="*/journals/*")
+    with pytest.raises(StorageError):
+        queue.lease(1)
+    assert queue.stats().ready > 80
+
+
+def test_no_backup_holds_the_reserve(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "store", background=False) as store:
+        store.queue("orders").put(b"x")
+        store.tick()
+        assert (tmp_path / "store" / "reserve").exists()
+        store.backup(tmp_path / "backups")
+    assert not list((tmp_path / "backups").rglob("reserve"))
 
 
 def test_without_a_queue_nothing_is_set_aside(store: Store, files: SimFiles) -> None:
@@ -290,3 +387,41 @@ def test_puts_go_on_on_a_real_disk_when_all_is_acked(small_disk: Path, mode: str
         queue.put(b"there is room again")
         for _ in range(count // 2):  # the room of the segment that was deleted is free
             queue.put(os.urandom(8192))
+
+
+@pytest.fixture
+def ext4(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 40 MiB, which RocksDB, journals and messages fill to the last block."""
+    image, place = tmp_path / "image", tmp_path / "disk"
+    place.mkdir()
+    with image.open("wb") as file:
+        file.truncate(40 * MIB)
+    for command in (["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(place)]):
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("needs mkfs.ext4 and the right to mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("shorten", [True, False])
+def test_a_queue_can_be_opened_and_drained_on_a_full_disk_time_and_again(ext4: Path, shorten: bool) -> None:
+    put = acked = 0
+    for number in range(12):
+        with holdfast.open(ext4 / "store", background=False) as store:
+            queue = store.queue("orders", lease=3600, shorten_history=shorten)
+            store.tick()
+            put += fill(queue, 65_536)
+            if number in (0, 6):
+                take_all(ext4 / "other")
+            for _ in range(3):
+                message = queue.get()
+                assert message is not None
+                assert message.ack()
+                acked += 1
+    with holdfast.open(ext4 / "store", background=False) as store:
+        queue = store.queue("orders", lease=3600)
+        assert ack_all(queue) == put - acked

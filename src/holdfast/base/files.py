@@ -136,7 +136,10 @@ class Files(Protocol):
         ...
 
     def allocate(self, path: Path, size: int) -> None:
-        """Make a file of so many bytes that has its room on the disk; after an OSError there is none."""
+        """Make a file, or one that is there, so many bytes long, with its room on the disk.
+
+        After an OSError one that was there is as it was, and else there is none.
+        """
         ...
 
 
@@ -247,7 +250,8 @@ class SystemFile:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self._fd, 0, size)
         else:  # macOS
-            write_all(self, bytes(size), 0)
+            before = self.size()
+            write_all(self, bytes(max(0, size - before)), before)
 
     def map(self, size: int) -> memoryview:
         # The mapping lives as long as a view of it does; nothing needs to be closed by hand.
@@ -421,12 +425,17 @@ class SystemFiles:
         return disk.f_bavail * disk.f_frsize
 
     def allocate(self, path: Path, size: int) -> None:
-        file = self.open(path, "x")
+        is_there = path.exists()
+        file = self.open(path, "w" if is_there else "x")
         assert isinstance(file, SystemFile)
+        before = file.size()
         try:
             file.allocate(size)
         except OSError:
-            path.unlink()
+            if is_there:
+                file.truncate(before)
+            else:
+                path.unlink()
             raise
         finally:
             file.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.base.clock import NS, Clock
-from holdfast.base.errors import Closed, HoldfastError, ReadOnly, StorageError, WriterStopped
+from holdfast.base.errors import Closed, DiskFull, HoldfastError, ReadOnly, StorageError, WriterStopped
 from holdfast.base.metrics import Registry
 from holdfast.base.section import Section
 from holdfast.log.draft import Draft
@@ -71,7 +71,9 @@ class Memory:
         log_is_new: bool = False,
         is_paused: Callable[[], bool],
         keep_paused: Callable[[bool], None],
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`make_room`: asked on a full disk, whether there is more."""
         self.name = name
         self.settings = settings
         self.log = log
@@ -84,6 +86,7 @@ class Memory:
         self._open_queue = open_queue
         self._find_queue = find_queue
         self._find_forwarder = find_forwarder
+        self._make_room = make_room
         self._state, self._prefix = state, journal.id[:8]
         self._journal = Journal(journal)
         self._pending = self._journal.pending
@@ -135,7 +138,7 @@ class Memory:
         self._append = log.append
         log.attach(self._waiters)  # first, so that the log keeps at hand what it has not written yet
         try:
-            self._load()
+            self._load_first()
         except BaseException:
             log.detach(self._waiters)
             raise
@@ -161,6 +164,14 @@ class Memory:
             self._wake_ticker()
 
     # Reading the past.
+
+    def _load_first(self) -> None:
+        try:
+            self._load()
+        except StorageError:
+            if self.read_only or not self._state.stopped:
+                raise
+            self._load()  # which recovers the state, on a full disk with the room that is set aside
 
     def _load(self) -> None:
         """Build the state aside and let it take the place of the present one: whole, or after an error not at all."""
@@ -336,7 +347,11 @@ class Memory:
         if decided:
             self._journal.sync()
         if not is_new:
-            self._keep_floor(min(standing.floor(), end))  # which also says that this was taken into account
+            try:
+                self._keep_floor(min(standing.floor(), end))  # which also says that this was taken into account
+            except DiskFull:
+                if kept is None or kept.survived is not None:
+                    raise  # else only retention waits for it, until the next checkpoint
 
     def _reload(self) -> None:
         """After a failed write, or a change that was cut off: memory is not the truth, so it begins again.
@@ -506,9 +521,13 @@ class Memory:
 
     def _keep_floor(self, floor: int) -> None:
         """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""
-        if floor != self._floor_kept:
-            self.log.positions.set(Position(place_of(self.name), floor, self._now()))
-            self._floor_kept = floor
+        while floor != self._floor_kept:
+            try:
+                self.log.positions.set(Position(place_of(self.name), floor, self._now()))
+                self._floor_kept = floor
+            except DiskFull:
+                if not self._make_room():
+                    raise
 
     def hand_over(self) -> Log:
         """For a backup: the journal's log, after every event that has happened was handed to it."""

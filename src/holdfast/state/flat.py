@@ -13,7 +13,7 @@ import logging
 import struct
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +67,10 @@ class FlatState:
     `recover`, since what the disk holds is then not known.
     """
 
-    def __init__(self, files: Files, path: Path, read_only: bool = False) -> None:
+    def __init__(
+        self, files: Files, path: Path, read_only: bool = False, make_room: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._make_room = make_room
         self.path = path
         self.read_only = read_only
         self._files = files
@@ -164,7 +167,9 @@ class FlatState:
             with errors_as_ours("writing the state", self.path):
                 replace_file(self._files, self.path, _encode(content))
         except DiskFull:
-            raise
+            if not self._make_room():
+                raise
+            self._write(content)
         except StorageError as error:
             self._stopped = str(error)
             raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error

@@ -1,10 +1,10 @@
 """Which state does a store have? RocksDB on real files, the flat one on simulated ones; a damaged one is set aside."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import Corrupt, DiskFull, NotFound
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
 from holdfast.state.empty import EmptyState
 from holdfast.state.families import FAMILIES
@@ -19,8 +19,17 @@ logger = logging.getLogger("holdfast.state")
 FLAT = "state.flat"
 
 
-def open_state(files: Files, folder: Path, *, read_only: bool = False, families: Sequence[str] = FAMILIES) -> State:
+def open_state(
+    files: Files,
+    folder: Path,
+    *,
+    read_only: bool = False,
+    families: Sequence[str] = FAMILIES,
+    make_room: Callable[[], bool] = lambda: False,
+) -> State:
     """Open the state in `folder`, made if there is none.
+
+    Opening writes a little, so on a full disk `make_room` is asked whether there is more, also by `State.recover`.
 
     One that is damaged is set aside and an empty one takes its place, since all of it can be rebuilt: see `set_aside`.
     With `read_only` nothing is made or moved; where there is none, or a damaged one, the state is empty. A state that
@@ -29,7 +38,7 @@ def open_state(files: Files, folder: Path, *, read_only: bool = False, families:
     if read_only and isinstance(files, SystemFiles) and is_orphaned():
         return EmptyState(folder)  # readers build what they need from the journals
     try:
-        return _open(files, folder, read_only, families)
+        return _open(files, folder, read_only, families, make_room)
     except NotFound:
         return EmptyState(folder)
     except Corrupt as error:
@@ -42,7 +51,7 @@ def open_state(files: Files, folder: Path, *, read_only: bool = False, families:
             )
             return EmptyState(folder)
         set_aside(files, folder, str(error))
-    return _open(files, folder, read_only, families)
+    return _open(files, folder, read_only, families, make_room)
 
 
 def set_aside(files: Files, folder: Path, reason: str) -> Path:
@@ -72,10 +81,21 @@ def set_aside(files: Files, folder: Path, reason: str) -> Path:
     return aside
 
 
-def _open(files: Files, folder: Path, read_only: bool, families: Sequence[str]) -> State:
-    if isinstance(files, SystemFiles):
-        if not read_only:
-            with errors_as_ours("opening the state", folder):
-                files.make_dirs(folder)
-        return RocksState(folder, read_only=read_only, families=families)
-    return FlatState(files, folder / FLAT, read_only=read_only)
+def _open(files: Files, folder: Path, read_only: bool, families: Sequence[str], make_room: Callable[[], bool]) -> State:
+    if not isinstance(files, SystemFiles):
+        return FlatState(files, folder / FLAT, read_only, make_room)
+    while True:
+        try:
+            return _open_rocks(files, folder, read_only, families, make_room)
+        except DiskFull:
+            if read_only or not make_room():
+                raise
+
+
+def _open_rocks(
+    files: SystemFiles, folder: Path, read_only: bool, families: Sequence[str], make_room: Callable[[], bool]
+) -> RocksState:
+    if not read_only:
+        with errors_as_ours("opening the state", folder):
+            files.make_dirs(folder)
+    return RocksState(folder, read_only=read_only, families=families, make_room=make_room)

@@ -2,13 +2,14 @@
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import stat
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rocksdict import AccessType, Checkpoint, ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch
@@ -57,8 +58,13 @@ class RocksState:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], read_only: bool = False, families: Sequence[str] = FAMILIES
+        self,
+        path: str | os.PathLike[str],
+        read_only: bool = False,
+        families: Sequence[str] = FAMILIES,
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._make_room = make_room
         self._families = frozenset(families)
         self.path = Path(path)
         self.read_only = read_only
@@ -195,7 +201,13 @@ class RocksState:
             if self._db is not None and self._stopped is None:
                 return
             with errors_as_ours("recovering the state", self.path):
-                _check_room(self.path)
+                while True:
+                    try:
+                        _check_room(self.path)
+                        break
+                    except OSError as error:
+                        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._make_room():
+                            raise
             self._release()
             self._open_to_write()
             self._stopped = None

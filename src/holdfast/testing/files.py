@@ -293,14 +293,19 @@ class SimFiles:
 
     def allocate(self, path: Path, size: int) -> None:
         """As `Files.allocate`."""
-        file = self._open(str(path), "x")
+        is_there = str(path) in self._names
+        file = self._open(str(path), "w" if is_there else "x")
+        before = file.size()
         try:
             free = self.free(path)
-            if free is not None and free < size:
+            if free is not None and free + before < size:
                 raise _error(errno.ENOSPC, str(path))
-            write_all(file, bytes(size), 0)
+            write_all(file, bytes(max(0, size - before)), before)
         except OSError:
-            self.remove(path)
+            if is_there:
+                file.truncate(before)
+            else:
+                self.remove(path)
             raise
 
     # ------------------------------------------------------------ inside
