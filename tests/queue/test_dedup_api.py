@@ -308,6 +308,67 @@ def test_ids_in_the_future_that_are_read_from_the_log_are_new_after_a_window(
     assert queue.put(b"x", dedup="id") == 1
 
 
+WINDOW = "a window passed: written", True
+WITHIN = "within the window: a duplicate", False
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([("ahead", 3600), "put", ("back", 3600), 120, "reload"], WINDOW),
+        ([("ahead", 3600), "put", ("back", 3600), 30, "reload"], WITHIN),
+        (["put", ("ahead", 3600), 10, "reload"], WITHIN),
+        (["put", ("ahead", 3600), 10, "reload", 10, "reload"], WITHIN),
+        (["put", ("ahead", 3600), 30, "reload", 31], WINDOW),
+        (["put", 61, ("back", 3600), "reload"], WINDOW),
+        (["put", 50, ("back", 3600), "reload", 11], WINDOW),
+        (["put", 50, ("back", 3600), "reload"], WITHIN),
+        (["put", ("ahead", 3600), "close", ("back", 3600), 120, "open"], WINDOW),
+        (["put", ("ahead", 3600), "close", ("back", 3600), 30, "open"], WITHIN),
+        ([("ahead", 3600), "put", "close", ("back", 3600), 120, "open"], WINDOW),
+        (["put", ("ahead", 3600), 20, "close", ("back", 1), "open"], WITHIN),
+        (["put", "close", 25, "open", "reload", "close", 25, "open"], WITHIN),
+        (["put", "close", 25, "open", "reload", "close", 25, "open", 11], WINDOW),
+    ],
+)
+def test_a_window_is_as_long_as_it_is_whatever_the_clock_does_when_the_state_is_read_again(
+    store: Store,
+    clock: SimClock,
+    files: SimFiles,
+    reopen: Callable[..., Store],
+    checkpointed: bool,
+    steps: list[object],
+    expected: tuple[str, bool],
+) -> None:
+    queue = store.queue("orders", dedup_window=60)
+    for step in steps:
+        match step:
+            case "put":
+                queue.put(b"x", dedup="id")
+                if checkpointed:
+                    queue.checkpoint()
+            case "reload":
+                files.fail("write", errno.ENOSPC, pattern="*/journals/*")
+                queue.put(b"y")
+                with pytest.raises(DiskFull):
+                    queue.lease(1)
+            case "close":
+                store.close()
+            case "open":
+                store = reopen()
+                queue = store.queue("orders")
+            case ("ahead", int(seconds)):
+                clock.set_ahead(seconds)
+            case ("back", int(seconds)):
+                clock.set_back(seconds)
+            case int(seconds):
+                clock.advance(seconds)
+    before = queue.log.end
+    queue.put(b"x", dedup="id")
+    assert (queue.log.end > before) is expected[1], expected[0]
+
+
 def test_the_time_between_two_openings_counts(store: Store, clock: SimClock, reopen: Callable[..., Store]) -> None:
     store.queue("orders", dedup_window=60).put(b"x", dedup="id")
     store.close()

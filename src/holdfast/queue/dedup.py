@@ -9,14 +9,47 @@ from holdfast.base.clock import NS, Clock
 from holdfast.queue.keys import after, number, number_of
 from holdfast.state import State, Transaction
 
-__all__ = ["Dedup"]
+__all__ = ["Dedup", "Timeline"]
 
 logger = logging.getLogger("holdfast.queue")
 
 MEMORY_MAX = 65_536
 """Entries at hand in memory; a checkpoint leaves older ones to the state."""
+_SLIGHTLY_NS = 10 * NS
+"""A wall clock that is set back by less than this is corrected, and was not ahead before."""
 _FAMILY = "dedup"
 _VALUE = Struct("<Qq")
+
+
+class Timeline:
+    """The time by which one queue measures its window, from its opening to its end in this process.
+
+    It begins with the wall clock and goes on with what elapses, also over restarts as far as the wall clock tells.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall_ns = self._began_ns = clock.time_ns()
+        self._began_at = clock.monotonic()
+        self.has_begun = False
+        """Whether the queue was loaded: from then on only what elapses counts."""
+
+    def present(self) -> int:
+        """Now."""
+        return self._began_ns + int((self._clock.monotonic() - self._began_at) * NS)
+
+    def wall(self) -> int:
+        """Now, by the wall clock."""
+        return self._clock.time_ns()
+
+    def resume(self, present: int, wall: int) -> None:
+        """Go on from an earlier opening, which ended at `present` when the wall clock said `wall`.
+
+        Where the wall clock was set back since, it was ahead then, and the present one counts.
+        """
+        if not self.has_begun:
+            passed = self._wall_ns - wall
+            self._began_ns = max(present, self._wall_ns) if passed < -_SLIGHTLY_NS else present + max(0, passed)
 
 
 class Dedup:
@@ -25,21 +58,18 @@ class Dedup:
     In the state: `prefix i id` -> sequence and time, and `prefix t sequence` -> id, by which old ones are found.
     Invariant: an id whose message is not below `_low` and whose time is within the window is known.
 
-    Times are of a timeline of its own, which begins with the wall clock and goes on with what elapses, also over
-    restarts as far as the wall clock tells: a wall clock that is set ahead or back moves neither end of a window. (The
+    Times are those of the queue's timeline: a wall clock that is set ahead or back moves neither end of a window. (The
     times of records cannot serve for that: they never go back, so a clock that was ahead once leaves them ahead.)
     """
 
     def __init__(
-        self, state: State, prefix: bytes, window: int, limit: int, queue: str = "", clock: Clock | None = None
+        self, state: State, prefix: bytes, window: int, limit: int, queue: str = "", timeline: Timeline | None = None
     ) -> None:
-        """Without a clock, the times that are given are those of the timeline."""
+        """Without a timeline, the times that are given are of one."""
         self._queue = queue
-        self._clock = clock
-        self._began_ns = clock.time_ns() if clock is not None else 0
-        self._began_at = clock.monotonic() if clock is not None else 0.0
-        self._restored = 0
-        """Ids of messages below this sequence were kept by an earlier opening."""
+        self._timeline = timeline
+        self._restored = self._restored_ns = 0
+        """Ids of messages below this sequence were kept before this moment, by an earlier checkpoint."""
         self.put_at: dict[int, int] = {}
         """By sequence: when, on the timeline, messages with an id were put here that `note` has not met yet."""
         self.scanned = 0
@@ -85,8 +115,8 @@ class Dedup:
                 return
         else:
             now = self.present(now)
-            if self._clock is not None:  # its age by the present clock; what is in the future is new to us
-                time = now - max(0, self._clock.time_ns() - time)
+            if self._timeline is not None:  # its age by the present clock; what is in the future is new to us
+                time = now - max(0, self._timeline.wall() - time)
             if time + self._window <= now:
                 return
         old = self._recent.pop(key, None)
@@ -129,7 +159,8 @@ class Dedup:
             batch.put(_FAMILY, number(self._by_sequence, sequence), key)
         self._expire(batch, self.present(now))
         # Where there is no id there is nothing to measure, and a queue that is only opened and closed writes nothing.
-        moment = {"present": self.present(now), "wall": self._clock.time_ns()} if self.count and self._clock else {}
+        timeline = self._timeline
+        moment = {"present": timeline.present(), "wall": timeline.wall()} if self.count and timeline else {}
         return {
             **moment,
             "scanned": self.scanned,
@@ -155,10 +186,18 @@ class Dedup:
         self._low = self._low_saved = kept["low"] or 0
         self.shortened_to = kept["shortened_to"]
         self.shortened_at = kept["shortened_at"] or 0
-        self._restored = self.scanned
         present, wall = kept.get("present"), kept.get("wall")
-        if self._clock is not None and present is not None and wall is not None:  # else an older version kept it
-            self._began_ns = present + max(0, self._began_ns - wall)
+        if self._timeline is not None and present is not None and wall is not None:  # else an older version kept it
+            self._timeline.resume(present, wall)
+        self._restored, self._restored_ns = self.scanned, self.present(0)
+
+    def forget_times(self) -> None:
+        """The state was loaded: of messages that were met, `put_at` is no longer needed."""
+        self.put_at = {sequence: time for sequence, time in self.put_at.items() if sequence >= self.scanned}
+
+    def times(self) -> dict[int, int]:
+        """By sequence: when, on the timeline, the messages were put whose ids are in memory."""
+        return {**{sequence: time for sequence, time in self._recent.values()}, **self.put_at}
 
     def clear(self) -> None:
         """Forget all, in memory."""
@@ -173,15 +212,14 @@ class Dedup:
         return self._window if self.shortened_to is None else min(self._window, self.shortened_to)
 
     def present(self, now: int) -> int:
-        """Now, on the timeline; without a clock, what is given."""
-        if self._clock is None:
-            return now
-        return self._began_ns + int((self._clock.monotonic() - self._began_at) * NS)
+        """Now, on the timeline; without one, what is given."""
+        return now if self._timeline is None else self._timeline.present()
 
     def _unpack(self, raw: bytes) -> tuple[int, int]:
         """A value of the state. What an older version kept is the time of the record, which may be in the future."""
         sequence, time = _VALUE.unpack(raw)
-        return sequence, min(time, self._began_ns) if sequence < self._restored and self._clock is not None else time
+        is_old = sequence < self._restored and self._timeline is not None
+        return sequence, min(time, self._restored_ns) if is_old else time
 
     def _fresh(self) -> "list[tuple[bytes, tuple[int, int]]]":
         found = []

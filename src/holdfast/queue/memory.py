@@ -16,7 +16,7 @@ from holdfast.log.positions import Position, place_of
 from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.checkpointing import CheckpointHealth
-from holdfast.queue.dedup import Dedup
+from holdfast.queue.dedup import Dedup, Timeline
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
 from holdfast.queue.forwarding import Forwarder
 from holdfast.queue.journal import PENDING_MAX, Journal
@@ -122,6 +122,10 @@ class Memory:
         self._ticker_knows = False
         """With `carries_later`: whether the ticker was told of what is moving."""
         self._stills = Stills()
+        self._timeline = Timeline(clock)
+        """By which the window of dedup ids is measured."""
+        self._ids_put_at: dict[int, int] = {}
+        """While the state is read again: when, on the timeline, messages with ids were put."""
         self._lease_ns = settings.nanoseconds("lease") or 0
         self._ttl_ns = settings.nanoseconds("ttl")
         self._starvation_ns = settings.nanoseconds("starvation")
@@ -179,6 +183,9 @@ class Memory:
             self._state.recover()
         loaded = self._build()
         self._state, self._checkpoint, self.standing, self._followed, self._generation, journal_lost = loaded
+        self._timeline.has_begun = True
+        self.standing.dedup.forget_times()
+        self._ids_put_at = {}
         self._doubtful_moves = bool(self.standing.moving)
         self._handed_over = set(self.standing.moving)
         self._log_is_new = False
@@ -246,15 +253,17 @@ class Memory:
 
     def _new_standing(self, state: State) -> Standing:
         window = self.settings.nanoseconds("dedup_window") or 0
-        return Standing(
+        standing = Standing(
             self.name,
             state,
             self._prefix,
             dedup_window=window,
             dedup_limit=self.settings.dedup_limit,
             weighs=self.settings.max_bytes is not None and not self.read_only,
-            clock=self._clock,
+            timeline=self._timeline,
         )
+        standing.dedup.put_at.update(self._ids_put_at)
+        return standing
 
     def _weigh(self, standing: Standing) -> None:
         """What waits was weighed when it came in; after a restart it is again, from what the log says."""
@@ -289,8 +298,10 @@ class Memory:
         """The ids of messages that are done already are only in the log."""
         window = self.settings.nanoseconds("dedup_window") or 0
         limit = self.settings.dedup_limit
-        dedup = standing.dedup = Dedup(state, self._prefix, window, limit, self.name, self._clock)
+        dedup = standing.dedup = Dedup(state, self._prefix, window, limit, self.name, self._timeline)
+        dedup.put_at.update(self._ids_put_at)
         first, end = self.log.sequence_at(now - window), min(standing.scanned, self.log.visible_end)
+        first = min([first, *self._ids_put_at])  # a clock that was set ahead makes them older than they are
         for piece in self.log.pieces(first, end) if first < end else ():
             for sequence, key, time in zip(
                 range(piece.first, piece.end), piece.strings("dedup") or (), piece.times(), strict=False
@@ -366,6 +377,7 @@ class Memory:
                 with contextlib.suppress(StorageError):  # a put that was cut off may have left a message with an id
                     self.log.write_out()
                 self._journal.settle()
+            self._ids_put_at = self.standing.dedup.times()
             self._load()
         except StorageError as error:
             raise type(error)(

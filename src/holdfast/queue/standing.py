@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from holdfast.base.clock import Clock
 from holdfast.log.piece import Piece
-from holdfast.queue.dedup import Dedup
+from holdfast.queue.dedup import Dedup, Timeline
 from holdfast.queue.delayed import Delayed
 from holdfast.queue.events import (
     Acked,
@@ -78,7 +77,7 @@ class Standing:
         dedup_window: int,
         dedup_limit: int,
         weighs: bool = False,
-        clock: Clock | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self.name = name
         self.scanned = 0
@@ -100,7 +99,7 @@ class Standing:
         )
         self.leases = Leases()
         self.failures = Failures(state, prefix)
-        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name, clock)
+        self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name, timeline)
         self.moving: dict[int, Move] = {}
         self.totals = Totals()
 
