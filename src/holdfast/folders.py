@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
-from holdfast.base.errors import Corrupt, InvalidName, NewerFormat, NotFound
+from holdfast.base.errors import Corrupt, InvalidName, NewerFormat, NotFound, raised_by_handler
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.names import folder_of, name_of
 from holdfast.log.catalog import list_segments
@@ -189,6 +189,8 @@ class Folders:
                     return None, None
                 logger.error("%s is gone: settings of the queue %r that are not given are the defaults", path, name)
             except (ValueError, KeyError, TypeError) as error:
+                if raised_by_handler(error):
+                    raise
                 if not lenient:
                     raise Corrupt(
                         f"{str(path)!r}, with the settings of the queue {name!r}, is damaged ({error}): put it back "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.clock import Clock, Duration
-from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound, raised_by_handler
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of, name_of
@@ -389,6 +389,8 @@ class Tables:
             except (FileNotFoundError, NotADirectoryError):
                 return {}
             except (ValueError, TypeError, KeyError) as error:
+                if raised_by_handler(error):
+                    raise
                 raise Corrupt(
                     f"{str(folder / META)!r} is damaged ({error}): put it back from a backup. The records of the table "
                     "are in the log beside it, and are not affected",
@@ -412,6 +414,8 @@ def _id_in(files: Files, mark: Path) -> int:
     try:
         return int(read_checked(files, mark)["id"])
     except (ValueError, KeyError, TypeError) as error:
+        if raised_by_handler(error):
+            raise
         raise Corrupt(
             f"{str(mark)!r} says that a table is deleted, and is damaged ({error}): remove it while the store is "
             "closed, and delete the table again",

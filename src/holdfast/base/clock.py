@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, raised_by_handler
 
 __all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "Waitable", "duration_ns", "from_ns", "instant_ns"]
 
@@ -68,6 +68,8 @@ def duration_ns(value: Duration, what: str) -> int:
         try:
             nanoseconds = round(value * NS)
         except (OverflowError, ValueError) as error:
+            if raised_by_handler(error):
+                raise
             raise InvalidArgument(f"{what} must be a finite number of seconds, not {value!r}") from error
     if nanoseconds < 0:
         raise InvalidArgument(f"{what} must not be negative, but is {value!r}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.checked_json import decode_checked, has_checksum, replace_checked
-from holdfast.base.errors import Corrupt, NewerFormat
+from holdfast.base.errors import Corrupt, NewerFormat, raised_by_handler
 from holdfast.base.files import Files, read_file
 from holdfast.log.catalog import list_segments
 from holdfast.log.positions import log_ids_in
@@ -45,6 +45,8 @@ def read_identity(files: Files, folder: Path) -> Identity | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
+        if raised_by_handler(error):
+            raise
         raise Corrupt(f"{str(path)!r} is not legible: {error}", str(path)) from error
     if meta.get("format", _FORMAT) != _FORMAT:
         raise NewerFormat(f"{str(path)!r} was written by a newer Holdfast: update this one")

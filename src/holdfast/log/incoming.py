@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.base.files import Files, Lock, errors_as_ours, read_file, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
@@ -128,6 +128,8 @@ class Incoming:
         except FileNotFoundError:
             return -1
         except (ValueError, KeyError, TypeError) as error:
+            if raised_by_handler(error):
+                raise
             raise Corrupt(
                 f"{str(self._done(manifest))!r} is not legible: which batches came in is not known"
             ) from error
@@ -164,6 +166,8 @@ class Incoming:
                 try:
                     found.append(self._read_manifest(self.folder / name))
                 except (ValueError, KeyError, TypeError) as error:
+                    if raised_by_handler(error):
+                        raise
                     self._set_aside(name, f"it is not legible: {error}")
         return sorted(found, key=lambda manifest: (manifest.created, manifest.query, manifest.batch))
 
@@ -175,6 +179,8 @@ class Incoming:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
+            if raised_by_handler(error):
+                raise
             raise Corrupt(
                 f"{str(self.folder / _PLAN)!r} is not legible: an adoption that began cannot be ended"
             ) from error

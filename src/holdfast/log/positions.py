@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.base.checked_json import read_checked, replace_checked
-from holdfast.base.errors import InvalidArgument
+from holdfast.base.errors import InvalidArgument, raised_by_handler
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.names import folder_of, name_of, shortened
 
@@ -189,6 +189,8 @@ class Positions:
                 logger.error("%s is gone: its tailer starts again from the beginning", path, extra={"path": str(path)})
             return None
         except (ValueError, KeyError, TypeError) as error:
+            if raised_by_handler(error):
+                raise
             logger.error(
                 "%s is not legible (%s): its tailer starts again from the beginning. Put the file back from a backup, "
                 "or seek to where it should go on and commit",

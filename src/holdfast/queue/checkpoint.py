@@ -9,7 +9,7 @@ from struct import error as StructError
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.queue.events import LeasedSpan
 from holdfast.queue.failures import Failure
 from holdfast.queue.keys import after, number, number_of
@@ -70,7 +70,9 @@ class Checkpoint:
             if missing := _FIELDS - kept.keys():
                 raise KeyError(*missing)
             return kept
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError) as error:
+            if raised_by_handler(error):
+                raise
             logger.warning("the kept position of a queue is not legible: its state is built anew", extra=self._fields)
             return None
 
@@ -154,6 +156,8 @@ class Checkpoint:
             self._load_held(standing)
             self._check_failures(standing)
         except (ValueError, LookupError, TypeError, StructError) as error:
+            if raised_by_handler(error):
+                raise
             raise Corrupt(
                 f"the state of the queue {standing.name!r} holds what no checkpoint writes: {error}"
             ) from error
@@ -316,5 +320,7 @@ def _of_queue(raw: bytes, queue: str) -> KeptPosition | None:
     try:
         kept: KeptPosition = json.loads(raw)
         return kept if kept["queue"] == queue and kept.keys() >= _FIELDS else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if raised_by_handler(error):
+            raise
         return None

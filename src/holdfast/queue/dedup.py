@@ -197,7 +197,7 @@ class Dedup:
 
     def times(self) -> dict[int, int]:
         """By sequence: when, on the timeline, the messages were put whose ids are in memory."""
-        return {**{sequence: time for sequence, time in self._recent.values()}, **self.put_at}
+        return {**dict(self._recent.values()), **self.put_at}
 
     def clear(self) -> None:
         """Forget all, in memory."""

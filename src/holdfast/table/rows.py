@@ -5,7 +5,7 @@ from itertools import chain
 from struct import Struct, pack, unpack_from
 from typing import NamedTuple
 
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, raised_by_handler
 
 __all__ = [
     "Event",
@@ -96,8 +96,12 @@ def decode_event(payload: bytes) -> Event:
         image = payload[_EVENT.size + 2 * count :]
         return Event(EventKind(kind), version, created, bool(flags & _DELETED), fields, bytes(image))
     except ValueError as error:
+        if raised_by_handler(error):
+            raise
         raise Corrupt(f"a record of this log is no change of a table: {error}") from error
     except Exception as error:  # struct.error is no ValueError
+        if raised_by_handler(error):
+            raise
         raise Corrupt(f"a record of this log is too short for a change of a table: {error}") from error
 
 
@@ -123,6 +127,8 @@ def decode_row(raw: bytes) -> Row:
     except Corrupt:
         raise
     except Exception as error:
+        if raised_by_handler(error):
+            raise
         raise Corrupt(f"a row of a table is not legible: {error}") from error
 
 
