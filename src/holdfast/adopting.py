@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
-from holdfast.base.files import Files
+from holdfast.base.files import Files, errors_as_ours
 from holdfast.log.incoming import Incoming, Manifest
 from holdfast.log.log import Log
 
@@ -48,6 +48,10 @@ class Adopting:
 
     def adopt(self) -> int:
         """Take over all that waits; how many batches."""
+        with errors_as_ours("adopting the batches in", self.incoming.folder):
+            return self._adopt()
+
+    def _adopt(self) -> int:
         count = 0
         guard = self.incoming.guard()
         try:

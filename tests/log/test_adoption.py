@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import DiskFull, Flush, Locked, Log, ReadOnly, Retention, Roll, Store, WriterStopped
+from holdfast import DiskFull, Flush, Locked, Log, ReadOnly, Retention, Roll, StorageError, Store, WriterStopped
 from holdfast.base.files import SystemFiles
 from holdfast.log import incoming
 from holdfast.log.draft import Draft
@@ -75,6 +75,19 @@ def test_a_log_that_nobody_has_open_is_opened_for_the_batch_alone(path: Path) ->
         hand_in(path, "others", [b"a"])
         assert store.adopt() == 1
         assert store.log("others", flush=Flush.sync(), roll=Roll.count(2)).end == 1
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_a_folder_that_cannot_be_listed_is_an_error_of_ours(skip: int) -> None:
+    files = SimFiles()
+    store = holdfast.open("data", files=files, clock=SimClock(), background=False)
+    files.make_dirs(Path("data/incoming"))
+    file = files.open(Path("data/incoming/x.json"), "x")
+    file.write(b"{}", 0)
+    files.fail("list", errno.EIO, pattern="*incoming*", skip=skip)
+    with pytest.raises(StorageError, match="incoming"):
+        for _ in range(3):
+            store.tick()
 
 
 def test_a_batch_waits_until_there_is_an_owner(path: Path) -> None:

@@ -156,12 +156,12 @@ class Incoming:
 
     def anything(self) -> bool:
         """Whether there is something to adopt."""
-        return any(name.endswith(_JSON) for name in self.files.list(self.folder))
+        return any(name.endswith(_JSON) for name in self._names())
 
     def pending(self) -> list[Manifest]:
         """What was handed over, oldest first."""
         found = []
-        for name in self.files.list(self.folder):
+        for name in self._names():
             if name.endswith(_JSON) and name != _PLAN:
                 try:
                     found.append(self._read_manifest(self.folder / name))
@@ -170,6 +170,10 @@ class Incoming:
                         raise
                     self._set_aside(name, f"it is not legible: {error}")
         return sorted(found, key=lambda manifest: (manifest.created, manifest.query, manifest.batch))
+
+    def _names(self) -> list[str]:
+        with errors_as_ours("listing the batches in", self.folder):
+            return self.files.list(self.folder)
 
     def plan(self) -> Plan | None:
         """The adoption that a crash interrupted."""
