@@ -1,6 +1,7 @@
 """`holdfast verify` checks everything in a store, and so does the doctor."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,43 @@ def test_verify_works_while_the_store_is_in_use(store: Path) -> None:
         assert holdfast.verify(store).problems == []
         flip(segments(store / "logs/clicks")[0])
         assert not holdfast.verify(store).ok
+
+
+@pytest.mark.parametrize("folder", ["logs/orders", "table-state"])
+def test_what_an_owner_makes_while_it_is_verified_is_not_missing(
+    store: Path, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = tmp_path / "away"
+    (store / folder).rename(away)
+    (store / folder).mkdir()
+    (store / folder / "half").touch()
+
+    def sleep(seconds: float) -> None:
+        if away.exists():
+            shutil.rmtree(store / folder)
+            away.rename(store / folder)
+
+    monkeypatch.setattr("holdfast.verification.time.sleep", sleep)
+    assert not holdfast.verify(store).ok
+    with open_quickly(tmp_path / "other") as owner:
+        (store / "LOCK").unlink()
+        (store / "LOCK").hardlink_to(owner.path / "LOCK")
+        assert holdfast.verify(store).problems == []
+
+
+def test_damage_is_found_beside_a_live_owner(store: Path, tmp_path: Path) -> None:
+    flip(segments(store / "logs/clicks")[1])
+    (store / "logs/clicks/tailers/billing.json").unlink()
+    with open_quickly(tmp_path / "other") as owner:
+        (store / "LOCK").unlink()
+        (store / "LOCK").hardlink_to(owner.path / "LOCK")
+        assert len(holdfast.verify(store).problems) == 2
+
+
+def test_nothing_is_logged_of_a_whole_store(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "holdfast"):
+        assert holdfast.verify(store).ok
+    assert caplog.messages == []
 
 
 def test_a_store_after_a_crash_is_whole(store: Path, tmp_path: Path) -> None:

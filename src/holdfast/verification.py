@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +45,8 @@ Progress = Callable[[int, int], None]
 DEFINITIONS = "holdfast.definitions"
 _SKIPPED = (STATE, TABLE_STATE, STAGING, "transient")
 _TRIES, _PAUSE_S = 5, 0.2
+_LOOKS = 3
+"""How often what seems to be missing beside a live owner is looked for again."""
 _QUEUES_AT_ONCE = 200
 _BACKUP = "Put it back from a backup."
 _REPAIRED = "Open the store for writing: that repairs it."
@@ -99,6 +103,13 @@ def verify_store(
         raise NotFound(f"there is no store at {str(folder)!r}: check the path")
     verifier = _Verifier(files, folder, StoreVerification(folder, quick=quick), progress)
     verifier.run()
+    for _ in range(_LOOKS):  # the owner may have made or deleted something meanwhile
+        if verifier.is_sure() or not files.is_locked(folder / LOCK):
+            break
+        time.sleep(_PAUSE_S)
+        again = _Verifier(files, folder, StoreVerification(folder, quick=True), None)
+        again.run()
+        verifier.keep_what_stays(again.result)
     return verifier.result
 
 
@@ -115,7 +126,20 @@ class _Verifier:
         """By folder: the ids of the logs that are known."""
         self._damaged: set[Path] = set()
         """Folders of logs in which something is damaged or missing."""
+        self._sure: set[Problem] = set()
+        """Damage in segments, which no owner makes."""
         self._done = self._total = 0
+
+    def is_sure(self) -> bool:
+        """Whether no problem may be due to an owner who made or deleted something meanwhile."""
+        return self._sure.issuperset(self.result.problems)
+
+    def keep_what_stays(self, again: StoreVerification) -> None:
+        """Forget problems that another look at the store did not find."""
+        found = {(one.what, one.path) for one in again.problems}
+        self.result.problems = [
+            one for one in self.result.problems if one in self._sure or (one.what, one.path) in found
+        ]
 
     def run(self) -> None:
         """Check everything, from the logs up to what depends on them."""
@@ -154,6 +178,7 @@ class _Verifier:
         def report(damage: Damage) -> None:
             self._damaged.add(folder)
             self._problem(what, damage.path, str(damage), _NOTHING_LOST if damage.lost == 0 else _RECORDS)
+            self._sure.add(self.result.problems[-1])
 
         seen: list[Damage] = []
         try:
@@ -381,11 +406,11 @@ class _Verifier:
         ]
         while names:
             some, names = names[:_QUEUES_AT_ONCE], names[_QUEUES_AT_ONCE:]
-            found = self._differences(some)
+            found = self._quiet_differences(some)
             for _ in range(_TRIES if self._is_live() else 0):  # each try sees another moment of a queue that is used
                 if any(found.values()):
                     time.sleep(_PAUSE_S)
-                    again = self._differences([name for name, spans in found.items() if spans])
+                    again = self._quiet_differences([name for name, spans in found.items() if spans])
                     found = {name: found[name] & spans for name, spans in again.items()}
             for name, spans in found.items():
                 if spans:
@@ -393,6 +418,22 @@ class _Verifier:
                     text = f"it disagrees with the journal about messages, as {first} to {end - 1}"
                     advice = "Close the store and move the folder away: it is built again from the journals."
                     self._problem(f"state of queue {name!r}", str(self._path / STATE), text, advice)
+
+    def _quiet_differences(self, queues: list[str]) -> dict[str, set[tuple[int, int]]]:
+        """As `_differences`, without what is logged where a queue is opened without its state."""
+        loggers = [logging.getLogger(f"holdfast.{name}") for name in ("log", "queue", "state", "store")]
+        mine = threading.get_ident()
+
+        def is_others(record: logging.LogRecord) -> bool:
+            return record.thread != mine
+
+        for logger in loggers:
+            logger.addFilter(is_others)
+        try:
+            return self._differences(queues)
+        finally:
+            for logger in loggers:
+                logger.removeFilter(is_others)
 
     def _differences(self, queues: list[str]) -> dict[str, set[tuple[int, int]]]:
         """Return, for each queue, the messages about which its state and its journal disagree."""
