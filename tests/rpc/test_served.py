@@ -36,7 +36,7 @@ def token_of(served: Served) -> dict[str, Any]:
 
 
 def withdraw(served: Served, token: dict[str, Any]) -> None:
-    assert served.ask("DELETE", f"/api/holdfast/tokens/{token['id']}").status == 204
+    assert served.ask("DELETE", f"/api/holdfast/tokens/{token['id']}", user="worker").status == 204
 
 
 def change_password(served: Served, token: dict[str, Any]) -> None:
