@@ -1,18 +1,23 @@
 """How do changes of tables and messages for queues take place together? Decided by one record, and then done."""
 
 import contextlib
+import gc
 import logging
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError, InvalidArgument, WriterStopped, is_interrupt
 from holdfast.base.section import Condition
-from holdfast.base.turnstile import Turnstile
+from holdfast.base.turnstile import Ticket, Turnstile
 from holdfast.base.versions import Versions
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Roll
@@ -39,10 +44,14 @@ _ROLL = Roll.size(_FULL)
 _RECORD_MAX = 256 << 20
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Transaction:
     """A transaction under way: what was asked for in it, and nothing that anybody else sees."""
 
+    of: "Transactions"
+    """Those of its store."""
+    ticket: Ticket
+    """The owner of all that it has for itself: it ends when that is over."""
     version: int
     """Of every change in it."""
     stagings: "dict[Core[Any], Staging]" = field(default_factory=dict)
@@ -51,10 +60,8 @@ class Transaction:
     """Bytes of payload that are put into each queue."""
     tables: "set[Core[Any]]" = field(default_factory=set)
     """Those that it has for itself: what it has read or written."""
-    locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """Lets the tables go at the end."""
-    thread: int = field(default_factory=threading.get_ident)
     over: bool = False
+    """Whether no more calls are taken into it."""
 
     @property
     def parts(self) -> int:
@@ -64,11 +71,90 @@ class Transaction:
     def reserve(self, table: "Core[Any]") -> None:
         """Have a table for itself until the end: others write to it when this is over."""
         if table not in self.tables:
-            self.locks.enter_context(table.reserved())
+            table.reserve(self.ticket)
             self.tables.add(table)
 
 
 _current: ContextVar[Transaction | None] = ContextVar("holdfast_transaction", default=None)
+_known: "dict[int, weakref.ref[Transactions]]" = {}
+"""Those of every store of this process, by id."""
+
+
+class _Scope:
+    """What `with` enters and leaves. An interrupt at any place ends the transaction, and with it all that it has.
+
+    At one place it ends a little later, when the traceback is dropped: where a signal's handler raises at the very
+    start of `__exit__`. The next one of the same thread, and `close`, end it before that.
+    """
+
+    _transaction: Transaction | None = None
+
+    def __init__(self, of: "Transactions") -> None:
+        self._of = of
+
+    def __enter__(self) -> Transaction:
+        ticket = Ticket(self)
+        try:
+            self._transaction = transaction = self._of.start(ticket)
+            _current.set(transaction)
+            return transaction
+        except BaseException:
+            ticket.over = True
+            if self._transaction is not None:
+                self._transaction.over = True
+                _current.set(None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        transaction = self._transaction
+        assert transaction is not None
+        try:
+            transaction.over = True
+            _current.set(None)
+            try:
+                if kind is None:
+                    self._of.carry_out(transaction)
+            finally:
+                self._of.leave_alone()
+        finally:
+            transaction.ticket.over = True  # ends the fence and lets the tables go, in one step
+            self._of.tidy(transaction)
+
+    def give_up(self) -> None:
+        """End it, and nothing of it takes place."""
+        if self._transaction is not None:
+            self._transaction.ticket.over = True
+
+
+def _find() -> Transaction | None:
+    """The transaction of the calling context, or one that has ended: not one whose end was cut off at its start."""
+    transaction = _current.get()
+    if transaction is not None and transaction.ticket.ended and not transaction.over:
+        _current.set(None)
+        return None
+    return transaction
+
+
+def _forget(number: int, _: object) -> None:
+    _known.pop(number, None)
+
+
+def _end_what_was_cut_off() -> None:
+    """End transactions whose `__exit__` raised at its start, before it did anything.
+
+    They are referred to by the traceback of an exception that is handled now, or that waits to be collected.
+    """
+    error = sys.exc_info()[1]
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code is _Scope.__exit__.__code__:
+                trace.tb_frame.f_locals["self"].give_up()
+            trace = trace.tb_next
+        error = error.__context__
+    gc.collect()
 
 
 class Transactions:
@@ -88,7 +174,7 @@ class Transactions:
         open_queues: Callable[[], list[Queue]],
     ) -> None:
         self._clock = clock
-        self._path = path
+        self.path = path
         self._tables = tables
         self._versions: Versions = tables.versions
         self._open_log = open_log
@@ -98,56 +184,73 @@ class Transactions:
         self._grown = 0
         """Bytes of decisions that went into the log since it was empty."""
         self._turnstile = Turnstile(Condition(threading.RLock()))
-        self._thread: int | None = None
-        """The thread that has a transaction under way."""
         self._broken = ""
         """Why there can be no more transactions: one is decided, and not done."""
         self._visited = False
         """Whether reads of tables are reported: while a transaction is under way."""
+        self._watched = False
+        """Whether queues report puts, so that what is put in a transaction of another store can be refused."""
         tables.opened = self._include
+        _known[id(self)] = weakref.ref(self, partial(_forget, id(self)))
 
-    @contextlib.contextmanager
-    def begin(self) -> Iterator[Transaction]:
+    def begin(self) -> contextlib.AbstractContextManager[Transaction]:
         """A transaction for the calls inside, in this thread: at the end all of it takes place, or none."""
-        if _current.get() is not None or self._thread == threading.get_ident():
+        return _Scope(self)
+
+    def start(self, ticket: Ticket) -> Transaction:
+        """Begin a transaction that ends with this ticket."""
+        if _find() is not None or self._turnstile.mine:
+            _end_what_was_cut_off()
+        if _find() is not None or self._turnstile.mine:
             raise InvalidArgument(
                 "a transaction of this thread is under way: put all of it into that one, or end it first"
             )
-        with self.alone(), contextlib.ExitStack() as locks:
-            if self._broken:
-                raise WriterStopped(f"there are no more transactions: {self._broken}. Open the store again")
-            self._log = self._log or self._opened()
-            for queue in self._open_queues():
-                self.include_queue(queue)
-            transaction = Transaction(self._versions.begin_fence(), locks=locks)
-            try:
-                self._visit(True)
-                token = _current.set(transaction)
-                try:
-                    yield transaction
-                finally:
-                    transaction.over = True
-                    _current.reset(token)
-                self._carry_out(transaction)
-            finally:
-                self._visit(False)
-                self._versions.end_fence()  # before the tables are let go: what is written to them next is above it
+        self._turnstile.claim(ticket)
+        if self._broken:
+            raise WriterStopped(f"there are no more transactions: {self._broken}. Open the store again")
+        self._log = self._log or self._opened()
+        for known in list(_known.values()):
+            if (one := known()) is not None:
+                one.watch_queues()
+        transaction = Transaction(self, ticket, self._versions.begin_fence(ticket))
+        self._visit(True)
+        return transaction
+
+    def leave_alone(self) -> None:
+        """Tables need not report reads any more. Before the ticket is over: the next transaction wants them to."""
+        self._visit(False)
+
+    def tidy(self, transaction: Transaction | None = None) -> None:
+        """Wake who waited for the end of a ticket, who else would notice a little later."""
+        self._versions.tidy()
+        for table in transaction.tables if transaction is not None else ():
+            table.tidy()
+        self._turnstile.tidy()
+
+    def claim(self, ticket: Ticket) -> None:
+        """Return when no transaction is under way; none begins until the ticket is over. See `Turnstile.claim`."""
+        if self._turnstile.mine:
+            _end_what_was_cut_off()
+        if self._turnstile.mine:
+            raise InvalidArgument("a transaction of this thread is under way: end it first")
+        self._turnstile.claim(ticket)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """While no transaction is under way, and none begins."""
-        if self._thread == threading.get_ident():
-            raise InvalidArgument("a transaction of this thread is under way: end it first")
-        with self._turnstile.claim():
-            self._thread = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._thread = None
+        ticket = Ticket()
+        try:
+            self.claim(ticket)
+            yield
+        finally:
+            ticket.over = True
+            self.tidy()
 
     def is_idle_within(self, seconds: float) -> bool:
         """Whether the transaction under way, if there is one, ends within so many seconds."""
-        return self._thread != threading.get_ident() and self._turnstile.is_free_within(seconds)
+        if self._turnstile.mine:
+            _end_what_was_cut_off()
+        return not self._turnstile.mine and self._turnstile.is_free_within(seconds)
 
     def recover(self) -> int:
         """At opening: finish what was decided and perhaps not done; how many there were."""
@@ -162,7 +265,7 @@ class Transactions:
 
     def _opened(self) -> Log:
         settings = LogSettings(flush=Flush.sync(), roll=_ROLL, max_message=_RECORD_MAX)
-        return self._open_log(TRANSACTIONS, self._path, settings)
+        return self._open_log(TRANSACTIONS, self.path, settings)
 
     def logs(self) -> list[Log]:
         """The log, if there is one."""
@@ -175,29 +278,36 @@ class Transactions:
 
     def disown(self) -> None:
         """Called in a forked child: the log is the parent's."""
-        self._turnstile, self._thread = Turnstile(Condition(threading.RLock())), None
+        self._turnstile = Turnstile(Condition(threading.RLock()))
         if self._log is not None:
             self._log.disown()
 
     def _include(self, table: "Core[Any]") -> None:
         table.join = self._joins(table)
         if self._visited:
-            table.before_read = _visits(table)
+            table.before_read = self._visits(table)
 
     def _visit(self, visited: bool) -> None:
         """Let tables report that they are read, those too that are opened from here on, or no longer."""
         self._visited = visited
         for table in list(self._tables.open_tables.values()):
-            table.before_read = _visits(table) if visited else None
+            table.before_read = self._visits(table) if visited else None
 
     def include_queue(self, queue: Queue) -> None:
         """Let a queue take part in transactions, once there is one."""
-        if self._log is not None:
+        if self._watched:
             queue.join_transactions(self._takes(queue))
+
+    def watch_queues(self) -> None:
+        """Let every queue report what is put into it, from the first transaction of any store in this process on."""
+        if not self._watched:
+            self._watched = True
+            for queue in self._open_queues():
+                self.include_queue(queue)
 
     def _joins(self, table: "Core[Any]") -> "Callable[[Sequence[Operation]], list[Outcome] | None]":
         def join(operations: "Sequence[Operation]") -> "list[Outcome] | None":
-            transaction = _under_way()
+            transaction = self._under_way("table", table.name)
             if transaction is None:
                 return None
             transaction.reserve(table)
@@ -210,7 +320,7 @@ class Transactions:
 
     def _takes(self, queue: Queue) -> Callable[[list[bytes | Message]], bool]:
         def take(messages: list[bytes | Message]) -> bool:
-            transaction = _under_way()
+            transaction = self._under_way("queue", queue.name)
             if transaction is None:
                 return False
             gathered, size = transaction.puts.get(queue, []), transaction.sizes.get(queue, 0)
@@ -223,7 +333,37 @@ class Transactions:
 
         return take
 
-    def _carry_out(self, transaction: Transaction) -> None:
+    def _visits(self, table: "Core[Any]") -> Callable[[], None]:
+        """What a table calls before it is read. A read of another store's table is not part of a transaction."""
+
+        def visit() -> None:
+            transaction = _find()
+            if transaction is not None and not transaction.over and transaction.of is self and transaction.ticket.mine:
+                transaction.reserve(table)
+
+        return visit
+
+    def _under_way(self, kind: str, name: str) -> Transaction | None:
+        """The transaction that a write to a table or queue of this store is made in."""
+        transaction = _find()
+        if transaction is None:
+            return None
+        if transaction.over or not transaction.ticket.mine:
+            raise InvalidArgument(
+                "this call was begun in a transaction, and is made "
+                + ("after its end" if transaction.over else "in another thread")
+                + ": make it inside, in the thread that began it"
+            )
+        if transaction.of is not self:
+            raise InvalidArgument(
+                f"the {kind} {name!r} belongs to the store {str(self.path)!r}, the transaction to the store "
+                f"{str(transaction.of.path)!r}, and a transaction is of one store: write to it before the transaction "
+                "or after it, or in a transaction of its own store"
+            )
+        return transaction
+
+    def carry_out(self, transaction: Transaction) -> None:
+        """Make all of it take place."""
         from holdfast.table.decisions import (  # noqa: PLC0415
             Decision,
             QueuePart,
@@ -313,29 +453,6 @@ class Transactions:
                 continue
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
                 queue.put_decided([message_of(one) for one in entry.messages], decision.version, decision.time)
-
-
-def _visits(table: "Core[Any]") -> Callable[[], None]:
-    """What a table calls before it is read."""
-
-    def visit() -> None:
-        transaction = _current.get()
-        if transaction is not None and not transaction.over and transaction.thread == threading.get_ident():
-            transaction.reserve(table)
-
-    return visit
-
-
-def _under_way() -> Transaction | None:
-    """The transaction that a call is made in."""
-    transaction = _current.get()
-    if transaction is not None and (transaction.over or transaction.thread != threading.get_ident()):
-        raise InvalidArgument(
-            "this call was begun in a transaction, and is made "
-            + ("after its end" if transaction.over else "in another thread")
-            + ": make it inside, in the thread that began it"
-        )
-    return transaction
 
 
 def _sync(several: "Iterable[Core[Any] | Queue]") -> None:

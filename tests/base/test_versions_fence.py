@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.base.errors import InvalidArgument
+from holdfast.base.turnstile import Ticket
 from holdfast.base.versions import Fenced, Versions
 from holdfast.testing import SimClock
 from tests.table.trouble import Running
@@ -11,20 +12,22 @@ from tests.table.trouble import Running
 def test_versions_given_beside_a_transaction_rise_and_lie_below_its_own_whatever_the_time(clock: SimClock) -> None:
     versions = Versions(clock)
     before = versions.next()
-    fence = versions.begin_fence()
+    owner = Ticket()
+    fence = versions.begin_fence(owner)
     given = [versions.next() for _ in range(100)]
     clock.advance(3600)
     given += [versions.next() for _ in range(100)]
     assert sorted({before, *given, fence}) == [before, *given, fence]
-    versions.end_fence()
+    owner.over = True
     assert versions.next() > fence
 
 
 def test_who_finds_no_version_below_a_transaction_waits_for_its_end(clock: SimClock) -> None:
     versions = Versions(clock)
-    versions.begin_fence()
-    versions.end_fence()
-    fence = versions.begin_fence()  # in the same millisecond: there is the least room
+    first, second = Ticket(), Ticket()
+    versions.begin_fence(first)
+    first.over = True
+    fence = versions.begin_fence(second)  # in the same millisecond: there is the least room
     count = 0
     with pytest.raises(Fenced):
         while True:
@@ -37,7 +40,7 @@ def test_who_finds_no_version_below_a_transaction_waits_for_its_end(clock: SimCl
         versions.wait_for_end()  # would be for ever
     waiting = Running(versions.wait_for_end)
     assert waiting.is_waiting()
-    versions.end_fence()
+    second.over = True
     waiting.result()
     assert versions.next() > fence
 
@@ -46,7 +49,8 @@ def test_many_transactions_do_not_move_versions_ahead_of_the_clock(clock: SimClo
     versions = Versions(clock)
     for _ in range(1000):
         for _ in range(30):
-            versions.begin_fence()
-            versions.end_fence()
+            owner = Ticket()
+            versions.begin_fence(owner)
+            owner.over = True
         clock.advance(0.001)
     assert (versions.next() >> 20) - clock.time_ns() // 1_000_000 <= 1

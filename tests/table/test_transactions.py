@@ -540,3 +540,36 @@ def test_threads_that_transact_take_turns(disk_store: Store) -> None:
     for one in [Running(work) for _ in range(4)]:
         one.result()
     assert names(accounts) == ["20"] and entries.count() == 20
+
+
+# Two stores in one process
+
+
+def test_a_write_to_another_stores_table_or_queue_in_a_transaction_is_refused_and_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    with holdfast.open(tmp_path / "one") as one, holdfast.open(tmp_path / "other") as other:
+        key = b"k" * 16
+        ours, theirs, queue = one.table(Account), other.table(Account), other.queue("q")
+        ours.add({"name": "ours"}, key=key)
+        theirs.add({"name": "theirs"}, key=key)
+        with (
+            pytest.raises(
+                InvalidArgument, match=r"'Account' belongs to the store '.*other', the transaction to .*one'"
+            ),
+            one.transaction(),
+        ):
+            theirs.change(key, {"name": "wrong"})
+        with pytest.raises(InvalidArgument, match=r"queue 'q' belongs to the store .*: write to it before"):  # noqa: SIM117
+            with one.transaction():
+                queue.put(b"x")
+        with one.transaction():
+            found = theirs.get(key)
+            assert found is not None and found.name == "theirs", "it can be read"
+            Running(lambda: theirs.change(key, {"name": "beside"})).result()  # and is not reserved
+            ours.change(key, {"name": "changed"})
+        theirs.change(key, {"name": "after"})
+        queue.put(b"after")
+        assert (names(ours), names(theirs), queue.stats().ready) == (["changed"], ["after"], 1)
+    with holdfast.open(tmp_path / "one") as one, holdfast.open(tmp_path / "other") as other:
+        assert (names(one.table(Account)), names(other.table(Account))) == (["changed"], ["after"])

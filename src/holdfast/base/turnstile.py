@@ -1,14 +1,53 @@
 """Exclusive access to something that many others enter for a moment: neither side can starve the other."""
 
-import contextlib
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterator
 
 from holdfast.base.section import Condition
 
-__all__ = ["Turnstile"]
+__all__ = ["Ticket", "Turnstile"]
+
+_AGAIN_S = 0.2
+"""How often who waits looks again: an interrupt may have kept whoever went before from notifying them."""
+
+
+class Ticket:
+    """The owner of exclusive claims. They end, all of them, when `over` is set, by a plain assignment in a `finally`.
+
+    A plain assignment cannot be cut off by a signal's handler, as a call can at its start. Whoever comes next drops the
+    claims that have ended, so that nothing else needs to be done at the end; `Turnstile.tidy` only does it at once.
+    Where the end itself is a call, of `__exit__`, the object that has it is the ticket's `holder`: without it the
+    claims have ended, too.
+    """
+
+    __slots__ = ("_holder", "over", "thread")
+
+    def __init__(self, holder: object | None = None) -> None:
+        self.over = False
+        self.thread = threading.get_ident()
+        self._holder = None if holder is None else weakref.ref(holder)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its claims hold no longer."""
+        return self.over or (self._holder is not None and self._holder() is None)
+
+    @property
+    def mine(self) -> bool:
+        """Whether its claims hold, and this thread has them."""
+        return self.thread == threading.get_ident() and not self.ended
+
+
+class _Entry:
+    """Someone who waits for the end of one claim, and goes before the next one."""
+
+    __slots__ = ("behind", "over")
+
+    def __init__(self) -> None:
+        self.behind: Ticket | None = None
+        self.over = False
 
 
 class Turnstile:
@@ -18,81 +57,84 @@ class Turnstile:
     waited for one claim go before the next one, and claims are granted in the order of their announcements. So between
     two claims every waiting entry goes once, and between two entries of a thread at most one claim is granted.
 
-    Protected by the lock of `changed`, except `line`, whose single operations are atomic.
+    Protected by the lock of `changed`, except `line`, whose single operations are atomic. All that is known lies in
+    tickets and entries, whose ends are plain assignments: there are no counts that an interrupt could leave wrong.
     """
 
-    __slots__ = ("_changed", "_holder", "_owed", "_turn", "_waiting", "line")
+    __slots__ = ("_changed", "_entries", "_holder", "line")
 
     def __init__(self, changed: Condition) -> None:
         self._changed = changed
-        self.line: deque[object] = deque()
-        """Claims that were announced and have not ended, in order. While it is empty, `enter` need not be called."""
-        self._holder: int | None = None
-        self._turn = 0
-        """How many claims have ended."""
-        self._waiting = 0
-        """Entries that wait for the end of a claim."""
-        self._owed = 0
-        """Entries that have waited for a claim that has ended: they go before the next one."""
+        self.line: deque[Ticket] = deque()
+        """Claims that were announced, in order. While it is empty, `enter` need not be called."""
+        self._holder: Ticket | None = None
+        """To whom the last claim was granted."""
+        self._entries: list[_Entry] = []
+        """Those that wait for the end of a claim, or may go now."""
 
     @property
     def mine(self) -> bool:
         """Whether this thread has the claim that is granted."""
-        return self._holder == threading.get_ident()
+        holder = self._holder
+        return holder is not None and holder.mine
 
     def enter(self) -> None:
         """Wait until no claim is ahead of the caller, who holds the lock of `changed` until its work is handed over."""
         if not self.line or self.mine:
             return
-        turn = self._turn
-        self._waiting += 1
+        entry = _Entry()
         try:
-            while self.line and self._turn == turn:
-                self._changed.wait()
+            entry.behind = self._first()
+            self._entries.append(entry)
+            while entry.behind is not None and not entry.behind.ended:
+                self._changed.wait(_AGAIN_S)
         finally:
-            if self._turn == turn:
-                self._waiting -= 1
-            else:
-                self._owed -= 1
-                if not self._owed:
-                    self._changed.notify_all()
+            entry.over = True
+            self._drop_entries()
 
-    @contextlib.contextmanager
-    def claim(self) -> Iterator[None]:
-        """Keep all others out until the end. Reentrant. The lock of `changed` is not held inside."""
+    def claim(self, ticket: Ticket) -> None:
+        """Return when the ticket's owner is alone here. The lock of `changed` is not held afterwards.
+
+        Called in a `try` whose `finally` sets `ticket.over`, also where this is cut off. A thread that has the claim
+        already goes on at once: the first one counts.
+        """
         if self.mine:
-            yield
             return
-        ticket = object()
-        try:
-            self.line.append(ticket)
-            with self._changed.lock:
-                while self.line[0] is not ticket or self._owed:
-                    self._changed.wait()
-                self._holder = threading.get_ident()
-            yield
-        finally:
-            self._end(ticket)
+        self.line.append(ticket)
+        with self._changed.lock:
+            while self._first() is not ticket or self._is_owed():
+                self._changed.wait(_AGAIN_S)
+            self._holder = ticket
+
+    def tidy(self) -> None:
+        """Drop the claims that are over and wake who waits for that, who else would notice a little later."""
+        with self._changed.lock:
+            self._first()
+            self._changed.notify_all()
 
     def is_free_within(self, seconds: float) -> bool:
         """Whether every claim that was announced ends within so many seconds."""
         deadline = time.monotonic() + seconds
         with self._changed.lock:
-            while self.line:
+            while self._first() is not None:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._changed.wait(left)
+                self._changed.wait(min(left, _AGAIN_S))
         return True
 
-    def _end(self, ticket: object) -> None:
-        with self._changed.lock:
-            if ticket not in self.line:
-                return
-            if self.mine:
-                self._holder = None
-            self.line.remove(ticket)
-            self._turn += 1
-            self._owed += self._waiting
-            self._waiting = 0
+    def _first(self) -> Ticket | None:
+        """The first claim that has not ended. Those before it are dropped, and those behind it that were given up."""
+        for ticket in [ticket for ticket in self.line.copy() if ticket.ended]:
+            if ticket in self.line:
+                self.line.remove(ticket)  # one call of C code: others may announce claims at the same time
+        return self.line[0] if self.line else None
+
+    def _is_owed(self) -> bool:
+        """Whether entries have waited for a claim that has ended: they go before the next one."""
+        return any(not one.over and one.behind is not None and one.behind.ended for one in self._entries)
+
+    def _drop_entries(self) -> None:
+        self._entries = [one for one in self._entries if not one.over]
+        if not self._is_owed():
             self._changed.notify_all()

@@ -6,6 +6,7 @@ from datetime import datetime
 from holdfast.base.clock import Clock, Instant, from_ns, instant_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.section import Condition
+from holdfast.base.turnstile import Ticket
 
 __all__ = ["VERSION_MAX", "Fenced", "Versions", "check_not_ahead", "time_of", "version_before", "version_of"]
 
@@ -13,6 +14,8 @@ _LOGICAL_BITS = 20
 _MS = 1_000_000
 VERSION_MAX = (1 << 64) - 1
 _AHEAD_MS = 3_600_000
+_AGAIN_S = 0.2
+"""How often who waits for the end of a fence looks again."""
 _LAST_TIME = 253_402_300_799_999 << _LOGICAL_BITS
 """The end of the year 9999, which is the last that a datetime can be in."""
 _LOGICAL_MAX = (1 << _LOGICAL_BITS) - 1
@@ -43,14 +46,16 @@ class Versions:
         """The version of the transaction under way; 0 if there is none."""
         self._fenced_at = 0
         """The time of its beginning, which is the time of all that is given below the fence after that."""
-        self._owner = 0
-        """The thread of that transaction."""
+        self._owner = Ticket()
+        """Of that transaction: the fence ends with it."""
         self.last = 0
         """The highest version that was given or seen."""
 
     def next(self) -> int:
         """A version above every one that was given or seen, and not before now."""
         with self._guard:
+            if self._fence and self._owner.ended:
+                self._lift()
             version = max(self.last + 1, self._clock.time_ns() // _MS << _LOGICAL_BITS)
             if self._fence and version >= self._fence:
                 version = max(self.last + 1, self._fenced_at)
@@ -60,36 +65,45 @@ class Versions:
             self.last = version
             return version
 
-    def begin_fence(self) -> int:
-        """A version for a transaction: until `end_fence` all others are below it. There is one at a time."""
+    def begin_fence(self, owner: Ticket) -> int:
+        """A version for a transaction: until its ticket is over all others are below it. There is one at a time."""
         with self._guard:
+            if self._fence and self._owner.ended:
+                self._lift()
             assert not self._fence, "there is one transaction at a time"
             now = self._clock.time_ns() // _MS << _LOGICAL_BITS
             fence = max(self.last + _ROOM, now | 1 << (_LOGICAL_BITS - 1))
             _check_end(fence)
-            self._fence, self._fenced_at, self._owner = fence, now, threading.get_ident()
+            self._fence, self._fenced_at, self._owner = fence, now, owner
             return fence
 
-    def end_fence(self) -> None:
-        """Versions go on above that of the transaction. Before others can write to what it touched."""
+    def tidy(self) -> None:
+        """Lift a fence whose ticket is over, and wake who waits for that, who else would notice a little later."""
         with self._guard:
-            self.last, self._fence = max(self.last, self._fence), 0
-            self._lifted.notify_all()
+            if self._fence and self._owner.ended:
+                self._lift()
+                self._lifted.notify_all()
 
     def wait_for_end(self) -> None:
         """Return when there is no fence. The caller holds no lock that the transaction may want."""
         with self._guard:
-            while self._fence:
-                if self._owner == threading.get_ident():
+            while self._fence and not self._owner.ended:
+                if self._owner.mine:
                     raise InvalidArgument("a transaction of this thread is under way: end it first")
-                self._lifted.wait()
+                self._lifted.wait(_AGAIN_S)
 
     def admit(self, version: int) -> None:
         """As `see`, unless there is a fence and the version is not below it: that raises `Fenced`."""
         with self._guard:
+            if self._fence and self._owner.ended:
+                self._lift()
             if self._fence and version >= self._fence:
                 raise Fenced
             self.last = max(self.last, version)
+
+    def _lift(self) -> None:
+        """Versions go on above that of the transaction."""
+        self.last, self._fence = max(self.last, self._fence), 0
 
     def see(self, version: int) -> None:
         """Take note of a version that came from elsewhere: those to come are above it."""

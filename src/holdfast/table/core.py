@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Closed, Corrupt, InvalidArgument, ReadOnly, WriterStopped, is_interrupt
 from holdfast.base.section import Condition
-from holdfast.base.turnstile import Turnstile
+from holdfast.base.turnstile import Ticket, Turnstile
 from holdfast.base.versions import Fenced, Versions
 from holdfast.log.batch import Extra
 from holdfast.log.draft import Draft
@@ -120,8 +120,8 @@ class Core(Generic[M]):
         self._durable = log.settings.flush.mode == "sync"
         self.closed = False
         self._stopped = ""
-        self._reserved = 0
-        """The thread whose transaction has the table."""
+        self._reserved: Ticket | None = None
+        """Of the transaction that has the table, or the last one that had it."""
         self.gate: Gate | None = None
         """While the table is migrated: who may use it."""
         self.rebuilt = False
@@ -194,10 +194,16 @@ class Core(Generic[M]):
     def writing(self) -> Iterator[None]:
         """Alone with the table: nothing is on its way, and nobody else can send something off."""
         self._check_free()
-        with self._turnstile.claim(), self._lock:
-            self._check_writable()
-            self._wait_for_flights(self._check_writable)
-            yield
+        ticket = Ticket()
+        try:
+            self._turnstile.claim(ticket)
+            with self._lock:
+                self._check_writable()
+                self._wait_for_flights(self._check_writable)
+                yield
+        finally:
+            ticket.over = True
+            self._turnstile.tidy()
 
     def _stand_back(self) -> None:
         """Wait at the turnstile, with the lock held, and look again at what may have changed meanwhile."""
@@ -211,21 +217,20 @@ class Core(Generic[M]):
             if check is not None:
                 check()
 
-    @contextlib.contextmanager
-    def reserved(self) -> Iterator[None]:
-        """The same, for a transaction: also nobody else in this thread, as another task of its event loop.
+    def reserve(self, ticket: Ticket) -> None:
+        """The same for a transaction, until its ticket is over: also nobody else in this thread, as another task.
 
         `_lock` is free meanwhile, so that those who wait do so at the turnstile, in their turn.
         """
         self._check_free()
-        with self._turnstile.claim():
-            with self._lock:
-                self._wait_for_flights()
-                self._reserved = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._reserved = 0
+        self._turnstile.claim(ticket)
+        with self._lock:
+            self._wait_for_flights()
+            self._reserved = ticket
+
+    def tidy(self) -> None:
+        """Let those in at once who waited for a ticket that is over."""
+        self._turnstile.tidy()
 
     def wait_for_transaction(self) -> None:
         """After `Fenced`: return when the transaction that is under way in the store has ended."""
@@ -411,18 +416,27 @@ class Core(Generic[M]):
         Who reads meanwhile finds what is built so far. A damaged log would not give all of it: that is refused, unless
         with `force`.
         """
-        with self._turnstile.claim(), self._lock:
-            self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
-            with self._landing:
-                if not force and (damage := self.changelog.verify().damage):
-                    raise Corrupt(
-                        f"the log of the table {self.name!r} is damaged ({damage[0]}): what is there stays as it is; "
-                        "rebuild(force=True) builds what the log still has"
-                    )
-                clear_table(self._state, self.view.prefix)
-                self.position = self.changelog.start
-                self.rebuilt = True
-                return self.follow(anew=True)
+        ticket = Ticket()
+        try:
+            self._turnstile.claim(ticket)
+            with self._lock:
+                self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
+                with self._landing:
+                    return self._rebuild(force=force)
+        finally:
+            ticket.over = True
+            self._turnstile.tidy()
+
+    def _rebuild(self, *, force: bool) -> int:
+        if not force and (damage := self.changelog.verify().damage):
+            raise Corrupt(
+                f"the log of the table {self.name!r} is damaged ({damage[0]}): what is there stays as it is; "
+                "rebuild(force=True) builds what the log still has"
+            )
+        clear_table(self._state, self.view.prefix)
+        self.position = self.changelog.start
+        self.rebuilt = True
+        return self.follow(anew=True)
 
     def follow(self, *, anew: bool = False) -> int:
         """Take in what the log has beyond the state's position, which is its start if `anew`; how many events."""
@@ -493,7 +507,7 @@ class Core(Generic[M]):
             )
 
     def _check_free(self) -> None:
-        if self._reserved == threading.get_ident():
+        if self._reserved is not None and self._reserved.mine:
             raise InvalidArgument(
                 f"a transaction of this thread has the table {self.name!r}: end it first, or write in it"
             )

@@ -1,0 +1,97 @@
+"""Claims and entries at a turnstile that interrupts cut off: whoever comes next goes on."""
+
+import threading
+import time
+
+import pytest
+
+from holdfast.base.section import Condition
+from holdfast.base.turnstile import Ticket, Turnstile
+from tests.interrupts import Interrupted, Interrupts
+from tests.table.trouble import Running
+
+
+def claim_and_leave(gate: Turnstile) -> None:
+    ticket = Ticket()
+    try:
+        gate.claim(ticket)
+    finally:
+        ticket.over = True
+        gate.tidy()
+
+
+def enter(gate: Turnstile, lock: "threading.RLock") -> None:
+    with lock:
+        gate.enter()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_claim_that_is_cut_off_anywhere_keeps_nobody_out(times: int) -> None:
+    at = 0
+    while True:
+        lock = threading.RLock()
+        gate = Turnstile(Condition(lock))
+
+        def claim(gate: Turnstile = gate) -> None:
+            try:  # noqa: SIM105 - `suppress` is Python code, where the handler would raise, too
+                claim_and_leave(gate)
+            except Interrupted:
+                pass
+
+        interrupts = Interrupts(at, times)
+        interrupts.run(claim)
+        if not interrupts.raised:
+            break
+        for work in (lambda: claim_and_leave(gate), lambda: enter(gate, lock)):  # noqa: B023
+            Running(work).result()
+        assert gate.is_free_within(0), interrupts.where
+        at += 1
+    assert at > 10
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_entry_that_is_cut_off_anywhere_keeps_no_claim_waiting(times: int) -> None:
+    at = 0
+    while True:
+        lock = threading.RLock()
+        gate = Turnstile(Condition(lock))
+        held = Ticket()
+        gate.claim(held)
+        held.thread = 0  # of another thread
+
+        def end(gate: Turnstile = gate, held: Ticket = held) -> None:
+            held.over = True
+            gate.tidy()
+
+        threading.Timer(0.005, end).start()
+
+        def come_in(gate: Turnstile = gate, lock: "threading.RLock" = lock) -> None:
+            try:  # noqa: SIM105
+                enter(gate, lock)
+            except Interrupted:
+                pass
+
+        interrupts = Interrupts(at, times)
+        interrupts.run(come_in)
+        if not interrupts.raised:
+            break
+        Running(lambda: claim_and_leave(gate)).result()  # noqa: B023
+        at += 1
+    assert at > 10
+
+
+def test_a_claim_that_was_never_granted_lets_nobody_in_when_it_is_given_up() -> None:
+    lock = threading.RLock()
+    gate = Turnstile(Condition(lock))
+    holder, given_up = Ticket(), Ticket()
+    gate.claim(holder)
+    entry = Running(lambda: enter(gate, lock))
+    assert entry.is_waiting()
+    gate.line.append(given_up)  # as who waits for the holder, and is then interrupted
+    given_up.over = True
+    gate.tidy()
+    time.sleep(0.3)
+    assert entry.is_waiting(), "it came in beside the holder"
+    holder.over = True
+    gate.tidy()
+    entry.result()
