@@ -9,6 +9,8 @@ import weakref
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.base.errors import is_interrupt
+
 __all__ = ["OpenStore", "close_all", "forget", "note_for_fork", "register"]
 
 logger = logging.getLogger("holdfast.store")
@@ -39,6 +41,9 @@ files in any order with that of the store, so that these may be closed before wh
 _closes_in: set[int] = set()
 """The ids of processes where `multiprocessing` closes the stores: its children run no `atexit` handlers."""
 
+_ATTEMPTS = 10
+"""So often it is tried to close a store at the end of the process, each time cut off by an interrupt."""
+
 
 def note_for_fork(store: OpenStore) -> None:
     """Disown this opening in children that are forked."""
@@ -62,19 +67,20 @@ def forget(store: OpenStore) -> None:
 
 
 def close_all() -> None:
-    """Close every store that is open, the last one first. One that fails is reported, and the others are closed."""
-    left = list(reversed(_to_close.values()))
-    for store in left:
+    """Close every store that is open, the last one first. One that fails is reported, and the others are closed.
+
+    An interrupt (a second Ctrl-C) does not keep what was accepted from the disk: closing goes on, and the interrupt is
+    raised at its end. After a few of them it is raised at once, and what is not closed is reported.
+    """
+    left: list[OpenStore] = []
+    try:
+        left.extend(reversed(_to_close.values()))
+        _close_left()
+    finally:
         try:
-            store.close_at_exit()
-        except Exception as error:  # whatever it is, the others are closed and the exit code stays
-            logger.error(
-                "closing the store %s at exit failed, what it had not written is lost: %s",
-                store.path,
-                error,
-                extra={"path": str(store.path)},
-            )
-    _to_close.clear()
+            _close_left()
+        finally:  # also where the handler raised between two attempts of the first
+            _close_left()
     if left:
         names = ", ".join(repr(str(store.path)) for store in left)
         warnings.warn(
@@ -84,6 +90,31 @@ def close_all() -> None:
             ResourceWarning,
             stacklevel=2,
         )
+
+
+def _close_left() -> None:
+    """Close the stores that are left, and raise the last interrupt that came meanwhile."""
+    interrupt: BaseException | None = None
+    while _to_close:
+        store = next(reversed(_to_close.values()))
+        for attempt in range(_ATTEMPTS):
+            try:
+                store.close_at_exit()
+                break
+            except BaseException as error:  # whatever it is, the others are closed and the exit code stays
+                if is_interrupt(error):
+                    interrupt = error
+                if not is_interrupt(error) or attempt == _ATTEMPTS - 1:
+                    logger.error(
+                        "closing the store %s at exit failed, what it had not written is lost: %s",
+                        store.path,
+                        error,
+                        extra={"path": str(store.path)},
+                    )
+                    break
+        forget(store)
+    if interrupt is not None:
+        raise interrupt
 
 
 def _disown_in_child() -> None:

@@ -17,6 +17,7 @@ from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, is_ope
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of
 from holdfast.base.paths import local_path
+from holdfast.base.turnstile import Ticket
 from holdfast.deleting import Deleting
 from holdfast.folders import JOURNALS, LOGS, Folders, few
 from holdfast.listing import ListedStore
@@ -73,7 +74,15 @@ def open(
             files.make_dirs(folder)
             if is_open_to_group(folder) != group_readable:
                 folder.chmod(files.folder_mode)
-    return Store(folder, read_only=read_only, files=files, clock=clock, background=background)
+    make = partial(Store, read_only=read_only, files=files, clock=clock, background=background)
+    opened: list[Store] = []
+    try:
+        opened.extend(map(make, (folder,)))  # noted by C code: nobody else could close it if an interrupt came between
+        return opened[0]
+    except BaseException:
+        for store in opened:
+            store.close()
+        raise
 
 
 class Store(ListedStore):
@@ -108,7 +117,10 @@ class Store(ListedStore):
         self._state = state
         self.metrics = Registry()
         """Counts, gauges and latencies of the open queues."""
+        self._closing = False
+        """Nothing is opened from here on. Closing may be cut off by an interrupt: then `close` goes on with it."""
         self._closed = False
+        """Whether all of it is closed, and the lock released."""
         self._lock: Lock | None = None
         self._folders = Folders(self._files, path, read_only=read_only)
         self._deleting = Deleting(self._files, self._folders, self._open_state)
@@ -141,31 +153,37 @@ class Store(ListedStore):
         self._start_tickers()
         self._wake: Callable[..., None] = self._wake_ticker if background else lambda name=None: None
         note_for_fork(self)
-        with errors_as_ours("opening the store", path):
-            if read_only:
-                if not self._files.exists(path):
-                    raise NotFound(
-                        f"there is no store at {str(path)!r}: check the path, or open it without read_only=True"
-                    )
-            else:
-                self._files.make_dirs(path)
-                with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
-                    self._files.sync_dir(path.parent)
-                self._lock = self._files.lock(path / LOCK)
-                self._reserve.find()
-                self._deleting.resume()
-                try:
-                    if self._files.exists(path / TRANSACTIONS):
-                        self._transactions.recover()
-                except BaseException:
-                    for one in self._snapshot():
-                        one.disown()
-                    self._transactions.disown()
-                    self._lock.release()
-                    raise
-                self._wake()  # something may be handed in at any time
-                if type(self._files) is SystemFiles:  # else it is simulated, or need not outlive the process
-                    register(self)
+        taken: list[Lock] = []
+        try:
+            with errors_as_ours("opening the store", path):
+                self._open_folder(taken)
+        except BaseException:
+            try:
+                self._give_up_opening()
+            finally:
+                for lock in taken:
+                    lock.release()
+            raise
+
+    def _open_folder(self, taken: list[Lock]) -> None:
+        """Take the lock, noted in `taken`, and finish what a crash cut off; a reader only looks for the folder."""
+        path = self.path
+        if self.read_only:
+            if not self._files.exists(path):
+                raise NotFound(f"there is no store at {str(path)!r}: check the path, or open it without read_only=True")
+            return
+        self._files.make_dirs(path)
+        with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
+            self._files.sync_dir(path.parent)
+        taken.extend(map(self._files.lock, (path / LOCK,)))  # noted by C code: an interrupt cannot come between
+        self._lock = taken[0]
+        self._reserve.find()
+        self._deleting.resume()
+        if self._files.exists(path / TRANSACTIONS):
+            self._transactions.recover()
+        self._wake()  # something may be handed in at any time
+        if type(self._files) is SystemFiles:  # else it is simulated, or need not outlive the process
+            register(self)
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
         """The log of that name, made if there is none. Settings count when it is first opened in this store."""
@@ -375,16 +393,29 @@ class Store(ListedStore):
         return self._adopting.adopt()
 
     def close(self) -> None:
-        """Drain and sync what was accepted, and let the lock go; idempotent. A transaction under way ends first."""
+        """Drain and sync what was accepted, and let the lock go; idempotent. A transaction under way ends first.
+
+        After an interrupt (Ctrl-C) the store takes no more calls, and this can be called again: it goes on where it
+        was. The end of the process does so.
+        """
         if not self._closed:
-            with self._transactions.alone():
-                self._close()
+            self._close_alone()
+
+    def _close_alone(self, patience: float | None = None) -> None:
+        ticket = Ticket()
+        try:
+            self._transactions.claim(ticket)
+            self._close(patience)
+        finally:
+            ticket.over = True
+            self._transactions.tidy()
 
     def _close(self, patience: float | None = None) -> None:
+        """Close all, in steps that can each be done again, should an interrupt cut one off."""
         with self._guard:
             if self._closed:
                 return
-            self._closed = True  # nothing is opened from here on
+            self._closing = True
         # Without the guard: the ticker may be waiting for it to move a message to a queue that is not open yet.
         self._stop_tickers(patience)
         self._tables.stop_migrating()
@@ -402,18 +433,34 @@ class Store(ListedStore):
                 if one.closed:
                     (self._open_logs if isinstance(one, Log) else self._open_queues).pop(one.name)
             if self._open_queues or self._open_logs or self._tables.open_tables:
-                self._closed = False
+                self._closing = False
                 self._start_tickers()
                 self._wake()  # what is open still counts on it
             else:
-                if self._state is not None:
-                    self._state.close()
-                self._reserve.close()
-                if self._lock is not None:
-                    self._lock.release()
-                forget(self)
+                self._release()
             if problem is not None:
                 raise problem
+
+    def _release(self) -> None:
+        """Let go of what is left when logs, queues and tables are closed."""
+        if self._state is not None:
+            self._state.close()
+        self._reserve.close()
+        if self._lock is not None:
+            self._lock.release()
+        self._closed = True
+        forget(self)
+
+    def _give_up_opening(self) -> None:
+        """Let go of what was opened so far, so that the store can be opened again."""
+        self._closing = self._closed = True
+        forget(self)
+        self._stop_tickers()
+        for one in self._snapshot():
+            one.disown()
+        self._transactions.disown()
+        if self._state is not None:
+            self._state.close()
 
     def close_at_exit(self) -> None:
         """Close it at the end of the process, where no other thread may keep that waiting for ever.
@@ -421,12 +468,13 @@ class Store(ListedStore):
         Where a transaction of another thread does not end, or its background work does not, what was accepted is
         written and synced, and the store stays open.
         """
+        if self._closed:
+            return
         self._stop_tickers(_EXIT_PATIENCE_S)
         for queue in self.open_queues():
             queue.leave_waiters_asleep()
         if self._transactions.is_idle_within(_EXIT_PATIENCE_S):
-            with self._transactions.alone():
-                self._close(_EXIT_PATIENCE_S)
+            self._close_alone(_EXIT_PATIENCE_S)
             return
         for queue in self.open_queues():
             queue.hand_over().sync()
@@ -438,7 +486,7 @@ class Store(ListedStore):
         with self._guard:
             if self._closed:
                 return
-            self._closed = True
+            self._closing = True
         self._stop_tickers()
         self._tables.stop_migrating()
         with self._guard:
@@ -448,12 +496,7 @@ class Store(ListedStore):
                 queue.abandon(f"the store {str(self.path)!r} is no more")
             for log in self._open_logs.values():
                 log.abandon()
-            if self._state is not None:
-                self._state.close()
-            self._reserve.close()
-            if self._lock is not None:
-                self._lock.release()
-            forget(self)
+            self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -473,7 +516,7 @@ class Store(ListedStore):
         self._transactions.disown()
         self._open_queues.clear()
         self._open_logs.clear()
-        self._closed = True
+        self._closing = self._closed = True
 
     def _ticking(self) -> list[Ticking]:
         ours: list[Ticking] = [self._adopting, self._retiring, self._reserve, *self._tables.migrating()]
@@ -614,5 +657,5 @@ class Store(ListedStore):
         self._syncer.stop(patience)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closing:
             raise Closed(f"the store {str(self.path)!r} is closed: open it again")

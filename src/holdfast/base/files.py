@@ -388,10 +388,10 @@ class SystemFiles:
                     time.sleep(_LOCK_PAUSE_S)
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            return SystemLock(fd)
         except BaseException:
             os.close(fd)
             raise
-        return SystemLock(fd)
 
     def _locked(self, fd: int, path: Path) -> Locked:
         text = os.pread(fd, 32, 0).decode("ascii", "replace").strip()

@@ -296,7 +296,9 @@ class _Family:
 
     def remove(self, labels: Labels, without: Mapping[str, str]) -> None:
         """An instrument goes; what it counted stays, under the labels that it does not go for."""
-        instrument = self.instruments.pop(labels)
+        instrument = self.instruments.pop(labels, None)
+        if instrument is None:  # an interrupt cut off an earlier call here
+            return
         left = _without(labels, without)
         if isinstance(instrument, Histogram):
             before = self.gone.get(left)
@@ -387,9 +389,11 @@ class Registry:
     def _remove(self, name: str, key: Labels, labels: Mapping[str, str]) -> None:
         self._families[name].remove(key, labels)
         for label in key:
-            self._labelled[label].discard((name, key))
-            if not self._labelled[label]:
-                del self._labelled[label]
+            labelled = self._labelled.get(label)
+            if labelled is not None:
+                labelled.discard((name, key))
+                if not labelled:
+                    del self._labelled[label]
 
     def _having(self, labels: Mapping[str, str]) -> set[tuple[str, Labels]]:
         return set.intersection(*(self._labelled.get(label, set()) for label in labels.items()))

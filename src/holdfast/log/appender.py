@@ -110,6 +110,8 @@ class Appender:
         self._end_at_tick = -1
         """Where it ended when the ticker last found nothing to do."""
         self._waiting_since: float | None = None
+        self._lets_go = False
+        """Whether it is closed, and its files perhaps not yet."""
         self._recover_at = 0.0
         """While the writer is stopped: when `recover` tries again."""
         self.written: Callable[[], None] | None = None
@@ -310,21 +312,22 @@ class Appender:
         """
         self.recover(at_once=True)
         with self._io:
-            if self.closed:
+            if self.closed and not self._lets_go:
                 return
             writer = self._writer
             stopped = writer.stopped if writer is not None else None
             drained = writer is None or stopped is not None
-            while True:
+            while not self.closed:
                 if not drained:
                     self._write_out(sync=True)
                 with self._lock:  # what others appended meanwhile was accepted, and goes to disk too
                     if drained or not (self.draft.payloads or self._unwritten):
+                        self._lets_go = True
                         self._refuse(Closed(f"the log {self.name!r} is closed: open the store again"))
-                        break
             if writer is not None:
                 with self._errors_as_ours("closing"):
                     writer.close()
+            self._lets_go = False
         self._notify()
         if stopped is not None and not self._durable_appends:
             raise _again(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
@@ -343,6 +346,7 @@ class Appender:
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._io = threading.Lock()
+        self._lets_go = False
         self._refuse(
             Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
         )

@@ -102,6 +102,8 @@ class Memory:
         self._paused = not read_only and is_paused()
         """Whether nothing is handed out. The short ways are closed then, so that they need not ask."""
         self._closed: HoldfastError | None = None
+        self._is_gone = False
+        """Whether it is closed, and all that refers to it was told."""
         self._asleep = True
         """Whether the ticker must be told of the next event."""
         self._tick_at = NEVER
@@ -566,25 +568,26 @@ class Memory:
         Where the journal cannot be drained (a full disk) the queue stays open, so that it can be tried again.
         """
         with self._lock, self._whole:
-            if self._closed is not None:
-                return
-            if not self.read_only:
-                self._journal.log.recover(at_once=True)
-            if not self.read_only and self._journal.broken:
-                with contextlib.suppress(WriterStopped):
-                    self._journal.flush()
-            elif not self.read_only:
-                try:
-                    self._recover_and_save()
-                except StorageError as error:  # the journal is the truth: the next opening reads a little more of it
-                    logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self.fields)
-                    with contextlib.suppress(WriterStopped):
-                        self._journal.flush()
+            if not (self._journal.log.closed or self.read_only):
+                self._save_last()
             try:
-                self._journal.log.close()
+                self._journal.log.close()  # or goes on with it, where an interrupt came between
             finally:
-                if self._journal.log.closed:
+                if self._journal.log.closed and not self._is_gone:
                     self._let_go(f"the queue {self.name!r} is closed: open the store again")
+
+    def _save_last(self) -> None:
+        self._journal.log.recover(at_once=True)
+        if self._journal.broken:
+            with contextlib.suppress(WriterStopped):
+                self._journal.flush()
+            return
+        try:
+            self._recover_and_save()
+        except StorageError as error:  # the journal is the truth: the next opening reads a little more of it
+            logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self.fields)
+            with contextlib.suppress(WriterStopped):
+                self._journal.flush()
 
     def leave_waiters_asleep(self) -> None:
         """At the end of the process: closing does not wake the daemon threads that wait here, to fail at once."""
@@ -606,12 +609,14 @@ class Memory:
         self._waiters.listeners = ()
         self._waiters.wake()
         self._bodies.forget()
+        self._is_gone = True
 
     def disown(self) -> None:
         """Called in a forked child: this opening is the parent's."""
         self._lock, self._mover, self._pausing = threading.Lock(), threading.Lock(), threading.Lock()
         self._waiters.disown()
         self._quick = self._may_be_quick = False
+        self._is_gone = True
         self._closed = Closed(
             f"the queue {self.name!r} was opened before this process was forked: open the store again"
         )

@@ -92,7 +92,7 @@ def readiness(site: "Site") -> dict[str, str | None]:
         )
         if store.disk_full:
             found["disk"] = "the disk is full: acks and leases go on, messages are refused until there is room again"
-    if store._closed:
+    if store._closing:
         found["store"] = "the store is closed"
     found["memory"] = (
         "the process takes more memory than memory_limit: publishers are blocked until consumers catch up"
