@@ -1,3 +1,3 @@
-"""The AMQP 0-9-1 door: frames and methods as pure functions, and the server that speaks them."""
+"""The AMQP 0-9-1 server: frames and methods as pure functions, connections, channels, and import from RabbitMQ."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What can a client do on a channel? Publish, consume and settle, in the order of its frames; and declare."""
+"""An AMQP channel: publishes, consumers, acknowledgements, transactions and declarations, in frame order."""
 
 import base64
 import contextlib
@@ -41,7 +41,7 @@ ACK = b"\x00\x3c\x00\x50"
 
 
 class Channel(Declaring):
-    """One channel of a connection. Invariant: a delivery is in `unacked` or settled, never both."""
+    """One channel of a connection, used by the event loop. Invariant: a delivery is either in `unacked` or settled."""
 
     def __init__(self, connection: "Connection", number: int) -> None:
         self.connection = connection
@@ -80,17 +80,17 @@ class Channel(Declaring):
 
     @property
     def delivered(self) -> int:
-        """How many deliveries went out so far."""
+        """How many deliveries were sent so far."""
         return self._last_tag
 
     def next_tags(self, count: int) -> int:
-        """The first of so many new delivery tags."""
+        """Reserve `count` delivery tags and return the first."""
         first = self._last_tag + 1
         self._last_tag += count
         return first
 
     def sync(self, logs: dict[Log, None], done: Callable[[HoldfastError | None], None], *, small: bool = False) -> None:
-        """Call `done` when these logs are on disk, if this channel is still there."""
+        """Call `done` when these logs are on disk, if this channel is still open then."""
 
         def then(error: HoldfastError | None) -> None:
             if not self.closing and self.connection.channels.get(self.number) is self:
@@ -99,17 +99,17 @@ class Channel(Declaring):
         self.connection.broker.sync(logs, then, small=small)
 
     def check_publish(self, exchange: str) -> None:
-        """403 or 404 where this user cannot publish there."""
+        """Raise 403 or 404 if this user cannot publish to the exchange."""
         self._check(Operation.EXCHANGE_PUBLISH, exchange)
         self.host.check_publish(exchange)
 
     def check_size(self, size: int) -> None:
-        """Refuse a body that is too large before any of it is gathered."""
+        """Reject a body that is too large before any of it is buffered."""
         if size > MESSAGE_MAX:
             raise PreconditionFailed(f"message size {size} is larger than configured max size {MESSAGE_MAX}")
 
     def consumer_cancelled(self, subscription: Subscription) -> None:
-        """The queue of a consumer is gone."""
+        """Remove a consumer whose queue was deleted, and notify the client if it supports that."""
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.understands("consumer_cancel_notify"):
             # Soon: who deletes the queue itself is told of that first.
@@ -122,7 +122,7 @@ class Channel(Declaring):
     # For the connection.
 
     def method(self, payload: bytes) -> None:
-        """A method other than a publish has come."""
+        """Perform a method other than basic.publish."""
         method = m.decode_method(payload)
         perform = _PERFORM.get(type(method))
         if perform is None:
@@ -130,7 +130,7 @@ class Channel(Declaring):
         perform(self, method)
 
     def end(self) -> None:
-        """It is over: consumers go, and what was not settled comes back."""
+        """Close the channel: remove its consumers and requeue its unsettled deliveries."""
         self.closing = True  # first: what is flushed may be handed out at once, and no longer here
         with contextlib.suppress(HoldfastError):  # whoever published them is told by the close
             self.publishing.flush()
@@ -228,9 +228,9 @@ class Channel(Declaring):
     # Settling.
 
     def take_acks(self, data: bytes | memoryview, offset: int, following: int) -> int:
-        """Take an ack and those that follow it at once; where this ends.
+        """Process an ack and the acks that follow it in the buffer; return the offset after the last.
 
-        Clients that ack one by one send many at a time, and each method by itself cost three times as much.
+        Clients that ack one by one send many at a time; decoding each method separately took three times as long.
         """
         prefix = bytes(data[offset : offset + 11])
         while True:
@@ -247,7 +247,7 @@ class Channel(Declaring):
                 return offset
 
     def ack(self, taken: list[Taken]) -> None:
-        """These are done: gathered until all that was read is worked through, for one journal record."""
+        """Acknowledge deliveries. They are collected until the end of the turn, for one journal record a queue."""
         if not self._acks:
             self.ends_turn(self._flush_acks)
         for mailbox, subscription, lease, ids, _ in taken:
@@ -276,13 +276,13 @@ class Channel(Declaring):
             self.reject(taken)
 
     def reject(self, taken: list[Taken]) -> None:
-        """These leave for the dead letters."""
+        """Reject deliveries: they are dead-lettered or dropped."""
         for mailbox, parts in _grouped(taken).items():
             mailbox.reject(parts)
             self.connection.broker.schedule(mailbox)
 
     def requeue(self, taken: list[Taken]) -> None:
-        """These come back to their queues."""
+        """Return deliveries to their queues."""
         for mailbox, parts in _grouped(taken).items():
             mailbox.requeue(parts)
 

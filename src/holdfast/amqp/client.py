@@ -1,4 +1,4 @@
-"""How does Holdfast speak to another AMQP broker? A small client that waits for each answer, and gets in batches."""
+"""A small blocking AMQP client, used to import from another broker: it waits for each answer and gets in batches."""
 
 import contextlib
 import socket
@@ -34,11 +34,11 @@ M = TypeVar("M", bound=tuple[object, ...])
 
 
 class ConnectionEnded(HoldfastError):
-    """The other broker ended the connection, or cannot be reached."""
+    """The other broker closed the connection, or cannot be reached."""
 
 
 class ChannelClosed(HoldfastError):
-    """The other broker refused something; the connection still stands."""
+    """The other broker closed the channel because of an error; the connection is still open."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -47,7 +47,7 @@ class ChannelClosed(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens, and as whom to log in."""
+    """Host, port, TLS and credentials of a broker."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """From `amqp://user:password@host:port/vhost`, or amqps; `InvalidArgument` for anything else."""
+        """Parse `amqp://user:password@host:port/vhost`, or amqps; raise `InvalidArgument` for anything else."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -82,13 +82,13 @@ class Address:
         )
 
     def __str__(self) -> str:
-        """Without user and password: it is shown."""
+        """Return the URL without user and password, so that it can be shown."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'amqps' if self.secure else 'amqp'}://{host}:{self.port}"
 
 
 class Got(NamedTuple):
-    """A message that was got and not acknowledged yet."""
+    """A message that was received and is not acknowledged yet."""
 
     tag: int
     exchange: str
@@ -158,11 +158,11 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the connection; what was not acknowledged goes back to its queue."""
+        """Close the connection; the broker requeues unacknowledged messages."""
         self.close()
 
     def close(self) -> None:
-        """Say goodbye, and wait for the answer: all that was sent before has then been seen."""
+        """Close the connection and wait for the answer: the broker has then processed all that was sent."""
         with contextlib.suppress(ConnectionEnded, ChannelClosed, FrameError, OSError):
             self._call(m.ConnectionClose(200, "done", 0, 0))
             while not isinstance(self._next_method(), m.ConnectionCloseOk):
@@ -172,7 +172,7 @@ class Client:
     # Channels.
 
     def open_channel(self) -> None:
-        """Open a channel in place of the one that was used."""
+        """Open a channel, in place of the previous one."""
         if self._channel:
             self.close_channel()
         self._numbers += 1
@@ -181,7 +181,7 @@ class Client:
         self._channel = self._numbers
 
     def close_channel(self) -> None:
-        """Close the channel: all that was sent on it has been seen when this returns."""
+        """Close the channel: the broker has processed all that was sent on it when this returns."""
         if self._channel:
             self._call(m.ChannelClose(200, "done", 0, 0), self._channel)
             self._channel = 0
@@ -191,17 +191,17 @@ class Client:
     # Queues.
 
     def look(self, queue: str) -> tuple[int, int]:
-        """How many messages a queue has ready, and how many consumers; `ChannelClosed` where it is not there."""
+        """Return a queue's ready messages and consumers; raise `ChannelClosed` if there is no such queue."""
         self._call(m.QueueDeclare(queue=queue, passive=True), self._channel)
         found = self._expect(m.QueueDeclareOk)
         return found.message_count, found.consumer_count
 
     def ask(self, queue: str, count: int) -> None:
-        """Ask for so many messages; `answers` has them."""
+        """Send `count` basic.get requests; `answers` returns their results."""
         self._send(m.method_frame(self._channel, m.BasicGet(queue=queue)) * count)
 
     def answers(self, count: int) -> Iterator[Got | None]:
-        """What came for so many that were asked for: None where the queue was empty."""
+        """Yield the results of `count` basic.get requests; None for each that found the queue empty."""
         for _ in range(count):
             method = self._next_method()
             if isinstance(method, m.BasicGetOk):
@@ -212,14 +212,14 @@ class Client:
                 raise ConnectionEnded(f"{self.address} answered a get with {type(method).__name__}")
 
     def consume(self, queue: str, prefetch: int) -> None:
-        """Have messages delivered as they come, so many ahead of what is acknowledged; 0 sets no limit."""
+        """Start to consume from a queue, with a prefetch limit; 0 sets no limit."""
         self._call(m.BasicQos(0, prefetch, False), self._channel)
         self._expect(m.BasicQosOk)
         self._call(m.BasicConsume(queue=queue, consumer_tag=_TAG), self._channel)
         self._expect(m.BasicConsumeOk)
 
     def delivered(self, wait_s: float) -> Got | None:
-        """The next delivery, or None where none comes within so many seconds."""
+        """Return the next delivery, or None if none arrives within `wait_s` seconds."""
         if not self._has_frame(wait_s):
             return None
         method = self._next_method()
@@ -228,7 +228,7 @@ class Client:
         return self._got(method)
 
     def cancel(self) -> list[Got]:
-        """Have no more delivered; what came in the meantime."""
+        """Cancel the consumer, and return the deliveries that arrived in the meantime."""
         self._call(m.BasicCancel(_TAG), self._channel)
         late = []
         while not isinstance(method := self._next_method(), m.BasicCancelOk):
@@ -237,7 +237,7 @@ class Client:
         return late
 
     def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> None:
-        """Make a durable queue."""
+        """Declare a durable queue."""
         self._call(m.QueueDeclare(queue=queue, durable=True, arguments=dict(arguments or {})), self._channel)
         self._expect(m.QueueDeclareOk)
 
@@ -258,15 +258,15 @@ class Client:
         return confirmed
 
     def reject(self, tag: int) -> None:
-        """This message leaves for the dead letters."""
+        """Reject this message: it is dead-lettered or dropped."""
         self._call(m.BasicReject(tag, False), self._channel)
 
     def ack(self, tag: int) -> None:
-        """All messages up to this one are done."""
+        """Acknowledge all messages up to this one."""
         self._call(m.BasicAck(tag, True), self._channel)
 
     def give_back(self, tag: int) -> None:
-        """All messages up to this one go back to their places."""
+        """Requeue all messages up to this one."""
         self._call(m.BasicNack(tag, True, True), self._channel)
 
     # Frames.
@@ -287,7 +287,7 @@ class Client:
         return method
 
     def _next_method(self) -> m.Method:
-        """The next method that is no notice; a close becomes an error."""
+        """Return the next method, skipping notifications; raise an error for a close."""
         while True:
             kind, payload = self._next_frame()
             if kind != METHOD:
@@ -346,7 +346,7 @@ class Client:
         self._at = 0
 
     def _has_frame(self, wait_s: float) -> bool:
-        """Whether a whole frame is there, or comes while bytes keep coming."""
+        """Whether a whole frame has arrived, or arrives while bytes keep coming."""
         before = self._socket.gettimeout()
         self._socket.settimeout(wait_s)
         try:

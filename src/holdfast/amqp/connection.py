@@ -1,4 +1,4 @@
-"""What does one client connection do? It shakes hands, cuts its bytes into frames and hands them to channels."""
+"""One AMQP client connection: handshake, frame parsing, flow control, heartbeats and orderly closing."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ _UNREAD_MAX = 16 << 20
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client. States: `header`, `login`, `tuning`, `opening`, `open`, `closing`, `closed`.
+    """An AMQP client connection. States: `header`, `login`, `tuning`, `opening`, `open`, `closing`, `closed`.
 
     All calls come from the event loop. Invariant: while it is `open` there is a host, and every channel in `channels`
     has unsettled deliveries and consumers of its own only.
@@ -104,17 +104,17 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def state(self) -> str:
-        """One of the states above, or `blocked` where an alarm holds its publishes back."""
+        """One of the states above, or `blocked` while an alarm holds back its publishes."""
         return "blocked" if self._state == "open" and "alarm" in self.waits else self._state
 
     def extra(self, name: str) -> Any:
-        """What is known of the socket: `sockname`, `cipher` or `peercert`."""
+        """Return information about the socket: `sockname`, `cipher` or `peercert`."""
         return self._transport.get_extra_info(name) if self._transport is not None else None
 
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Register a new client with the server."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
         # asyncio's own writelines does not pause, and TLS makes a record of each part.
@@ -125,17 +125,17 @@ class Connection(asyncio.BufferedProtocol):
         self._admitted.attach(self._transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put what comes: one place for all, as it is worked through before anyone else's is read."""
+        """Return the server's one receive buffer: each read is processed before the next connection is read."""
         return self._server.inbox
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes have come."""
+        """Process `nbytes` bytes that were read into the buffer."""
         data = self._server.inbox[:nbytes]
         # A large body is copied once, out of the inbox. Small ones are cut out of bytes in less time.
         self.data_received(data if self.bulky else bytes(data))
 
     def data_received(self, data: bytes | memoryview) -> None:
-        """Bytes have come."""
+        """Process received bytes, after those that were kept from earlier reads."""
         self.heard = self.now()
         self.received += len(data)
         if self._state == "closed":  # a client sends what it had in its buffers: hanging up would be an error to it
@@ -154,15 +154,15 @@ class Connection(asyncio.BufferedProtocol):
         self._work(data, lacking)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: no more deliveries for now.
+        """Stop deliveries: the client reads too slowly.
 
-        What it says is heard all the same: one that blocks in its own sending reads only when that is taken.
+        Its own frames are still processed: a client that blocks while sending reads only after its bytes are taken.
         """
         self.writable = False
         self.stuck = (self.now(), self.sent - self.unsent())
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Resume deliveries: the client reads again."""
         self.writable = True
         if "writing" in self.waits:
             self.release("writing")
@@ -171,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.broker.schedule(subscription.mailbox)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone: what it held comes back, what was its own goes."""
+        """Clean up after a client: requeue its unsettled deliveries and delete its exclusive queues."""
         if self._state not in ("closed", "closing"):
             # Of strangers there may be thousands: what is worth a warning of them, the listener logs.
             level = logging.WARNING if self.user else logging.INFO
@@ -190,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
     # Sending.
 
     def write(self, *parts: bytes) -> None:
-        """Send bytes, all at once."""
+        """Send these parts in one write."""
         if self._transport is not None and self._state != "closed":
             self.said = self.now()
             self.sent += sum(map(len, parts))
@@ -202,24 +202,24 @@ class Connection(asyncio.BufferedProtocol):
         self.write(m.method_frame(0, method))
 
     def understands(self, capability: str) -> bool:
-        """Whether the client says that it knows this extension."""
+        """Whether the client announced this capability."""
         capabilities = self.client.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
     # Receiving.
 
     def ends_turn(self, callback: Callable[[], None]) -> None:
-        """Call this when all that was read is worked through."""
+        """Call `callback` when everything from the current read is processed."""
         self._turn_ends.append(callback)
 
     def hold(self, reason: str) -> None:
-        """Take no more bytes for now, for this reason and perhaps others."""
+        """Stop reading from the client for this reason. Several reasons may hold at once."""
         self.waits.add(reason)
         if self._transport is not None:
             self._transport.pause_reading()
 
     def release(self, reason: str) -> None:
-        """The reason is gone; where it was the last, go on with what was kept back."""
+        """Remove a reason to hold; after the last one, resume with the bytes that were kept."""
         self.waits.discard(reason)
         if self._state == "closed" or self.waits:
             return
@@ -262,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(PROTOCOL_HEADER)
 
     def _cut(self, data: bytes | memoryview, offset: int) -> int:
-        """Work through the whole frames in `data`; where the first one begins that is not there as a whole."""
+        """Process the complete frames in `data`; return the offset of the first incomplete one."""
         channels = self.channels
         frame_max = self.frame_max + OVERHEAD if self.frame_max else 0
         while not self.waits:
@@ -431,7 +431,7 @@ class Connection(asyncio.BufferedProtocol):
         self._beat()
 
     def _beat(self) -> None:
-        """Send a heartbeat if nothing was sent for half of the interval that was agreed, and see to the next one."""
+        """Send a heartbeat if nothing was sent for half the negotiated interval, and schedule the next check."""
         if not self.heartbeat or self._state not in ("opening", "open"):
             return
         now = self.now()
@@ -456,7 +456,7 @@ class Connection(asyncio.BufferedProtocol):
     # Endings.
 
     def refuse(self, error: BrokerError, channel: Channel | None) -> None:
-        """Close the channel, or where the error is a grave one the connection."""
+        """Close the channel or, for an error that AMQP calls hard, the connection."""
         if channel is None or error.closes_connection:
             self.fail(error)
             return
@@ -465,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
         channel.end()
 
     def fail(self, error: BrokerError | FrameError) -> None:
-        """Close the connection for an error of the client's, or ours."""
+        """Close the connection because of an error of the client or the server."""
         if self._state in ("closing", "closed"):
             return
         text = error.text
@@ -493,7 +493,7 @@ class Connection(asyncio.BufferedProtocol):
         self.channels.clear()
 
     def _let_go(self) -> None:
-        """Drop what the client still sends until it hangs up, or its time is over.
+        """Discard what the client still sends until it disconnects, or a timeout passes.
 
         A socket that is closed while bytes are coming is reset: the client would fail in its own sending, and might
         never read our answer.
@@ -506,7 +506,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def finish(self) -> None:
-        """Hang up on a client that has closed its connection, without waiting any longer."""
+        """Disconnect a client that has closed its connection, without waiting any longer."""
         if self._state == "closed":
             self._hang_up()
 
@@ -524,21 +524,21 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_overfull(self) -> bool:
-        """Whether so much is unread that nothing more can be answered."""
+        """Whether so many bytes are unread that nothing more can be answered."""
         return self.unsent() > (_UNREAD_MAX if self.broker.memory.blocked is None else _WRITE_HIGH)
 
     def unsent(self) -> int:
-        """Bytes that the client has yet to read."""
+        """Return the number of bytes that the client has yet to read."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def _block(self, reason: str) -> None:
-        """It publishes while the broker is low on something: nothing more is read of it. Who only acks goes on."""
+        """Stop reading from a client that publishes during a resource alarm. Clients that only ack are not blocked."""
         if self.understands("connection.blocked"):
             self._send(m.ConnectionBlocked(f"low on {reason}"))
         self.hold("alarm")
 
     def unblock(self) -> None:
-        """The alarm is over."""
+        """Resume reading after a resource alarm."""
         if "alarm" in self.waits:
             if self._state == "open" and self.understands("connection.blocked"):
                 self._send(m.ConnectionUnblocked())

@@ -1,4 +1,4 @@
-"""Which methods open, tune and close connections and channels? Classes 10, 20 and 30 of AMQP."""
+"""AMQP method declarations for connections, channels and access: classes 10, 20 and 30."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @wire(10, 10)
 class ConnectionStart(NamedTuple):
-    """The server names its properties and how one may log in."""
+    """The server announces its properties and authentication mechanisms."""
 
     version_major: Octet = 0
     version_minor: Octet = 9
@@ -43,7 +43,7 @@ class ConnectionStart(NamedTuple):
 
 @wire(10, 11)
 class ConnectionStartOk(NamedTuple):
-    """The client chooses a mechanism and logs in with it."""
+    """The client chooses a mechanism and authenticates with it."""
 
     client_properties: Table = NO_FIELDS
     mechanism: ShortStr = ""
@@ -53,14 +53,14 @@ class ConnectionStartOk(NamedTuple):
 
 @wire(10, 20)
 class ConnectionSecure(NamedTuple):
-    """The mechanism has one more question."""
+    """The mechanism sends a challenge."""
 
     challenge: LongStr = b""
 
 
 @wire(10, 21)
 class ConnectionSecureOk(NamedTuple):
-    """The answer to a question of the mechanism."""
+    """The client answers a challenge of the mechanism."""
 
     response: LongStr = b""
 
@@ -76,7 +76,7 @@ class ConnectionTune(NamedTuple):
 
 @wire(10, 31)
 class ConnectionTuneOk(NamedTuple):
-    """The limits that hold."""
+    """The limits that the client accepts, which then apply."""
 
     channel_max: Short = 0
     frame_max: Long = 0
@@ -101,7 +101,7 @@ class ConnectionOpenOk(NamedTuple):
 
 @wire(10, 50)
 class ConnectionClose(NamedTuple):
-    """The sender ends the connection, and says why."""
+    """The sender closes the connection and gives the reason."""
 
     reply_code: Short = 200
     reply_text: ShortStr = ""
@@ -111,24 +111,24 @@ class ConnectionClose(NamedTuple):
 
 @wire(10, 51)
 class ConnectionCloseOk(NamedTuple):
-    """The end of the connection is accepted."""
+    """The receiver confirms the close of the connection."""
 
 
 @wire(10, 60)
 class ConnectionBlocked(NamedTuple):
-    """The server takes no messages for now."""
+    """The server accepts no messages for now."""
 
     reason: ShortStr = ""
 
 
 @wire(10, 61)
 class ConnectionUnblocked(NamedTuple):
-    """The server takes messages again."""
+    """The server accepts messages again."""
 
 
 @wire(10, 70)
 class ConnectionUpdateSecret(NamedTuple):
-    """The client renews what it logged in with."""
+    """The client renews its credentials."""
 
     new_secret: LongStr = b""
     reason: ShortStr = ""
@@ -136,7 +136,7 @@ class ConnectionUpdateSecret(NamedTuple):
 
 @wire(10, 71)
 class ConnectionUpdateSecretOk(NamedTuple):
-    """The renewed secret holds."""
+    """The server accepts the renewed credentials."""
 
 
 @wire(20, 10)
@@ -155,21 +155,21 @@ class ChannelOpenOk(NamedTuple):
 
 @wire(20, 20)
 class ChannelFlow(NamedTuple):
-    """The sender asks the other side to pause or to go on."""
+    """The sender asks the peer to pause or resume."""
 
     active: Bit = False
 
 
 @wire(20, 21)
 class ChannelFlowOk(NamedTuple):
-    """The pause or its end is accepted."""
+    """The peer confirms the pause or the resumption."""
 
     active: Bit = False
 
 
 @wire(20, 40)
 class ChannelClose(NamedTuple):
-    """The sender ends the channel, and says why."""
+    """The sender closes the channel and gives the reason."""
 
     reply_code: Short = 200
     reply_text: ShortStr = ""
@@ -179,12 +179,12 @@ class ChannelClose(NamedTuple):
 
 @wire(20, 41)
 class ChannelCloseOk(NamedTuple):
-    """The end of the channel is accepted."""
+    """The receiver confirms the close of the channel."""
 
 
 @wire(30, 10)
 class AccessRequest(NamedTuple):
-    """A client of AMQP 0-8 asks for a ticket; it gets one that means nothing."""
+    """A client of AMQP 0-8 requests a ticket; it gets one that has no meaning."""
 
     realm: ShortStr = "/data"
     exclusive: Bit = False

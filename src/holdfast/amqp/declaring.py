@@ -1,4 +1,4 @@
-"""How does a client make queues, exchanges and ways between them? If it may, and as RabbitMQ does in each odd case."""
+"""Declaring, deleting, binding and purging queues and exchanges on a channel, with RabbitMQ's edge cases."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ __all__ = ["Declaring"]
 
 
 class Declaring:
-    """The part of a channel that changes the topology."""
+    """The part of a channel that changes the topology, after checking the user's permissions."""
 
     connection: "Connection"
     host: Host
@@ -35,7 +35,7 @@ class Declaring:
         self.connection.broker.permissions.check(self.user, operation, name, vhost=self.host.name)
 
     def _queue_name(self, name: str) -> str:
-        """The name, or where it is empty that of the queue this channel declared last."""
+        """Return the name or, if it is empty, that of the queue this channel declared last."""
         if name:
             return name
         if not self._last_queue:
@@ -161,6 +161,6 @@ class Declaring:
             self._send(m.QueueDeleteOk(count))
 
     def _answer_safely(self, mailbox: Mailbox, answer: m.Method) -> None:
-        """Answer when what was decided about the queue's messages is on disk."""
+        """Send the answer when the changes to the queue's messages are on disk."""
         mailbox.queue.sync()
         self._send(answer)

@@ -1,7 +1,7 @@
-"""Where does one AMQP frame end and the next begin? Cutting a stream of bytes into frames, and making them.
+"""AMQP frame codec: splits a byte stream into frames, and builds frames.
 
 A frame is a type (1 byte), a channel (2), the payload's size (4), the payload and an end octet. Nothing here reads or
-writes a socket: the functions take what has arrived so far and say whether a whole frame is in it.
+writes a socket: the functions take what has arrived so far and say whether it holds a whole frame.
 """
 
 import struct
@@ -56,7 +56,7 @@ _KINDS = frozenset((METHOD, HEADER, BODY, HEARTBEAT))
 
 
 class FrameError(HoldfastError):
-    """The peer broke the protocol, and the connection has to be closed with this reply code."""
+    """The peer violated the protocol; the connection has to be closed with this reply code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -65,12 +65,12 @@ class FrameError(HoldfastError):
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """A whole frame around a payload."""
+    """Return a whole frame around a payload."""
     return b"%b%b\xce" % (FRAME_START.pack(kind, channel, len(payload)), payload)
 
 
 def check_heartbeat(channel: int, payload: bytes) -> None:
-    """A heartbeat is of the whole connection, and says nothing."""
+    """Check that a heartbeat is on channel 0 and empty."""
     if payload:
         raise FrameError(501, "a heartbeat with a payload")
     if channel:
@@ -84,10 +84,10 @@ HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
 def read_frame(
     buffer: bytes | bytearray | memoryview, offset: int, frame_max: int
 ) -> tuple[int, int, int, int, int] | None:
-    """The frame at `offset`: its type, its channel, where its payload starts and stops, and where the next one begins.
+    """Return the frame at `offset`: its type, channel, payload start, payload stop, and the offset of the next frame.
 
-    None if it has not arrived as a whole. A type or size that may not be is refused as soon as it is seen, so that
-    nobody makes a server gather a frame of 4 GiB. A `frame_max` of 0 sets no limit.
+    None if it has not fully arrived. An invalid type or size is rejected as soon as it is seen, so that no client makes
+    the server buffer a frame of 4 GiB. A `frame_max` of 0 sets no limit.
     """
     start = offset + 7
     if len(buffer) < start:
@@ -106,7 +106,7 @@ def read_frame(
 
 
 def missing_in(buffer: bytes) -> int:
-    """How many bytes a frame that has begun here lacks; 0 where its size is not known yet, or nothing is missing."""
+    """Return how many bytes of the frame that begins here are missing; 0 if its size is unknown, or none are."""
     if len(buffer) < 7:
         return 0
     return max(0, int.from_bytes(buffer[3:7], "big") + OVERHEAD - len(buffer))
@@ -115,7 +115,7 @@ def missing_in(buffer: bytes) -> int:
 def content_frames(
     channel: int, class_id: int, properties_raw: bytes, body: bytes | memoryview, frame_max: int
 ) -> list[bytes]:
-    """The header frame of a message, then its body in as many frames as `frame_max` asks for: none if it is empty."""
+    """Return the header frame of a message, then its body in as many frames as `frame_max` requires: none if empty."""
     size = len(body)
     header = HEADER_START.pack(HEADER, channel, 12 + len(properties_raw), class_id, 0, size)
     frames = [b"%b%b\xce" % (header, properties_raw)]
@@ -133,7 +133,7 @@ def content_frames(
 
 
 def decode_content_header(payload: bytes | memoryview) -> tuple[int, int, bytes]:
-    """The class, the size of the body and the raw properties of a header frame's payload."""
+    """Return the class, the body size and the raw properties of a header frame's payload."""
     if len(payload) < 14:
         raise FrameError(501, f"a content header of {len(payload)} bytes: it has at least 14")
     class_id, weight, size = _CONTENT.unpack_from(payload)

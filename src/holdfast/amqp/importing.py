@@ -1,7 +1,7 @@
-"""How do queues and messages move in from RabbitMQ? Each message is acknowledged there once it is on disk here.
+"""Import of queues and messages from RabbitMQ: each is acknowledged there once it is on disk here.
 
-A crash therefore loses nothing. It may bring again what was on disk and not yet acknowledged, at most the last two
-rounds: AMQP gives messages no identity by which a second run could know them.
+A crash therefore loses nothing. It may duplicate what was on disk and not yet acknowledged, at most the last two
+rounds: AMQP gives messages no identity by which a second run could recognise them.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _NOT_THERE, _LOCKED = 404, 405
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A queue of the other broker, as it was when it was looked at."""
+    """A queue of the source broker, as it was when it was checked."""
 
     vhost: str
     name: str
@@ -52,7 +52,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was brought of one queue."""
+    """What was imported of one queue."""
 
     vhost: str
     queue: str
@@ -64,7 +64,7 @@ class Copied:
 
 @contextlib.contextmanager
 def broker_over(store: Store) -> Iterator[Broker]:
-    """A broker in this process that no client can reach: what it keeps, a served one keeps as well."""
+    """Open a broker in this process without a listener; a served broker finds what it stores."""
     folder = store.path / TRANSIENT
     shutil.rmtree(folder, ignore_errors=True)  # of the last process that served
     with Store(folder, read_only=False, files=UnsyncedFiles(), clock=None, background=False) as transient:
@@ -77,12 +77,12 @@ def broker_over(store: Store) -> Iterator[Broker]:
 
 
 def queues_in(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The queues of some definitions: virtual host, name and type."""
+    """Return the queues of a definitions document: virtual host, name and type."""
     return [(one["vhost"], one["name"], queue_type(one)) for one in document.get("queues", ())]
 
 
 class RabbitSource:
-    """The other broker: a connection for each virtual host, made when it is needed first."""
+    """The source broker: one connection for each virtual host, opened when it is first needed."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
         self.address = address
@@ -95,19 +95,19 @@ class RabbitSource:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Hang up; what was not acknowledged goes back to its queue."""
+        """Close all connections; the source requeues unacknowledged messages."""
         for client in self._clients.values():
             client.close()
 
     def client(self, vhost: str) -> Client:
-        """The connection to a virtual host."""
+        """Return the connection to a virtual host."""
         client = self._clients.get(vhost)
         if client is None:
             client = self._clients[vhost] = Client(self.address, vhost, tls=self._tls)
         return client
 
     def look(self, vhost: str, name: str, type: str = "classic") -> Found:
-        """A queue as it is now; `NotFound` where it is not there, or is for one connection only."""
+        """Return a queue as it is now; raise `NotFound` if it does not exist or is exclusive."""
         client = self.client(vhost)
         client.open_channel()
         try:
@@ -121,17 +121,17 @@ class RabbitSource:
         return Found(vhost, name, ready, consumers, type)
 
     def forget(self, vhost: str) -> None:
-        """A connection that broke is made anew when it is needed next."""
+        """Drop a broken connection; it is opened again when it is next needed."""
         client = self._clients.pop(vhost, None)
         if client is not None:
             client.close()
 
 
 def define(broker: Broker, document: dict[str, Any], *, fresh: bool) -> int:
-    """Take over definitions that fit; how many were new. `fresh`: nothing was ever defined in this store before.
+    """Import definitions that fit; return how many were new. `fresh`: nothing was ever defined in this store before.
 
-    A new store has the user guest, whom everyone knows. Who comes with users of their own and has deleted guest there
-    does not want it here.
+    A new store has the well-known user guest. If the imported users do not include guest, it was deleted there, and is
+    not wanted here either.
     """
     added = broker.import_definitions(document)
     names = {one["name"] for one in document.get("users", ())}
@@ -141,15 +141,15 @@ def define(broker: Broker, document: dict[str, Any], *, fresh: bool) -> int:
 
 
 def is_fresh(store: Store) -> bool:
-    """Whether nothing was ever defined in a store; asked before a broker opens it."""
+    """Whether nothing was ever defined in a store. Call it before a broker opens the store."""
     return open_definitions(store).is_new
 
 
 class RabbitImport:
-    """Brings the messages of queues that are defined on both sides.
+    """Imports the messages of queues that are defined on both sides.
 
-    Messages keep their order, properties, exchange and routing key. What time they had left to live is not told by
-    AMQP: it starts again. With `keep` they stay at the source, which gets them back when the queue is through.
+    Messages keep their order, properties, exchange and routing key. AMQP does not report the remaining time to live, so
+    it starts again. With `keep`, messages stay at the source, which gets them back when the queue is finished.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class RabbitImport:
         """Told how many messages came, each time."""
 
     def run(self, queues: Sequence[Found]) -> list[Copied]:
-        """Bring one queue after another; one that fails does not keep the others from coming."""
+        """Import one queue after another; a queue that fails does not stop the others."""
         return [self._bring(found) for found in queues]
 
     def _bring(self, found: Found) -> Copied:
@@ -205,7 +205,7 @@ class RabbitImport:
         return Copied(found.vhost, found.name, intake.count, problem, notes + _notes(mailbox, intake, before))
 
     def _get(self, client: Client, name: str, intake: "_Intake") -> None:
-        """Ask for messages until there are no more; no consumer is seen that could take an auto-delete queue along."""
+        """Get messages until there are none; without a consumer, whose end would delete an auto-delete queue."""
         asked = _FIRST_ROUND
         client.ask(name, asked)
         while asked:
@@ -221,7 +221,7 @@ class RabbitImport:
             self._settle(client, intake)
 
     def _consume(self, client: Client, found: Found, intake: "_Intake") -> None:
-        """Have messages delivered until no more come.
+        """Consume until no more messages arrive.
 
         For quorum queues: RabbitMQ takes each get from one for a consumer of its own, holds back acks of more than a
         few, and forgets those when the channel is closed. Of 200 messages got and acknowledged, 159 came back.
@@ -242,7 +242,7 @@ class RabbitImport:
         self._settle(client, intake)
 
     def _settle(self, client: Client, intake: "_Intake") -> None:
-        """Make what the queue took safe, and then say so to the other broker."""
+        """Sync what the queue took, then acknowledge it at the source."""
         fresh = intake.sync()
         if fresh:
             self._progress(fresh)
@@ -251,7 +251,7 @@ class RabbitImport:
 
 
 class _Intake:
-    """Messages on their way into a queue, gathered while they differ in nothing but their bodies."""
+    """Messages to be put into one queue, collected while they differ in nothing but their bodies."""
 
     def __init__(self, mailbox: Mailbox, *, counts: bool) -> None:
         self._mailbox = mailbox
@@ -274,7 +274,7 @@ class _Intake:
         """How many messages had properties that cannot be read: they are kept as they are, and not obeyed."""
 
     def add(self, got: Got) -> None:
-        """One more message."""
+        """Add a message to the batch; put the batch first if the message differs from it, or the batch is large."""
         raw = _without_count(got.raw) if self._counts else got.raw
         content = Content(got.exchange, got.routing_key, raw)
         if content != self._content or self._held > _ROUND_BYTES:
@@ -288,11 +288,11 @@ class _Intake:
         self._mean = size if not self._mean else (7 * self._mean + size) // 8 + 1
 
     def round_size(self) -> int:
-        """How many to ask for at once."""
+        """Return how many messages to request at once."""
         return max(1, min(_ROUND_MAX, _ROUND_BYTES // max(1, self._mean)))
 
     def put(self) -> None:
-        """Hand to the queue what was gathered; `QueueFull` where it does not take all."""
+        """Put the collected messages into the queue; raise `QueueFull` if it does not take all."""
         bodies, tags = self._bodies, self._tags
         self._bodies, self._tags, self._held = [], [], 0
         if not bodies or self._content is None:
@@ -308,7 +308,7 @@ class _Intake:
             )
 
     def sync(self) -> int:
-        """Make what was put durable; how many messages that were."""
+        """Make the messages that were put durable; return how many they were."""
         fresh = self._put_count - self.count
         if fresh:
             self._mailbox.queue.log.sync()

@@ -1,4 +1,4 @@
-"""How do the arguments of a method lie in bytes? Each method's annotations say it, and this carries them out.
+"""Codec for method arguments, derived from the annotations of each method's NamedTuple.
 
 A method is a NamedTuple whose fields are annotated with the types below, in the order of the wire, under `@wire` with
 its numbers. Tuples and not frozen dataclasses: they take a third of the time to make, and one is made a message.
@@ -53,7 +53,7 @@ M = TypeVar("M", bound=tuple[Any, ...])
 
 
 class Layout:
-    """The arguments of one method: neighbouring numbers are packed at once, and up to eight bits share an octet."""
+    """The arguments of one method. Adjacent numbers are packed together, and up to eight bits share an octet."""
 
     __slots__ = ("_steps",)
 
@@ -72,7 +72,7 @@ class Layout:
         ]
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """The bytes of the arguments. A value that does not fit its type raises `MalformedField`."""
+        """Encode the arguments. A value that does not fit its type raises `MalformedField`."""
         parts = []
         place = 0
         for kind, numbers, count in self._steps:
@@ -95,7 +95,7 @@ class Layout:
         return b"".join(parts)
 
     def decode(self, data: bytes, offset: int) -> list[Any]:
-        """The values from `offset` to the end; what is missing or left over raises `MalformedField`."""
+        """Decode the values from `offset` to the end; missing or extra bytes raise `MalformedField`."""
         values: list[Any] = []
         for kind, numbers, count in self._steps:
             if kind == "short":

@@ -1,4 +1,4 @@
-"""How does a client prove who it is? By PLAIN or AMQPLAIN with a password, or by EXTERNAL with its certificate."""
+"""AMQP authentication: PLAIN and AMQPLAIN with a password, EXTERNAL with a client certificate."""
 
 import asyncio
 import ipaddress
@@ -30,13 +30,13 @@ _CAPABILITIES = (
 
 
 class Login:
-    """The first exchange of words on a connection."""
+    """The authentication step of a connection."""
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
 
     def greeting(self) -> m.ConnectionStart:
-        """What the server says of itself."""
+        """Return connection.start with the server's properties and mechanisms."""
         from holdfast import __version__  # noqa: PLC0415 - the package imports its rooms lazily
 
         properties: dict[str, Any] = {
@@ -54,7 +54,7 @@ class Login:
         return m.ConnectionStart(0, 9, properties, b"PLAIN AMQPLAIN" + external, b"en_US")
 
     async def check(self, method: m.ConnectionStartOk, transport: asyncio.Transport | None) -> str:
-        """The name of the user, or 403."""
+        """Return the name of the authenticated user, or raise 403."""
         users = self._connection.broker.users
         loopback = is_loopback(self._connection.peer)
         if method.mechanism == "EXTERNAL":

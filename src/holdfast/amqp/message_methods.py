@@ -1,4 +1,4 @@
-"""Which methods carry, settle and confirm messages? Classes 60, 85 and 90 of AMQP."""
+"""AMQP method declarations for publishing, consuming, confirms and transactions: classes 60, 85 and 90."""
 
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ __all__ = [
 
 @wire(60, 10)
 class BasicQos(NamedTuple):
-    """How much may be under way to a consumer."""
+    """Set the prefetch limit."""
 
     prefetch_size: Long = 0
     prefetch_count: Short = 0
@@ -45,12 +45,12 @@ class BasicQos(NamedTuple):
 
 @wire(60, 11)
 class BasicQosOk(NamedTuple):
-    """The limit holds."""
+    """The prefetch limit is set."""
 
 
 @wire(60, 20)
 class BasicConsume(NamedTuple):
-    """Begin to consume from a queue."""
+    """Start to consume from a queue."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -64,14 +64,14 @@ class BasicConsume(NamedTuple):
 
 @wire(60, 21)
 class BasicConsumeOk(NamedTuple):
-    """The consumer is there, under this tag."""
+    """The consumer exists under this tag."""
 
     consumer_tag: ShortStr = ""
 
 
 @wire(60, 30)
 class BasicCancel(NamedTuple):
-    """End a consumer; RabbitMQ also sends it when the queue goes away."""
+    """Cancel a consumer; RabbitMQ also sends it when the queue is deleted."""
 
     consumer_tag: ShortStr = ""
     nowait: Bit = False
@@ -79,7 +79,7 @@ class BasicCancel(NamedTuple):
 
 @wire(60, 31)
 class BasicCancelOk(NamedTuple):
-    """The consumer is gone."""
+    """The consumer is cancelled."""
 
     consumer_tag: ShortStr = ""
 
@@ -97,7 +97,7 @@ class BasicPublish(NamedTuple):
 
 @wire(60, 50)
 class BasicReturn(NamedTuple):
-    """A message that found no queue goes back; its content follows."""
+    """An unroutable message goes back to its publisher; its content follows."""
 
     reply_code: Short = 312
     reply_text: ShortStr = ""
@@ -118,7 +118,7 @@ class BasicDeliver(NamedTuple):
 
 @wire(60, 70)
 class BasicGet(NamedTuple):
-    """Ask for one message."""
+    """Request one message."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -127,7 +127,7 @@ class BasicGet(NamedTuple):
 
 @wire(60, 71)
 class BasicGetOk(NamedTuple):
-    """The one message asked for; its content follows."""
+    """The requested message; its content follows."""
 
     delivery_tag: LongLong = 0
     redelivered: Bit = False
@@ -138,14 +138,14 @@ class BasicGetOk(NamedTuple):
 
 @wire(60, 72)
 class BasicGetEmpty(NamedTuple):
-    """There was no message."""
+    """The queue is empty."""
 
     cluster_id: ShortStr = ""
 
 
 @wire(60, 80)
 class BasicAck(NamedTuple):
-    """The message, or all up to it, is done; from the server: it is safe."""
+    """Acknowledge one message, or all up to it; from the server: a publish is confirmed."""
 
     delivery_tag: LongLong = 0
     multiple: Bit = False
@@ -153,7 +153,7 @@ class BasicAck(NamedTuple):
 
 @wire(60, 90)
 class BasicReject(NamedTuple):
-    """The message was not taken."""
+    """Reject one message."""
 
     delivery_tag: LongLong = 0
     requeue: Bit = True
@@ -175,12 +175,12 @@ class BasicRecover(NamedTuple):
 
 @wire(60, 111)
 class BasicRecoverOk(NamedTuple):
-    """They will be delivered again."""
+    """The unacknowledged messages will be delivered again."""
 
 
 @wire(60, 120)
 class BasicNack(NamedTuple):
-    """The message, or all up to it, was not taken (RabbitMQ)."""
+    """Reject one message, or all up to it (RabbitMQ)."""
 
     delivery_tag: LongLong = 0
     multiple: Bit = False
@@ -189,41 +189,41 @@ class BasicNack(NamedTuple):
 
 @wire(85, 10)
 class ConfirmSelect(NamedTuple):
-    """From here on every message published is confirmed (RabbitMQ)."""
+    """Turn on publisher confirms for the channel (RabbitMQ)."""
 
     nowait: Bit = False
 
 
 @wire(85, 11)
 class ConfirmSelectOk(NamedTuple):
-    """Messages are confirmed."""
+    """Publisher confirms are on."""
 
 
 @wire(90, 10)
 class TxSelect(NamedTuple):
-    """From here on the channel works in transactions."""
+    """Make the channel transactional."""
 
 
 @wire(90, 11)
 class TxSelectOk(NamedTuple):
-    """The channel works in transactions."""
+    """The channel is transactional."""
 
 
 @wire(90, 20)
 class TxCommit(NamedTuple):
-    """Let what was published and acknowledged count."""
+    """Commit the publishes and acknowledgements of the transaction."""
 
 
 @wire(90, 21)
 class TxCommitOk(NamedTuple):
-    """It counts."""
+    """The transaction is committed."""
 
 
 @wire(90, 30)
 class TxRollback(NamedTuple):
-    """Forget what was published and acknowledged."""
+    """Discard the publishes and acknowledgements of the transaction."""
 
 
 @wire(90, 31)
 class TxRollbackOk(NamedTuple):
-    """It is forgotten."""
+    """The transaction is rolled back."""

@@ -1,6 +1,6 @@
-"""Which methods does AMQP 0-9-1 have with RabbitMQ's extensions, and what bytes are they? One door to all of them.
+"""Encoding and decoding of all AMQP 0-9-1 methods, with RabbitMQ's extensions.
 
-The three that pass once a message have an encoder or decoder of their own; all others follow their declaration.
+The three methods that are sent once a message have a codec of their own; all others follow their declaration.
 """
 
 import struct
@@ -191,7 +191,7 @@ _DELIVERY = struct.Struct(">QB")
 
 
 class MethodError(FrameError):
-    """A method frame that cannot be understood: 540 if its method is unknown, 501 if its arguments are malformed."""
+    """An invalid method frame: 540 if its method is unknown, 501 if its arguments are malformed."""
 
     def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(code, text)
@@ -200,7 +200,7 @@ class MethodError(FrameError):
 
 
 def decode_method(payload: bytes | memoryview) -> Method:
-    """The method in a method frame's payload. Raises nothing but `MethodError`."""
+    """Decode a method frame's payload. Raises nothing but `MethodError`."""
     if type(payload) is not bytes:
         payload = bytes(payload)
     decode = _DECODERS.get(payload[:4])
@@ -215,7 +215,7 @@ def decode_method(payload: bytes | memoryview) -> Method:
 
 
 def encode_method(method: Method) -> bytes:
-    """The payload of a method frame. A value that does not fit its type raises `MalformedField`."""
+    """Encode the payload of a method frame. A value that does not fit its type raises `MalformedField`."""
     encode = _ENCODERS.get(type(method))
     if encode is None:
         raise MalformedField(f"{type(method).__name__} is no method of AMQP 0-9-1")
@@ -223,12 +223,12 @@ def encode_method(method: Method) -> bytes:
 
 
 def method_frame(channel: int, method: Method) -> bytes:
-    """A whole frame with a method in it."""
+    """Return a whole frame with a method in it."""
     return frame(METHOD, channel, encode_method(method))
 
 
 def ids_in(payload: bytes) -> tuple[int, int]:
-    """The numbers of the class and the method that a method's frame begins with, as a close names them."""
+    """Return the class id and method id that a method's payload begins with, as a close reports them."""
     return int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")
 
 

@@ -1,4 +1,4 @@
-"""When is the patience with a client at its end? When it says nothing, reads nothing, or never acknowledges."""
+"""Client liveness: missed heartbeats, clients that stop reading, and the consumer acknowledgement timeout."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ _FROZEN_S = 30.0
 
 
 def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
-    """Called about once a second: end what has taken too long."""
+    """Check one connection, about once a second: close it, or a channel of it, if a timeout has passed."""
     if client.close_by is not None and now > client.close_by:
         client.abort()
         return

@@ -1,4 +1,4 @@
-"""How do messages come in on a channel? Content is put together from frames, routed, kept, and confirmed."""
+"""The publish path of a channel: assembles content from frames, routes it, puts it into queues and confirms it."""
 
 import struct
 from collections import deque
@@ -60,7 +60,7 @@ class _Batch:
 
 
 class _Way:
-    """Where publishes with the same method go: looked up once for as long as nothing changes."""
+    """Cached route of publishes with the same method; valid until the topology of the virtual host changes."""
 
     __slots__ = ("logs", "method", "simple", "targets", "version")
 
@@ -76,7 +76,7 @@ class _Way:
 
 
 class Publishing:
-    """The publishing half of a channel.
+    """The publishing half of a channel. Used by the event loop alone.
 
     Invariant: confirms go out in the order of the publishes, and a return before the confirm of its message.
     """
@@ -111,20 +111,20 @@ class Publishing:
 
     @property
     def expects_content(self) -> bool:
-        """Whether the next frame must be of a message's content."""
+        """Whether the next frame must be a content header or body."""
         return self._way is not None
 
     def forget(self) -> None:
-        """The channel is over: what had come of a message goes, which may be much."""
+        """Drop a partly received message, which may be large, because the channel was closed."""
         self._way, self._raw, self._parts = None, None, []
 
     def begin(self, payload: bytes) -> None:
-        """A publish begins."""
+        """Start a message with its basic.publish method."""
         self._way, self._payload = self._find_way(payload), payload
         self._raw, self._parts, self._received = None, [], 0
 
     def header(self, payload: bytes) -> None:
-        """The header of its content."""
+        """Take the content header of the message."""
         if self._way is None:
             raise FrameError(505, "expected method frame, got non method frame instead")
         if self._raw is not None:
@@ -138,7 +138,7 @@ class Publishing:
             self._finish()
 
     def body(self, part: bytes) -> None:
-        """A part of its body."""
+        """Take a part of the message's body."""
         if self._way is None:
             raise FrameError(505, "expected method frame, got non method frame instead")
         if self._raw is None:
@@ -162,9 +162,10 @@ class Publishing:
     def take_run(
         self, data: bytes | memoryview, offset: int, start: int, stop: int, following: int, frame_max: int
     ) -> int:
-        """Take a publish whose content has arrived, and all that follow it and differ in nothing but the body.
+        """Process a publish whose content has arrived, and all that follow it and differ in nothing but the body.
 
-        Where this ends; 0 where the content is not there yet, or is in parts: then frame by frame.
+        Returns the offset after the last of them; 0 if the content is incomplete or in several frames, which are then
+        processed one by one.
         """
         number, there = self._channel.number, len(data)
         try:  # whatever is not as it should be is left to those who say why
@@ -248,14 +249,14 @@ class Publishing:
         self.publish(way.method, wishes, bodies, self._targets(way, wishes))
 
     def _targets(self, way: _Way, wishes: Instructions) -> list[Mailbox]:
-        """The queues for messages that go this way and wish this."""
+        """Return the queues for messages with this route and these properties."""
         if way.targets is not None and not wishes.copies:
             return way.targets
         keys = (way.method.routing_key, *wishes.copies)
         return self._channel.host.route(way.method.exchange, keys, wishes.headers)
 
     def flush(self) -> None:
-        """Hand on messages that came one after the other and differ in their properties: together, in one write."""
+        """Put consecutive messages that differ in their properties into their queues, in one write a queue."""
         way, held = self._held_way, self._held
         if way is None:
             return
@@ -295,7 +296,7 @@ class Publishing:
         bodies: list[bytes],
         targets: list[Mailbox],
     ) -> tuple[dict[Log, None], bool]:
-        """Hand messages to their queues.
+        """Put messages into their queues.
 
         Returns the logs that must be on disk before they are safe, and whether a full queue refused any.
         """
@@ -349,7 +350,7 @@ class Publishing:
         batch.logs.update(logs)
 
     def end_turn(self) -> None:
-        """All that arrived with the last read was published: what is safe is confirmed, the rest is made safe."""
+        """End a turn: confirm what needs no sync at once, and request a sync for the rest."""
         batch, self._open = self._open, None
         if batch is None or self._channel.closing:
             return
@@ -375,12 +376,12 @@ class Publishing:
         self._send(first, last)
 
     def _send(self, first: int, last: int) -> None:
-        """An ack of these, where there are any."""
+        """Send one ack for the tags from `first` to `last`, if there are any."""
         if last:
             self._channel.write(ACK_FRAME.pack(1, self._channel.number, 13, 60, 80, last, last != first, END_OCTET))
 
     def _send_apart(self, batch: _Batch) -> None:
-        """Some of these were refused: each is told by itself, in order."""
+        """Send an ack or nack for each message of a batch of which some were rejected, in order."""
         refused = set(batch.refused)
         number = self._channel.number
         out = []

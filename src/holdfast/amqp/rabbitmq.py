@@ -1,4 +1,4 @@
-"""What does a RabbitMQ server define? Definitions from its management API or a file, and what of them fits here."""
+"""RabbitMQ definitions, from its management API or a file, and the selection of those that can be imported."""
 
 import base64
 import http.client
@@ -41,17 +41,17 @@ _PATIENCE_S = 10.0
 
 
 class Unreachable(HoldfastError):
-    """The management API does not answer, or not to this user."""
+    """The management API cannot be reached, or rejects this user."""
 
 
 def guessed_management(address: Address) -> str:
-    """Where the management API of a broker most likely is: with TLS, where the broker speaks it."""
+    """Return the likely URL of a broker's management API; with TLS if the broker uses TLS."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"https://{host}:15671" if address.secure else f"http://{host}:15672"
 
 
 class Management:
-    """The management API of a RabbitMQ server, of which we only read."""
+    """Read-only client of the management API of a RabbitMQ server."""
 
     def __init__(self, url: str, user: str, password: str, tls: ssl.SSLContext | None = None) -> None:
         try:
@@ -73,14 +73,14 @@ class Management:
         """Without user and password: it is shown."""
 
     def definitions(self) -> dict[str, Any]:
-        """All that is defined."""
+        """Return all definitions."""
         found = self._get("/api/definitions")
         if not isinstance(found, dict):
             raise Unreachable(f"what answers at {self.url} is no management API of RabbitMQ")
         return found
 
     def queues(self) -> list[dict[str, Any]]:
-        """All queues that are there now, those too that no definition has."""
+        """Return all queues that exist now, also those without a definition."""
         found = self._get("/api/queues")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
@@ -112,7 +112,7 @@ class Management:
 
 
 def parse_definitions(content: bytes, name: str) -> dict[str, Any]:
-    """What `rabbitmqctl export_definitions` or `holdfast definitions export` wrote; `name` is where to."""
+    """Parse the output of `rabbitmqctl export_definitions` or `holdfast definitions export`, read from file `name`."""
     try:
         document = json.loads(content)
     except ValueError as error:
@@ -124,7 +124,7 @@ def parse_definitions(content: bytes, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """The part of some definitions that can be taken over, and what became of the rest."""
+    """The definitions that can be imported, and notes on those that cannot."""
 
     document: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
@@ -132,10 +132,11 @@ class Fitting:
 
 
 def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
-    """What fits here; with a virtual host, of that one only.
+    """Return the definitions that can be imported; with a virtual host, only of that one.
 
-    A whole import must not fail for one exchange of a plug-in's type: what does not fit is left out and told, with all
-    bindings that speak of it. Queues that are not durable would be gone after the first start, so they stay behind.
+    One exchange of a plug-in's type must not fail a whole import: what is not supported is left out and reported, with
+    all bindings that refer to it. Queues that are not durable would be gone after the first start, so they are left
+    out.
     """
     left: list[str] = []
     every = {kind: _listed(document, kind) for kind in ("vhosts", "users", *_IN_HOST)}
@@ -199,7 +200,7 @@ def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
 
 
 def queue_type(queue: Mapping[str, Any]) -> str:
-    """Of which type a queue of some definitions is."""
+    """Return the type of a queue in a definitions document."""
     return str((queue.get("arguments") or {}).get("x-queue-type", queue.get("type", "classic")))
 
 

@@ -1,4 +1,4 @@
-"""How does an answer come straight back to who asked? Through `amq.rabbitmq.reply-to`, without a queue."""
+"""Direct reply-to: answers to `amq.rabbitmq.reply-to` go straight to the asking channel, without a queue."""
 
 import base64
 import secrets
@@ -19,14 +19,14 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 class Replies:
-    """Who waits for answers, by the address that is written into their questions."""
+    """The channels that wait for replies, by the address in the `reply_to` of their requests."""
 
     def __init__(self) -> None:
         self._channels: dict[str, tuple[Channel, str]] = {}
         self._addresses: dict[Channel, str] = {}
 
     def listen(self, channel: "Channel", tag: str, *, no_ack: bool) -> None:
-        """A channel wants answers, under this consumer tag."""
+        """Register a channel for replies, under this consumer tag."""
         if channel in self._addresses:
             raise PreconditionFailed("reply consumer already set")
         if not no_ack:
@@ -36,7 +36,7 @@ class Replies:
         self._channels[address] = (channel, tag)
 
     def leave(self, channel: "Channel", tag: str | None = None) -> bool:
-        """A channel wants no more answers (under this tag); whether it did."""
+        """Unregister a channel (if it uses this tag); return whether it was registered."""
         address = self._addresses.get(channel)
         if address is None or (tag is not None and self._channels[address][1] != tag):
             return False
@@ -45,25 +45,25 @@ class Replies:
         return True
 
     def uses_tag(self, channel: "Channel", tag: str) -> bool:
-        """Whether the channel's answers come under this tag."""
+        """Whether the channel's replies are delivered under this tag."""
         address = self._addresses.get(channel)
         return address is not None and self._channels[address][1] == tag
 
     def knows(self, queue: str) -> bool:
-        """Whether this is a name under which answers can be sent, or asked for."""
+        """Whether this name is the pseudo-queue or the address of a registered channel."""
         return queue == REPLY_TO or queue in self._channels
 
     def question(self, channel: "Channel", properties: Properties) -> bytes:
-        """The properties of a question, with the address for its answer."""
+        """Return the properties of a request, with `reply_to` set to the channel's address."""
         address = self._addresses.get(channel)
         if address is None:
             raise PreconditionFailed("fast reply consumer does not exist")
         return encode_properties(properties._replace(reply_to=address))
 
     def answer(self, address: str, raw: bytes, bodies: list[bytes]) -> bool:
-        """Send answers; whether someone waits for them.
+        """Deliver replies; return whether a channel is registered under the address.
 
-        They are in no queue: who is slow to read them gets them all the same, up to a limit at which it has to leave.
+        Replies are in no queue: a slow reader gets them all the same, up to a limit at which its connection is closed.
         """
         found = self._channels.get(address)
         if found is None:

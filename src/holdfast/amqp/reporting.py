@@ -1,4 +1,4 @@
-"""What is known of those who are connected? Connections, channels and consumers, as they are at this moment."""
+"""Reports on connections, channels and consumers as they are at this moment, for management interfaces."""
 
 import time
 import weakref
@@ -32,7 +32,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class TlsReport:
-    """How a connection is encrypted, and what the client's certificate says."""
+    """The TLS session of a connection, and what the client's certificate says."""
 
     protocol: str
     cipher: str
@@ -122,7 +122,7 @@ class ChannelReport:
 
 
 class Report:
-    """Looks at a server. Used by the broker's thread alone."""
+    """Reads the connections of a server, and closes them on request. Used by the broker's thread alone."""
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -136,7 +136,7 @@ class Report:
         return [self._connection(one) for one in self.clients() if vhost is None or _host(one) == vhost]
 
     def connection(self, name: str) -> ConnectionReport:
-        """The connection of this name, or `NotFound`."""
+        """Return the connection of this name, or raise `NotFound`."""
         return self._connection(self._named(name))
 
     def channels(self, vhost: str | None = None, connection: str | None = None) -> list[ChannelReport]:
@@ -150,7 +150,7 @@ class Report:
         ]
 
     def consumers(self, vhost: str | None = None, queue: str | None = None) -> list[ConsumerReport]:
-        """All consumers, or only those in a virtual host, or of a queue in it."""
+        """Return all consumers, or only those in a virtual host, or of a queue in it."""
         if vhost is not None and queue is not None:
             host = self._server.broker.hosts.get(vhost)
             mailbox = host.mailboxes.get(queue) if host is not None else None
@@ -167,7 +167,7 @@ class Report:
         ]
 
     def close(self, name: str, reason: str) -> None:
-        """Send a client away; `NotFound` where it is not there."""
+        """Close a connection; raise `NotFound` if there is none of this name."""
         self._server.close(self._named(name), reason)
 
     def close_channel(self, name: str, reason: str) -> None:
@@ -187,7 +187,7 @@ class Report:
         return len(doomed)
 
     def counts(self) -> tuple[int, int, int]:
-        """How many connections, channels and consumers there are."""
+        """Return the numbers of connections, channels and consumers."""
         channels = consumers = connections = 0
         for one in self.clients():
             connections += 1

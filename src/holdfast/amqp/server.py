@@ -1,4 +1,4 @@
-"""How is the broker served? Listening sockets, plain or with TLS, a clock that ticks, and an end that loses nothing."""
+"""The AMQP server: listeners, plain or with TLS, the timer tick, and a shutdown that completes pending confirms."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ class _ForcedChannel(_Forced):
 
 
 class Server:
-    """An AMQP server over an open store. Made and used inside a running event loop."""
+    """An AMQP server over an open store. Created and used inside a running event loop."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.settings = settings
@@ -93,7 +93,7 @@ class Server:
         """Host, port and whether TLS is spoken, of each listening socket."""
 
     async def start(self) -> None:
-        """Listen."""
+        """Open the listeners and start the timer."""
         settings = self.settings
         ports = [(settings.amqp_port, None)] if settings.amqp_port is not None else []
         if settings.amqps_port is not None:
@@ -124,7 +124,7 @@ class Server:
         return all(one.accepts for one in self._listeners)
 
     async def stop(self) -> None:
-        """Take no more clients, tell those that are there, and finish what they were promised."""
+        """Close the listeners and all connections, complete pending syncs and discard the transient store."""
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):
@@ -148,21 +148,21 @@ class Server:
     # For connections.
 
     def joined(self, connection: Connection) -> None:
-        """A client came."""
+        """Register a new connection; abort it if there are too many."""
         self.connections.add(connection)
         self.connections_opened += 1
 
     def left(self, connection: Connection) -> None:
-        """A client went."""
+        """Unregister a closed connection."""
         self.connections.discard(connection)
         self.connections_closed += 1
 
     def close(self, connection: Connection, reason: str) -> None:
-        """Send a client away, as an operator wants it."""
+        """Close a connection at an operator's request."""
         connection.fail(_Forced(reason[:_REASON_MAX]))
 
     def close_channel(self, channel: Channel, reason: str) -> None:
-        """End one channel of a client, as an operator wants it; what it held goes to others."""
+        """Close one channel at an operator's request; its unsettled deliveries are requeued."""
         channel.connection.refuse(_ForcedChannel(reason[:_REASON_MAX]), channel)
 
     def _disconnect(self, which: Callable[[str, str], bool], reason: str) -> int:
@@ -172,17 +172,17 @@ class Server:
         return len(doomed)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that takes a while, beside everything else."""
+        """Run a coroutine as a task of its own."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def after(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-        """Make a call later, on the broker's thread."""
+        """Schedule a call on the broker's thread after a delay."""
         return self._loop.call_later(delay_s, call)
 
     def post(self, call: Any) -> None:
-        """Let the broker's thread do something, soon. May be called from any thread."""
+        """Schedule a call on the broker's thread. May be called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             self._loop.call_soon_threadsafe(call)
 

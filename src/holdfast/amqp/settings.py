@@ -1,4 +1,4 @@
-"""What can be set when the broker is served? One table, from a file, the environment or the command line."""
+"""Settings of a served broker, loaded from a file, the environment and the command line."""
 
 import os
 import tomllib
@@ -110,9 +110,10 @@ class Settings:
 def load(
     file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any], also: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings: those given win over the environment, that over the file, that over the defaults.
+    """Return the settings. Precedence: `given`, then the environment, then the file, then the defaults.
 
-    `given` are those with a flag of their own, where None says nothing; `also` those of `--set`, which give way to it.
+    `given` are options with a flag of their own, None if not given; `also` are those of `--set`, which `given`
+    overrides.
     """
     chosen: dict[str, Any] = {}
     known = {one.name: one for one in fields(Settings)}
@@ -131,7 +132,7 @@ def load(
 
 
 def _checked(settings: Settings) -> Settings:
-    """Refuse what cannot work."""
+    """Reject settings that cannot work."""
     for name, least, most in (
         ("frame_max", 4096, 1 << 30),
         ("channel_max", 0, 65_535),
@@ -155,7 +156,7 @@ def _checked(settings: Settings) -> Settings:
 
 
 def describe() -> list[tuple[str, str, str, str]]:
-    """Each setting: its name, its variable, its default and what it is for."""
+    """Return each setting's name, environment variable, default and purpose."""
     return [(one.name, PREFIX + one.name.upper(), _shown(one), str(one.metadata["help"])) for one in fields(Settings)]
 
 

@@ -1,4 +1,4 @@
-"""How does a consumer of a channel get its messages? Encoded in one go, as many as it and its connection can take."""
+"""One AMQP consumer: its prefetch accounting and the encoding of its deliveries."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _SHAPE_BYTES_MAX = 512
 
 
 class Subscription:
-    """One consumer."""
+    """A consumer of a channel. Implements `broker.mailbox.Consumer`; used by the event loop alone."""
 
     def __init__(
         self, channel: "Channel", tag: str, mailbox: Mailbox, *, no_ack: bool, priority: int, prefetch: int
@@ -51,7 +51,7 @@ class Subscription:
         """What was looked for in `_shapes` last and not found."""
 
     def room(self) -> int:
-        """How many messages it takes now."""
+        """Return how many messages it can take now."""
         channel = self.channel
         if not channel.delivers:
             return 0
@@ -65,15 +65,15 @@ class Subscription:
 
     @property
     def pool(self) -> object | None:
-        """Who it shares its room with: all consumers of a channel that limits them together."""
+        """The channel, if it limits all its consumers together; else None."""
         return self.channel if self.channel.prefetch and not self.no_ack else None
 
     def pool_room(self) -> int:
-        """How many messages the channel takes now."""
+        """Return how many messages the channel can take now."""
         return self.channel.prefetch - self.channel.consumed
 
     def send(self, mailbox: Mailbox, deliveries: Sequence[Delivery]) -> None:
-        """Send these to the client, and note them as unsettled unless it wants no acks."""
+        """Send deliveries to the client, and record them as unsettled unless the consumer is no-ack."""
         channel = self.channel
         first = channel.next_tags(len(deliveries))
         parts = self._encode(mailbox, deliveries, first)
@@ -88,12 +88,12 @@ class Subscription:
             channel.unacked.add(first, ids, deliveries[0][7], mailbox, self, channel.now())
 
     def settled(self, count: int) -> None:
-        """So many of its deliveries are no longer its own."""
+        """Count `count` of its deliveries as settled."""
         self.unacked -= count
         self.channel.consumed -= count
 
     def cancelled(self, mailbox: Mailbox) -> None:
-        """The queue is gone: the client is told."""
+        """Notify the channel that the queue was deleted."""
         self.channel.consumer_cancelled(self)
 
     def _encode(self, mailbox: Mailbox, deliveries: Sequence[Delivery], tag: int) -> list[bytes]:
@@ -118,7 +118,7 @@ class Subscription:
     def _shape(
         self, mailbox: Mailbox, like: tuple[Any, ...], key: bytes | None, headers: Headers, attempt: int
     ) -> tuple[bytes, bytes | None]:
-        """What comes before the tag, and what between tag and body; no middle where the body is empty or in parts."""
+        """Return the bytes before the tag and between tag and body; no middle if the body is empty or in parts."""
         size, _, exchange, raw, _, _ = like
         number = self.channel.number
         if not 0 < size <= self.channel.body_max:

@@ -1,4 +1,4 @@
-"""How is TLS spoken? By the files that the settings name, which are looked at before anybody is let in."""
+"""TLS context from the files that the settings name, checked before a listener opens."""
 
 import ssl
 
@@ -11,13 +11,13 @@ _FILES = ("tls_certificate", "tls_key", "tls_ca")
 
 
 def check_tls(settings: Settings) -> None:
-    """Refuse files with which a door could not be opened, where one speaks TLS."""
+    """Reject unusable certificate files, if any listener uses TLS."""
     if settings.amqps_port is not None or settings.https_port is not None:
         tls_context(settings)
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
-    """How TLS is spoken, from the files that the settings name."""
+    """Return the server's TLS context, made from the files that the settings name."""
     if settings.tls_certificate is None:
         raise InvalidArgument(
             "TLS needs a certificate: set tls_certificate and tls_key, or leave amqps_port and https_port out"

@@ -1,4 +1,4 @@
-"""Which methods make, bind and remove exchanges and queues? Classes 40 and 50 of AMQP."""
+"""AMQP method declarations for exchanges, queues and bindings: classes 40 and 50."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @wire(40, 10)
 class ExchangeDeclare(NamedTuple):
-    """Make an exchange, or look whether it is there."""
+    """Declare an exchange or, passively, check that it exists."""
 
     ticket: Short = 0
     exchange: ShortStr = ""
@@ -43,12 +43,12 @@ class ExchangeDeclare(NamedTuple):
 
 @wire(40, 11)
 class ExchangeDeclareOk(NamedTuple):
-    """The exchange is there."""
+    """The exchange exists."""
 
 
 @wire(40, 20)
 class ExchangeDelete(NamedTuple):
-    """Remove an exchange."""
+    """Delete an exchange."""
 
     ticket: Short = 0
     exchange: ShortStr = ""
@@ -58,12 +58,12 @@ class ExchangeDelete(NamedTuple):
 
 @wire(40, 21)
 class ExchangeDeleteOk(NamedTuple):
-    """The exchange is gone."""
+    """The exchange is deleted."""
 
 
 @wire(40, 30)
 class ExchangeBind(NamedTuple):
-    """Let one exchange pass messages on to another (RabbitMQ)."""
+    """Bind an exchange to another (RabbitMQ)."""
 
     ticket: Short = 0
     destination: ShortStr = ""
@@ -80,7 +80,7 @@ class ExchangeBindOk(NamedTuple):
 
 @wire(40, 40)
 class ExchangeUnbind(NamedTuple):
-    """Undo a binding of two exchanges (RabbitMQ)."""
+    """Remove a binding between two exchanges (RabbitMQ)."""
 
     ticket: Short = 0
     destination: ShortStr = ""
@@ -92,12 +92,12 @@ class ExchangeUnbind(NamedTuple):
 
 @wire(40, 51)
 class ExchangeUnbindOk(NamedTuple):
-    """The exchanges are bound no more. Its number is 51 and not 41, by an old slip."""
+    """The binding is removed. Its number is 51 and not 41, by a historical mistake."""
 
 
 @wire(50, 10)
 class QueueDeclare(NamedTuple):
-    """Make a queue, or look whether it is there."""
+    """Declare a queue or, passively, check that it exists."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -111,7 +111,7 @@ class QueueDeclare(NamedTuple):
 
 @wire(50, 11)
 class QueueDeclareOk(NamedTuple):
-    """The queue is there: its name and what it holds."""
+    """The queue exists: its name and its message and consumer counts."""
 
     queue: ShortStr = ""
     message_count: Long = 0
@@ -120,7 +120,7 @@ class QueueDeclareOk(NamedTuple):
 
 @wire(50, 20)
 class QueueBind(NamedTuple):
-    """Let an exchange route messages to a queue."""
+    """Bind a queue to an exchange."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -137,7 +137,7 @@ class QueueBindOk(NamedTuple):
 
 @wire(50, 30)
 class QueuePurge(NamedTuple):
-    """Drop what waits in a queue."""
+    """Drop all ready messages of a queue."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -146,14 +146,14 @@ class QueuePurge(NamedTuple):
 
 @wire(50, 31)
 class QueuePurgeOk(NamedTuple):
-    """How many messages were dropped."""
+    """The number of messages that were dropped."""
 
     message_count: Long = 0
 
 
 @wire(50, 40)
 class QueueDelete(NamedTuple):
-    """Remove a queue."""
+    """Delete a queue."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -164,14 +164,14 @@ class QueueDelete(NamedTuple):
 
 @wire(50, 41)
 class QueueDeleteOk(NamedTuple):
-    """The queue is gone, and so many messages with it."""
+    """The queue is deleted, with this many messages."""
 
     message_count: Long = 0
 
 
 @wire(50, 50)
 class QueueUnbind(NamedTuple):
-    """Undo a binding of a queue."""
+    """Remove a binding of a queue."""
 
     ticket: Short = 0
     queue: ShortStr = ""
@@ -182,4 +182,4 @@ class QueueUnbind(NamedTuple):
 
 @wire(50, 51)
 class QueueUnbindOk(NamedTuple):
-    """The queue is bound no more."""
+    """The binding is removed."""

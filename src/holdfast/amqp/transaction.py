@@ -1,4 +1,4 @@
-"""What does a transaction of a channel hold back? Its publishes and its acks, until they are committed."""
+"""AMQP transactions: publishes and acknowledgements of a channel, held back until tx.commit."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +20,7 @@ Settlement = Literal["ack", "requeue", "reject"]
 
 
 class Transaction:
-    """The open transaction of one channel of one connection.
+    """The open transaction of one channel.
 
     As in RabbitMQ, a commit is atomic for each queue only: a crash in its middle may leave some queues without.
     """
@@ -31,15 +31,15 @@ class Transaction:
         self._settled: list[tuple[Settlement, list[Taken]]] = []
 
     def publish(self, method: BasicPublish, wishes: Instructions, bodies: list[bytes], targets: list[Mailbox]) -> None:
-        """Messages to be published to these queues, whatever becomes of their exchange and its bindings meanwhile."""
+        """Add messages for these queues, whatever happens to their exchange and its bindings meanwhile."""
         self._publishes.append((method, wishes, bodies, targets))
 
     def settle(self, how: Settlement, taken: list[Taken]) -> None:
-        """Deliveries to be settled."""
+        """Add deliveries to settle."""
         self._settled.append((how, taken))
 
     def commit(self, done: Callable[[], None]) -> None:
-        """Do it all, and call `done` when what is persistent is on disk."""
+        """Perform everything, and call `done` when all that is persistent is on disk."""
         channel = self._channel
         publishes, self._publishes = self._publishes, []
         logs: dict[Log, None] = {}
@@ -73,7 +73,7 @@ class Transaction:
             then(None)
 
     def rollback(self) -> None:
-        """Forget the publishes; the deliveries are held unsettled again."""
+        """Discard the publishes; the deliveries are unsettled again."""
         settled, self._publishes, self._settled = self._settled, [], []
         for _, taken in settled:
             self._channel.unacked.put_back(taken, self._channel.now())

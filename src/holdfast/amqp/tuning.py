@@ -1,4 +1,4 @@
-"""What do client and server agree on? The client's answer to the server's offer, which must not go beyond it."""
+"""Check of connection.tune-ok: the client must not exceed the limits that the server offered."""
 
 from holdfast.amqp.frames import FRAME_MIN, FrameError
 from holdfast.amqp.methods import ConnectionTuneOk
@@ -8,7 +8,7 @@ __all__ = ["check_tuning"]
 
 
 def check_tuning(method: ConnectionTuneOk, settings: Settings) -> None:
-    """530 where the client wants more than was offered, or frames too small to hold anything."""
+    """Raise 530 if the client exceeds the offered limits, or its frames are too small to hold anything."""
     if method.frame_max and method.frame_max < FRAME_MIN:
         raise FrameError(530, f"NOT_ALLOWED - negotiated frame_max = {method.frame_max} is lower than {FRAME_MIN}")
     if settings.frame_max and (method.frame_max > settings.frame_max or method.frame_max == 0):

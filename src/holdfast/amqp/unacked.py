@@ -1,4 +1,4 @@
-"""Which deliveries has a channel not settled yet? Runs of tags, so that a batch costs no more than a message."""
+"""Unsettled deliveries of a channel, stored as runs of tags, so that a batch costs no more than a message."""
 
 from bisect import bisect_right
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 class _Run:
-    """Deliveries with consecutive tags that came under one lease."""
+    """Deliveries with consecutive tags that belong to one lease."""
 
     __slots__ = ("first", "ids", "lease", "left", "mailbox", "since", "subscription")
 
@@ -38,7 +38,7 @@ class _Run:
         self.since = 0.0
 
     def taken(self, start: int, stop: int) -> Taken:
-        """Those between two positions that are still held."""
+        """Return the deliveries between two positions that are still held."""
         ids, first = self.ids[start:stop], self.first
         held = [id for id in ids if id is not None]
         if len(held) == len(ids):
@@ -48,7 +48,7 @@ class _Run:
 
 
 class Unacked:
-    """The deliveries of a channel that wait to be settled, in the order of their tags.
+    """The unsettled deliveries of a channel, in the order of their tags.
 
     Invariant: `count` is the number of tags that are held, and a run is held only while something is left of it.
     """
@@ -61,7 +61,7 @@ class Unacked:
     def add(
         self, first: int, ids: list[int], lease: int, mailbox: Mailbox, sub: Subscription | None, now: float
     ) -> None:
-        """Deliveries went out with the tags from `first` on."""
+        """Record deliveries that were sent with the tags from `first` on."""
         run = _Run(first, ids, lease, mailbox, sub)
         run.since = now
         self._runs.append(run)
@@ -69,7 +69,7 @@ class Unacked:
         self.count += len(ids)
 
     def take(self, tag: int, *, multiple: bool) -> list[Taken]:
-        """Settle a delivery, or with `multiple` all up to it; tag 0 with `multiple` is all there are."""
+        """Remove a delivery, or with `multiple` all up to it; tag 0 with `multiple` means all of them."""
         if multiple and tag == 0:
             return self.take_all()
         place = bisect_right(self._firsts, tag) - 1
@@ -99,13 +99,13 @@ class Unacked:
         return found
 
     def take_all(self) -> list[Taken]:
-        """Settle everything."""
+        """Remove all deliveries."""
         found = [run.taken(0, len(run.ids)) for run in self._runs]
         self._runs, self._firsts, self.count = [], [], 0
         return found
 
     def put_back(self, taken: list[Taken], now: float) -> None:
-        """Hold deliveries again that were taken and not settled, under their old tags."""
+        """Record deliveries again that were removed and not settled, under their old tags."""
         for mailbox, subscription, lease, ids, tags in taken:
             for tag, id in zip(tags, ids, strict=True):
                 place = bisect_right(self._firsts, tag)
@@ -121,7 +121,7 @@ class Unacked:
                 self.count += 1
 
     def oldest(self) -> float | None:
-        """Since when the longest held delivery is held."""
+        """Return the time since which the oldest delivery is unsettled; None if there is none."""
         return self._runs[0].since if self._runs else None
 
 
