@@ -1,7 +1,7 @@
-"""How are users, permissions, virtual hosts and definitions changed while the broker runs? Durably, and at once.
+"""Runtime changes of users, permissions, virtual hosts and definitions: durable, and effective at once.
 
-Every change is on disk when its function returns, and holds for connections that are open: what they remembered of the
-old permissions is forgotten, and whoever was deleted, or is in a virtual host that was, is sent away.
+Every change is on disk when its function returns, and applies to open connections: cached permissions are dropped, and
+connections of a deleted user, or to a deleted virtual host, are closed.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Administration:
         broker.users.changed = self._forget_ways
 
     def _forget_ways(self) -> None:
-        """Publishers remember that they may publish, for as long as nothing changes in their host."""
+        """Invalidate cached routes: publishers cache that they may publish until their host's version changes."""
         for host in self._broker.hosts.values():
             host.version += 1
 
@@ -56,10 +56,10 @@ class Administration:
         tags: Iterable[str] = (),
         check: UserCheck = lambda user: None,
     ) -> bool:
-        """A new user, or another hash and other tags for the one that is there; whether it is new.
+        """Add a user, or replace the hash and tags of an existing one; return whether the user is new.
 
-        The hash is one of `Users.hashed`, which takes its time and is made elsewhere, or RabbitMQ's; an empty one: no
-        password lets this user in. Who is in stays in.
+        The hash comes from `Users.hashed`, which is slow and must run on another thread, or from RabbitMQ. With an
+        empty hash no password is accepted. Open connections of the user stay open.
         """
         hashed = imported_hash(password_hash, algorithm or (SHA256 if password_hash else ARGON2))
         wanted = User(name, *hashed, tuple(tags))
@@ -80,14 +80,14 @@ class Administration:
         self._disconnect(lambda user, vhost: user == name, f"user '{name}' was deleted")
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
-        """Say what a user may do in a virtual host; whether nothing was said before."""
+        """Set a user's permissions in a virtual host; return whether there were none before."""
         self.host(vhost)
         is_new = not self._broker.users.permissions(user, vhost)
         self._broker.users.permit(user, vhost, configure, write, read)
         return is_new
 
     def forbid(self, user: str, vhost: str) -> None:
-        """Take back what a user may do in a virtual host; `NotFound` if that is nothing."""
+        """Revoke a user's permissions in a virtual host; raise `NotFound` if there are none."""
         if not self._broker.users.permissions(user, vhost):
             raise NotFound(f"the user {user!r} has no permissions in the virtual host {vhost!r}")
         self._broker.users.forbid(user, vhost)
@@ -95,7 +95,7 @@ class Administration:
     # Virtual hosts.
 
     def host(self, name: str) -> "Host":
-        """A virtual host, or `NotFound`."""
+        """Return a virtual host, or raise `NotFound`."""
         found = self._broker.hosts.get(name)
         if found is None:
             known = ", ".join(map(repr, sorted(self._broker.hosts)))
@@ -105,7 +105,7 @@ class Administration:
     def put_vhost(
         self, name: str, *, description: str | None = None, tags: Iterable[str] | None = None, owner: str | None = None
     ) -> bool:
-        """A new virtual host in which the owner may do everything, or new words about one; whether it is new."""
+        """Add a virtual host in which the owner gets all permissions, or update its metadata; return if it is new."""
         is_new = name not in self._broker.hosts
         if is_new:
             self._broker.add_vhost(name)
@@ -122,9 +122,9 @@ class Administration:
         return is_new
 
     def empty_vhost(self, name: str, count: int | None = None) -> bool:
-        """Close the connections to a virtual host and delete its queues, or so many of them; whether that was all.
+        """Close the connections to a virtual host and delete its queues, at most `count`; return whether none is left.
 
-        Deleting takes some milliseconds for each queue, in which nothing else goes on: of many, delete a few at a time.
+        Deleting a queue blocks the broker's thread for some milliseconds: of many queues, delete a few at a time.
         """
         host = self.host(name)
         self._disconnect(lambda user, vhost: vhost == name, f"vhost '{name}' was deleted")
@@ -149,9 +149,9 @@ class Administration:
     # Definitions.
 
     def export(self, vhost: str | None = None) -> dict[str, list[dict[str, Any]]]:
-        """What is defined, in RabbitMQ's words: all of it, or what one virtual host holds, without its name.
+        """Return all definitions in RabbitMQ's form, or those of one virtual host, without its name.
 
-        As with RabbitMQ, what does not outlive the broker is there too, but not what belongs to one connection.
+        As with RabbitMQ, transient objects are included, but not those that are exclusive to a connection.
         """
         broker = self._broker
         chosen = [self.host(vhost)] if vhost is not None else list(broker.hosts.values())
@@ -181,7 +181,7 @@ class Administration:
     ) -> int:
         """Take over definitions of RabbitMQ's form, all of them or none; how many were new.
 
-        With a virtual host: only what a virtual host holds, into that one, whatever the document says of others.
+        With a virtual host: only the objects of a virtual host, into that one, whatever the document says.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as GET /api/definitions gives it")
@@ -195,19 +195,19 @@ class Administration:
         return self._broker.import_definitions(wanted, check_user=check)
 
     def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
-        """What was permitted, by virtual host and user."""
+        """Return the permissions, by virtual host and user."""
         return sorted(self._broker.users.permissions(user, vhost), key=lambda one: (one.vhost, one.user))
 
 
 def _moved(things: Any, vhost: str) -> Any:
-    """Things of a document, in this virtual host. What is no list of objects is left for the import to refuse."""
+    """Return the objects of a document, moved to this virtual host. The import rejects anything but a list."""
     if not isinstance(things, list):
         return things
     return [{**one, "vhost": vhost} if isinstance(one, Mapping) else one for one in things]
 
 
 def with_hashes(document: Mapping[str, Any], users: Users) -> dict[str, Any]:
-    """Definitions whose passwords are hashed: that takes a while for each, and not of the broker's thread."""
+    """Return definitions with hashed passwords. Hashing is slow: do not call it on the broker's thread."""
     hashed = []
     found = document.get("users")
     for fields in found if isinstance(found, list) else ():

@@ -1,4 +1,4 @@
-"""What do the x-arguments of a queue ask for? Checked here once; a wrong one is refused as RabbitMQ refuses it."""
+"""Queue x-arguments: validation, with RabbitMQ's error texts, and comparison of repeated declarations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ OF_STREAMS = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster
 
 @dataclass(frozen=True, slots=True)
 class QueueArguments:
-    """What a queue's arguments ask for; None or False: nothing was said."""
+    """The parsed x-arguments of a queue; None or False if an argument was not given."""
 
     message_ttl_ms: int | None = None
     expires_ms: int | None = None
@@ -67,16 +67,16 @@ class QueueArguments:
 
     @property
     def rejects(self) -> bool:
-        """Whether a full queue refuses what comes, and does not drop its oldest."""
+        """Whether a full queue rejects new messages instead of dropping its oldest."""
         return self.limited and self.overflow != "drop-head"
 
 
 class _Wrong(Exception):
-    """The reason that goes behind the colon, written as Erlang would print it."""
+    """An invalid argument, with the reason as Erlang would print it."""
 
 
 def amqp_type(value: object) -> str:
-    """The name by which RabbitMQ's texts call the type of a table's value; the width of a whole number is a guess."""
+    """Return RabbitMQ's name for the type of a table's value; the width of an integer is a guess."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -197,7 +197,7 @@ COMPARED = tuple(_KNOWN)
 
 
 def queue_settings(arguments: Arguments, name: str = "", vhost: str = "/") -> QueueArguments:
-    """What the arguments of the queue `name` ask for; 406 where one is wrong. Others than these are left alone."""
+    """Parse the arguments of the queue `name`; raise 406 for an invalid one. Unknown arguments are ignored."""
     chosen: dict[str, Any] = {}
     exchange = arguments.get("x-dead-letter-exchange", "")
     if not isinstance(exchange, str):  # RabbitMQ words it otherwise where the name of an exchange is meant
@@ -219,7 +219,7 @@ def queue_settings(arguments: Arguments, name: str = "", vhost: str = "/") -> Qu
 
 
 def new_settings(arguments: Arguments, name: str, vhost: str) -> QueueArguments:
-    """The same for a queue that is not there yet: 406 also for what only a stream would do."""
+    """Parse the arguments of a new queue: also raise 406 for arguments that only a stream supports."""
     settings = queue_settings(arguments, name, vhost)
     for argument in OF_STREAMS:
         if argument in arguments:
@@ -242,7 +242,7 @@ SETTINGS = {
 
 
 def check_chosen(what: str, wanted: QueueArguments, given: Arguments, chosen: Mapping[str, Any]) -> None:
-    """406 where an argument contradicts what a program chose for the same queue; to say nothing contradicts nothing."""
+    """Raise 406 if an argument contradicts a setting that a program chose for the same queue."""
     for argument, setting in SETTINGS.items():
         if argument in given and setting in chosen and not _agrees(argument, wanted, chosen[setting]):
             raise PreconditionFailed(
@@ -268,7 +268,7 @@ def _agrees(argument: str, wanted: QueueArguments, chosen: Any) -> bool:
 
 
 def effective(arguments: QueueArguments, settings: QueueSettings) -> QueueArguments:
-    """The arguments of a queue, with what its settings say where the arguments say nothing: a program chose it."""
+    """Return the arguments of a queue, completed by the settings that a program chose."""
     ttl = settings.nanoseconds("ttl")
     if arguments.message_ttl_ms is None and ttl is not None:
         arguments = replace(arguments, message_ttl_ms=max(1, ttl // 1_000_000))
@@ -282,7 +282,7 @@ def effective(arguments: QueueArguments, settings: QueueSettings) -> QueueArgume
 
 
 def check_x_match(arguments: Arguments) -> None:
-    """406 unless the `x-match` of a binding is one that a headers exchange knows."""
+    """Raise 406 unless the `x-match` of a binding is one that a headers exchange supports."""
     kind = arguments.get("x-match", "all")
     if not isinstance(kind, str):
         raise PreconditionFailed(f"Invalid x-match field type {amqp_type(kind)} (value {kind!r}); expected longstr")
@@ -293,7 +293,7 @@ def check_x_match(arguments: Arguments) -> None:
 
 
 def check_equivalent(what: str, name: str, received: object, current: object) -> None:
-    """406 unless a property of a thing that is declared again is what it was; `what` is as `named` says it."""
+    """Raise 406 unless a redeclared object has the same property as before; `what` comes from `named`."""
     if type(received) is not type(current) or received != current:
         raise PreconditionFailed(
             f"inequivalent arg '{name}' for {what}: received {_said(received)} but current is {_said(current)}"
@@ -301,7 +301,7 @@ def check_equivalent(what: str, name: str, received: object, current: object) ->
 
 
 def check_same_arguments(what: str, names: tuple[str, ...], received: Arguments, current: Arguments) -> None:
-    """406 unless these arguments of a thing that is declared again are what they were."""
+    """Raise 406 unless a redeclared object has the same arguments, of those named, as before."""
     for name in names:
         new, old = received.get(name), current.get(name)
         if name == "x-queue-type":  # to say nothing is to say classic

@@ -1,4 +1,4 @@
-"""What is the broker? Virtual hosts over one store, and the turns in which messages are handed out."""
+"""The broker: virtual hosts over one store, and the turns in which queues deliver to their consumers."""
 
 import logging
 import threading
@@ -28,11 +28,11 @@ _AT_ONCE = 4
 
 
 class Broker:
-    """Exchanges, queues and users over a store that is open for writing, and one for what is transient.
+    """Exchanges, queues and users over a store that is open for writing, and a second store for transient queues.
 
     Threads: one thread owns the broker and calls its methods; `post` brings a call to that thread from any other, and
-    `soon` makes one after the present turn. Locks: `guard` is held while the topology changes, and by the thread that
-    brings dead letters to where they go; it comes before every lock of the queues.
+    `soon` schedules one after the current turn. Locks: `guard` is held while the topology changes, and by the thread
+    that forwards dead letters; it is taken before any lock of a queue.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Broker:
     # Virtual hosts.
 
     def host(self, name: str) -> Host:
-        """A virtual host, or 530."""
+        """Return a virtual host, or raise 530."""
         found = self.hosts.get(name)
         if found is None:
             raise no_such_vhost(name)
         return found
 
     def add_vhost(self, name: str) -> Host:
-        """A new virtual host, or the one that is there."""
+        """Return the virtual host of this name; create it if there is none."""
         if name not in self.hosts:
             self.hosts[name] = Host(self, self.definitions.add_vhost(name))
         return self.hosts[name]
@@ -107,7 +107,7 @@ class Broker:
     # Turns.
 
     def schedule(self, mailbox: Mailbox) -> None:
-        """Let a queue hand out what it can, soon. May be called from any thread."""
+        """Schedule deliveries from a queue for the next turn. May be called from any thread."""
         if threading.get_ident() != self._thread:
             self._post(lambda: self.schedule(mailbox))
             return
@@ -125,7 +125,7 @@ class Broker:
                 self.schedule(mailbox)
 
     def serve(self, mailbox: Mailbox, then: Callable[[], None]) -> None:
-        """Let a queue hand out what it can at once, and then call this; from another thread than ours, soon."""
+        """Deliver from a queue now, then call `then`; if called from another thread, schedule both."""
         if threading.get_ident() == self._thread:
             self._serve(mailbox, [then])
             return
@@ -162,17 +162,17 @@ class Broker:
         return True
 
     def sync(self, logs: dict[Log, None], done: Done, *, small: bool) -> None:
-        """Call `done` when these logs are on disk; `small`: it is not much that they have got."""
+        """Call `done` when these logs are on disk; `small` says that little was written to them."""
         self.syncer.request(logs, done, small=small)
 
     def tick(self) -> None:
-        """What is due by the clock: called every fraction of a second."""
+        """Expire unused queues; called several times a second."""
         for host in self.hosts.values():
             host.expire()
         self.dead_letters.tick()
 
     def close(self) -> None:
-        """Finish what is under way. The store is the caller's to close."""
+        """Complete pending syncs and stop the threads. The caller closes the store."""
         for host in self.hosts.values():
             for mailbox in host.mailboxes.values():
                 mailbox.unlisten()

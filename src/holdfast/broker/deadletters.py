@@ -1,4 +1,4 @@
-"""Where do dead letters go? To the exchange that their queue names, with their story in the header `x-death`."""
+"""Publishes dead letters to their queue's dead-letter exchange, with their history in the header `x-death`."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit",
 
 
 class DeadLetters:
-    """Takes the dead letters of all queues and publishes them anew. Called by the store's background thread."""
+    """Publishes the dead letters of all queues, under the broker's `guard`; on the store's thread or the broker's."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -42,7 +42,7 @@ class DeadLetters:
         self._closed = False
 
     def forward(self, queue: str, target: str, letters: list[Letter]) -> None:
-        """Publish dead letters; durable when this returns. Those that no queue takes are dropped and counted."""
+        """Publish dead letters; durable when this returns. Unroutable ones are dropped and counted."""
         broker = self._broker
         with broker.guard:
             found = broker.by_store_name.get(queue)
@@ -59,7 +59,7 @@ class DeadLetters:
             log.sync()
 
     def refused(self, host: "Host", mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
-        """Messages that a full queue did not take, and that are to go to its dead letters."""
+        """Dead-letter messages that a full queue did not take."""
         with self._broker.guard:
             for body in bodies:
                 if not self._publish(host, mailbox, content, body, "maxlen", {}):
@@ -103,7 +103,7 @@ class DeadLetters:
     def _publish(
         self, host: "Host", mailbox: Mailbox, content: Content, body: bytes, reason: str, logs: dict[Log, None]
     ) -> bool:
-        """Publish one dead letter; whether a queue took it, or none was to."""
+        """Publish one dead letter; return whether a queue took it, or it needs none."""
         settings = mailbox.definition.settings
         exchange = settings.dead_letter_exchange
         if exchange is None:
@@ -148,7 +148,7 @@ class DeadLetters:
 def die(
     properties: Properties, queue: str, reason: str, exchange: str, keys: tuple[str, ...], now: datetime
 ) -> Properties:
-    """The properties of a dead letter: its own, with one more death in `x-death`, and without an expiration."""
+    """Return the properties of a dead letter: this death added to `x-death`, and no expiration."""
     headers: dict[str, Any] = dict(properties.headers or {})
     before = headers.get("x-death")
     deaths = [dict(one) for one in before if isinstance(one, Mapping)] if isinstance(before, list) else []
@@ -180,7 +180,7 @@ def die(
 
 
 def _goes_in_a_circle(queue: str, headers: Mapping[str, Any]) -> bool:
-    """Whether the message was in this queue before, and nobody but the broker itself brings it back."""
+    """Whether the message was in this queue before, and came back by automatic dead-lettering alone."""
     deaths = headers.get("x-death")
     for death in deaths if isinstance(deaths, list) else ():
         if death.get("reason") == "rejected":

@@ -1,8 +1,8 @@
-"""How do definitions survive? Each durable change is a record of one log; the last record of a key says how it stands.
+"""Durable definitions: each change is a record of one log, and the last record of a key is the current state.
 
-A record's key is a JSON list (kind, virtual host, name, ...), its payload JSON, or empty for what was deleted. The log
-is shortened by stating everything that is defined once more: the segments that end before are then needless, and are
-dropped. A crash in between leaves things stated twice, which says the same.
+A record's key is a JSON list (kind, virtual host, name, ...), its payload JSON, or empty for a deletion. The log is
+compacted by writing all current definitions once more: older segments are then unnecessary, and are dropped. A crash in
+between leaves duplicates, which mean the same.
 """
 
 import base64
@@ -68,7 +68,7 @@ _TEXTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HostDefinition:
-    """A virtual host, with words about it that nobody but people read."""
+    """A virtual host, with a description and tags that only people read."""
 
     name: str
     description: str = ""
@@ -88,7 +88,7 @@ def open_definitions(store: "Store") -> "Definitions":
 
 
 class Definitions:
-    """What is defined durably, and the log that it is kept in; opened with `Flush.sync()` and closed by the caller.
+    """The durable definitions, and their log; opened with `Flush.sync()` and closed by the caller.
 
     Threads: any may call; `record` returns when the change is on disk.
     """
@@ -105,7 +105,7 @@ class Definitions:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever defined: then `begin` gives a broker what it starts with."""
+        """Whether nothing was ever defined: then `begin` defines a new broker's defaults."""
         return self._log.end == 0
 
     def begin(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it never changes
@@ -115,38 +115,38 @@ class Definitions:
         self.record([(thing, True) for thing in things])
 
     def all(self) -> list[Definition]:
-        """Everything, in an order in which it can be put back."""
+        """Return all definitions, in an order in which they can be restored."""
         with self._lock:
             return [thing for _, thing in sorted(self._live.items(), key=lambda one: _ORDER.index(one[0][0]))]
 
     def vhosts(self) -> dict[str, VirtualHost]:
-        """The virtual hosts as they were, each telling of its changes here."""
+        """Return the stored virtual hosts; each records its changes here."""
         return self._hosts(self.record)
 
     def users(self, cost: Cost = Cost()) -> Users:  # noqa: B008
-        """The users and permissions as they were, telling of changes here."""
+        """Return the stored users and permissions, which record their changes here."""
         return self._users(self.record, cost)
 
     def vhost(self, name: str) -> HostDefinition:
-        """What is said of a virtual host; nothing, where it is not there."""
+        """Return the metadata of a virtual host; empty if there is none."""
         with self._lock:
             found = self._live.get(("vhost", name))
         return found if isinstance(found, HostDefinition) else HostDefinition(name)
 
     def add_vhost(self, name: str) -> VirtualHost:
-        """A new virtual host."""
+        """Define a new virtual host, and return it."""
         check_name("a virtual host", name)
         self.record([(HostDefinition(name), True)])
         return VirtualHost(name, self.record)
 
     def delete_vhost(self, name: str) -> None:
-        """Forget a virtual host with all that is in it and all that was permitted there."""
+        """Delete a virtual host with all objects and permissions in it."""
         with self._lock:
             doomed = [thing for thing in self.all() if _host_of(thing) == name]
             self.record([(thing, False) for thing in reversed(doomed)])
 
     def record(self, changes: Sequence[tuple[Definition, bool]]) -> None:
-        """Keep changes, all or none: each is something, and whether it is there from now on."""
+        """Record changes, all or none: each is a definition, and whether it exists from now on."""
         if not changes:
             return
         with self._lock:
@@ -161,7 +161,7 @@ class Definitions:
                 self.compact()
 
     def compact(self) -> None:
-        """State everything once more, and drop the segments before that. A crash leaves what was known, either way."""
+        """Write all definitions once more, and drop the segments before that. A crash in between loses nothing."""
         with self._lock:
             begins = self._log.end
             things = list(self._live.items())
@@ -172,7 +172,7 @@ class Definitions:
             self._log.compact(retention=Retention(max_segments=max(1, needed)))
 
     def export(self) -> dict[str, Any]:
-        """What is kept, in the form of RabbitMQ's `export_definitions`."""
+        """Return the durable definitions, in the form of RabbitMQ's `export_definitions`."""
         document: dict[str, Any] = {
             "product_name": "Holdfast",
             **{f"{kind}s": [] for kind in _ORDER},
@@ -285,7 +285,7 @@ def _key(thing: Definition) -> Key:
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """`InvalidArgument` for arguments that AMQP could not say, such as numbers of more than 64 bits."""
+    """Raise `InvalidArgument` for arguments that AMQP cannot encode, such as numbers of more than 64 bits."""
     try:
         encode_table(arguments)
     except MalformedField as error:
@@ -293,7 +293,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def check_name(whose: str, name: str) -> None:
-    """`InvalidArgument` for a name that AMQP could not say, or that is empty."""
+    """Raise `InvalidArgument` for a name that AMQP cannot encode, or that is empty."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # from bytes that are no UTF-8
@@ -303,7 +303,7 @@ def check_name(whose: str, name: str) -> None:
 
 
 def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bool:
-    """Put an imported thing among those that are there; whether it was new."""
+    """Apply an imported definition to the existing ones; return whether it was new."""
     if isinstance(thing, HostDefinition):
         if thing.name in hosts:  # what is said of it may differ: it stays as it is
             return False
@@ -347,7 +347,7 @@ def _message(key: Key, thing: Definition | None) -> Message:
 
 
 def as_fields(thing: Definition) -> dict[str, Any]:
-    """A definition in the words of RabbitMQ's JSON, in the log as in an export."""
+    """Return a definition as a JSON object with RabbitMQ's names, for the log and for exports."""
     match thing:
         case HostDefinition() as host:
             about = {"description": host.description, "tags": list(host.tags)}
@@ -397,7 +397,7 @@ def as_fields(thing: Definition) -> dict[str, Any]:
 
 
 def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
-    """The definition that `as_fields` or RabbitMQ wrote."""
+    """Return the definition that `as_fields` or RabbitMQ wrote."""
     for name, value in fields.items():
         if name in _TEXTS and not isinstance(value, str):
             raise InvalidArgument(f"the {name} of a {kind} must be a text, not {value!r}")
@@ -452,7 +452,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
-    """The things of one kind in a document that is to be imported."""
+    """Return the objects of one kind in a document to be imported."""
     found = document.get(name) or []
     if not isinstance(found, list):
         raise InvalidArgument(f"the {name} in the definitions must be a list of objects, not {found!r}")
@@ -460,7 +460,7 @@ def _listed(document: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A table's value as JSON; what JSON has no form for becomes an object with one name that begins with a dollar."""
+    """Return a table's value as JSON; a type that JSON lacks becomes an object with one name that begins with `$`."""
     if isinstance(value, Mapping):
         table = {name: _plain(inner) for name, inner in value.items()}
         return {"$table": table} if len(table) == 1 and next(iter(table)).startswith("$") else table
@@ -478,7 +478,7 @@ def _plain(value: Any) -> Any:
 
 
 def _table(value: Any) -> Any:
-    """What `_plain` made JSON of."""
+    """Return the table's value that `_plain` encoded."""
     if isinstance(value, list):
         return [_table(inner) for inner in value]
     if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Which errors does the broker answer with? Each has AMQP's code and a text worded as RabbitMQ words it."""
+"""Broker errors, each with its AMQP reply code and a text worded as RabbitMQ words it."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class BrokerError(HoldfastError):
-    """A request that the broker refuses; `text` is what a client reads, with the name of the code in front."""
+    """A request that the broker rejects; `text` is sent to the client, after the name of the code."""
 
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
@@ -34,7 +34,7 @@ class BrokerError(HoldfastError):
 
 
 class AccessRefused(BrokerError):
-    """403: the user may not do this, or nobody may."""
+    """403: the user, or any user, lacks the permission."""
 
     code = 403
     name = "ACCESS_REFUSED"
@@ -44,7 +44,7 @@ class AccessRefused(BrokerError):
 
 
 class NoSuch(BrokerError):
-    """404: the queue, exchange or binding is not there."""
+    """404: the queue, exchange or binding does not exist."""
 
     code = 404
     name = "NOT_FOUND"
@@ -60,7 +60,7 @@ class ResourceLocked(BrokerError):
 
 
 class PreconditionFailed(BrokerError):
-    """406: it is there, but differently; it is in use; or an argument is wrong."""
+    """406: the object exists with other properties, is in use, or an argument is invalid."""
 
     code = 406
     name = "PRECONDITION_FAILED"
@@ -68,28 +68,28 @@ class PreconditionFailed(BrokerError):
 
 
 class CommandInvalid(BrokerError):
-    """503: a request that makes no sense here."""
+    """503: a request that is invalid here."""
 
     code = 503
     name = "COMMAND_INVALID"
 
 
 class ResourceError(BrokerError):
-    """506: a resource of the server is used up."""
+    """506: a resource of the server is exhausted."""
 
     code = 506
     name = "RESOURCE_ERROR"
 
 
 class NotAllowed(BrokerError):
-    """530: the virtual host is not there, not open to the user, or the broker's rules forbid it."""
+    """530: the virtual host does not exist or is closed to the user, or a rule of the broker forbids it."""
 
     code = 530
     name = "NOT_ALLOWED"
 
 
 class NotOffered(BrokerError):
-    """540: a part of the protocol that is not offered."""
+    """540: a part of the protocol that is not implemented."""
 
     code = 540
     name = "NOT_IMPLEMENTED"
@@ -100,10 +100,10 @@ class InternalError(BrokerError):
 
 
 def named(kind: str, name: str, vhost: str) -> str:
-    """How texts speak of a thing: `queue 'orders' in vhost '/'`."""
+    """Return how error texts name an object: `queue 'orders' in vhost '/'`."""
     return f"{kind} '{name}' in vhost '{vhost}'"
 
 
 def no_such_vhost(name: str) -> NotAllowed:
-    """What a connection to an unknown virtual host gets."""
+    """Return the error for a connection to an unknown virtual host."""
     return NotAllowed(f"vhost {name} not found")

@@ -1,4 +1,4 @@
-"""How are AMQP tables and strings written as bytes? And read again, from bytes that nobody vouches for.
+"""Codec for AMQP tables and strings; decoding validates untrusted bytes.
 
 The types are RabbitMQ's, not the letters of the specification: `s` is a signed number of 16 bits, `l` and `L` are one
 of 64. Python merges some of them (every whole number is an `int`), so a table that is decoded and encoded again has
@@ -37,7 +37,7 @@ DEPTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class LateTime:
-    """A time after the year 9999, where no datetime reaches: clients write milliseconds, and RabbitMQ takes them.
+    """A time after the year 9999, beyond datetime's range: clients write milliseconds, and RabbitMQ accepts them.
 
     It is no number: where a table asks for one, a time is as wrong as any other.
     """
@@ -84,15 +84,15 @@ _EMPTY = b"\x00\x00\x00\x00"
 
 
 class MalformedField(HoldfastError):
-    """Bytes that are no AMQP field, or a Python value that cannot become one."""
+    """Bytes that are not a valid AMQP field, or a Python value that cannot become one."""
 
 
 class Long(int):
-    """A whole number that is written in 64 bits, however small: clients expect the count of x-death like that."""
+    """An integer that is always encoded in 64 bits: clients expect that of the count in x-death."""
 
 
 def time_at(seconds: int) -> datetime.datetime | LateTime:
-    """The time so many seconds after 1970."""
+    """Return the time that is `seconds` after 1970."""
     return _EPOCH + datetime.timedelta(seconds=seconds) if seconds <= _LATEST else LateTime(seconds)
 
 
@@ -100,7 +100,7 @@ def time_at(seconds: int) -> datetime.datetime | LateTime:
 
 
 def encode_short(text: str) -> bytes:
-    """A string of at most 255 bytes, after one byte of length."""
+    """Encode a string of at most 255 bytes, after one byte of length."""
     try:
         data = text.encode("utf-8", "surrogateescape")
         return b"%c%b" % (len(data), data)
@@ -111,10 +111,10 @@ def encode_short(text: str) -> bytes:
 
 
 def decode_short(data: bytes | memoryview, offset: int, errors: str = "strict") -> tuple[str, int]:
-    """A short string and the offset behind it.
+    """Decode a short string; return it and the offset behind it.
 
-    RabbitMQ refuses bytes that are no UTF-8 in a method's arguments, but lets them through in properties and as keys of
-    tables: there `errors="surrogateescape"` keeps them, and `encode_short` writes them back.
+    RabbitMQ rejects invalid UTF-8 in a method's arguments, but accepts it in properties and as keys of tables: there
+    `errors="surrogateescape"` keeps the bytes, and `encode_short` writes them back.
     """
     try:
         stop = offset + 1 + data[offset]
@@ -128,12 +128,12 @@ def decode_short(data: bytes | memoryview, offset: int, errors: str = "strict") 
 
 
 def cut_short(text: str) -> str:
-    """The beginning of the text that fits into a short string: for reply texts, which quote what clients sent."""
+    """Return the beginning of a text that fits into a short string, for reply texts that quote clients."""
     return text.encode("utf-8", "replace")[:255].decode("utf-8", "ignore")
 
 
 def encode_long(data: bytes) -> bytes:
-    """A string of up to 4 GiB, after four bytes of length."""
+    """Encode a string of up to 4 GiB, after four bytes of length."""
     try:
         return _U32.pack(len(data)) + data
     except (struct.error, TypeError):
@@ -141,13 +141,13 @@ def encode_long(data: bytes) -> bytes:
 
 
 def decode_long(data: bytes | memoryview, offset: int) -> tuple[bytes, int]:
-    """A long string as bytes, and the offset behind it."""
+    """Decode a long string; return its bytes and the offset behind it."""
     start, stop = _span(data, offset, len(data))
     return bytes(data[start:stop]), stop
 
 
 def _span(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int]:
-    """Where the bytes lie whose length is written at `offset`; never beyond `end`."""
+    """Return start and end of the bytes whose length is written at `offset`; never beyond `end`."""
     start = offset + 4
     if start <= end:
         stop = start + int.from_bytes(data[offset:start], "big")
@@ -160,7 +160,7 @@ def _span(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int]:
 
 
 def encode_table(table: Mapping[str, FieldValue]) -> bytes:
-    """A table with its four bytes of length."""
+    """Encode a table with its four bytes of length."""
     if not table:
         return _EMPTY
     try:
@@ -179,7 +179,7 @@ def _table(table: Mapping[str, Any], depth: int) -> bytes:
 
 
 def _encoded(value: Any, depth: int) -> bytes:
-    """A value with its type letter."""
+    """Encode a value with its type letter."""
     if depth < 0:
         raise MalformedField(f"tables and arrays may lie at most {DEPTH_MAX} deep in each other")
     write = _WRITERS.get(type(value))
@@ -268,7 +268,7 @@ _WRITERS: dict[type, Callable[[Any, int], bytes]] = {  # Long and bool before in
 
 
 def decode_table(data: bytes | memoryview, offset: int = 0) -> tuple[dict[str, FieldValue], int]:
-    """The table whose length is at `offset`, and the offset behind it. Of equal keys the last one counts."""
+    """Decode the table whose length is at `offset`; return it and the offset behind it. The last of equal keys wins."""
     start, stop = _span(data, offset, len(data))
     if start == stop:
         return {}, stop
@@ -284,7 +284,7 @@ def _read_table(data: bytes | memoryview, offset: int, end: int, depth: int) -> 
 
 
 def _read_value(data: bytes | memoryview, offset: int, end: int, depth: int) -> tuple[FieldValue, int]:
-    """The value whose type letter is at `offset`, and the offset behind it; never beyond `end`."""
+    """Decode the value whose type letter is at `offset`; return it and the offset behind it, never beyond `end`."""
     if offset >= end:
         raise MalformedField(f"the value at byte {offset} is missing")
     if depth < 0:
@@ -330,7 +330,7 @@ def _read_value(data: bytes | memoryview, offset: int, end: int, depth: int) -> 
 
 
 def is_flat_table(data: bytes, offset: int, end: int, without: Container[bytes]) -> bool:
-    """Whether a well-formed table with single values lies here, and none of these names in it. Nothing is decoded.
+    """Whether a well-formed table of scalar values without any of these names is here. Nothing is decoded.
 
     False may also mean that it is not well-formed: `decode_table` finds out. May raise IndexError, for the same reason.
     """

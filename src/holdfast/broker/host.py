@@ -1,4 +1,4 @@
-"""What happens in a virtual host while the broker runs? Its topology with the messages of its queues."""
+"""A running virtual host: its topology joined with the mailboxes that hold its queues' messages."""
 
 import logging
 import time
@@ -39,7 +39,7 @@ _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 
 
 class Host:
-    """A virtual host. Used by the broker's thread; only dead letters come from another, with the broker's lock held."""
+    """A running virtual host. Used by the broker's thread, and by that of dead letters under the broker's lock."""
 
     def __init__(self, broker: "Broker", topology: VirtualHost) -> None:
         self.broker = broker
@@ -56,7 +56,7 @@ class Host:
         """Before this none of them can have expired."""
 
     def start(self) -> None:
-        """Open the queues that were kept; what was under way when the last process ended comes back."""
+        """Open the durable queues; messages that were leased when the last process ended become ready again."""
         for definition in list(self.topology.queues.values()):
             try:
                 self._warn_of_contradictions(definition)
@@ -65,7 +65,7 @@ class Host:
                 logger.error("%s cannot be opened and is left out: %s", definition, error, extra={"vhost": self.name})
 
     def restore(self, things: "list[Definition]") -> None:
-        """Take in what was imported."""
+        """Add imported definitions to the running host."""
         self.topology.restore(
             [one for one in things if isinstance(one, ExchangeDefinition | QueueDefinition | Binding)]
         )
@@ -87,7 +87,7 @@ class Host:
         arguments: Arguments,
         passive: bool,
     ) -> None:
-        """Make an exchange, or see that it is there."""
+        """Declare an exchange, or check that it exists as described."""
         with self.broker.guard:
             self.topology.declare_exchange(
                 name,
@@ -108,7 +108,7 @@ class Host:
     def bind(
         self, source: str, kind: DestinationKind, destination: str, key: str, arguments: Arguments, owner: object
     ) -> None:
-        """Lead from an exchange to a queue or exchange."""
+        """Bind a queue or exchange to an exchange."""
         with self.broker.guard:
             self.topology.bind(source, kind, destination, key, arguments, connection=owner)
             self.version += 1
@@ -116,7 +116,7 @@ class Host:
     def unbind(
         self, source: str, kind: DestinationKind, destination: str, key: str, arguments: Arguments, owner: object
     ) -> None:
-        """Take a binding away."""
+        """Remove a binding."""
         with self.broker.guard:
             self._went(self.topology.unbind(source, kind, destination, key, arguments, connection=owner))
 
@@ -133,7 +133,7 @@ class Host:
         passive: bool,
         owner: object,
     ) -> Mailbox:
-        """The queue, made if it is not there."""
+        """Return the queue; create it if there is none."""
         check_reserved(name)
         with self.broker.guard:
             current = self.topology.queues.get(stripped(name))
@@ -192,7 +192,7 @@ class Host:
             logger.warning("what was declared over AMQP counts: %s", error, extra={"vhost": self.name})
 
     def mailbox(self, name: str, owner: object, *, uses: bool = True) -> Mailbox:
-        """A queue that this connection may use: 404, or 405 where it is another's. `uses`: it does not expire."""
+        """Return a queue for a connection: 404, or 405 if it is another's. `uses` restarts its expiry."""
         self.topology.queue(name, owner)
         mailbox = self.mailboxes.get(name)
         if mailbox is None:
@@ -202,7 +202,7 @@ class Host:
         return mailbox
 
     def delete_queue(self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue; how many messages went with it. As in RabbitMQ, one that is not there is no error."""
+        """Delete a queue; return how many messages it had. As in RabbitMQ, a missing queue is not an error."""
         mailbox = self.mailboxes.get(name)
         if mailbox is None:
             return 0
@@ -216,24 +216,24 @@ class Host:
         return count
 
     def drop(self, mailbox: Mailbox) -> None:
-        """Delete a queue for reasons of its own: nobody consumes it any more, or its connection is gone."""
+        """Delete a queue automatically: its last consumer or its connection is gone, or it expired."""
         if self.mailboxes.get(mailbox.name) is mailbox:
             self._delete(mailbox)
 
     def drop_owned_by(self, owner: object) -> None:
-        """A connection ended: its exclusive queues go."""
+        """Delete the exclusive queues of a closed connection."""
         for definition in self.topology.owned_by(owner):
             if (mailbox := self.mailboxes.get(definition.name)) is not None:
                 self._delete(mailbox)
 
     def consumer_left(self, mailbox: Mailbox) -> None:
-        """A queue that deletes itself goes with its last consumer."""
+        """Delete an auto-delete queue after its last consumer left."""
         self._touch(mailbox)
         if mailbox.definition.auto_delete and mailbox.had_consumers and not mailbox.consumers:
             self.drop(mailbox)
 
     def expire(self) -> None:
-        """Delete queues that nobody used for as long as they were given."""
+        """Delete queues that were unused for longer than their `x-expires`."""
         now = time.monotonic()
         if not self._used or now < self._next_expiry:
             return
@@ -257,26 +257,26 @@ class Host:
     # Messages.
 
     def check_publish(self, exchange: str) -> None:
-        """404 or 403 where clients cannot publish to the exchange."""
+        """Raise 404 or 403 if clients cannot publish to the exchange."""
         self.topology.check_publish(exchange)
 
     def way(self, exchange: str, key: str) -> list[Mailbox] | None:
-        """The queues for all messages with this key; None where the headers of each decide."""
+        """Return the queues for all messages with this key; None if routing depends on the headers."""
         names = self.topology.router.fixed_route(exchange, key)
         return None if names is None else [self.mailboxes[name] for name in names if name in self.mailboxes]
 
     def route(self, exchange: str, keys: Sequence[str], headers: Arguments) -> list[Mailbox]:
-        """The queues for one message."""
+        """Return the queues for one message."""
         names = self.topology.router.route_all(exchange, keys, headers)
         return [self.mailboxes[name] for name in names if name in self.mailboxes]
 
     def refuse(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
-        """A full queue did not take these: some queues send them to their dead letters."""
+        """Handle messages that a full queue rejected: dead-letter them if its overflow mode says so."""
         if mailbox.definition.settings.overflow == "reject-publish-dlx":
             self.dropped(mailbox, content, bodies)
 
     def dropped(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
-        """Messages that a queue has no room for go to its dead letters, if it has any."""
+        """Dead-letter messages that a queue without capacity cannot deliver, if it has a dead-letter exchange."""
         self.broker.dead_letters.refused(self, mailbox, content, bodies)
 
     def _made(self, definition: QueueDefinition) -> Mailbox:
@@ -337,7 +337,7 @@ class Host:
 def _options(
     definition: QueueDefinition, history_s: float, chosen: Mapping[str, Any]
 ) -> tuple[QueueOptions, dict[str, Any]]:
-    """What the arguments of a queue mean to `queue/`; and what counts where they say nothing, and nobody chose."""
+    """Return a queue's options from its arguments, and the defaults that apply where nobody chose."""
     wanted, given = definition.settings, definition.arguments
     dead = wanted.dead_letter_exchange is not None
     all_of_it = QueueOptions(

@@ -1,4 +1,4 @@
-"""Where do dead letters lie, and how do they come back? Those that an exchange led to a queue, by their `x-death`."""
+"""Finds and requeues messages that were dead-lettered through an exchange, using their `x-death` header."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -25,7 +25,7 @@ _DEATH = "x-death"
 
 
 def led_to(host: "Host", origin: "QueueDefinition | None" = None) -> frozenset[str]:
-    """The names of all queues that an exchange for dead letters may lead to: of one queue, or of all."""
+    """Return the names of all queues that a dead-letter exchange may route to: that of one queue, or of all."""
     topology = host.topology
     queues: set[str] = set()
     seen: set[str] = set()
@@ -50,7 +50,7 @@ def led_to(host: "Host", origin: "QueueDefinition | None" = None) -> frozenset[s
 
 
 def letters_in(mailbox: Mailbox, count: int) -> Iterator[DeadLetter]:
-    """Of the next messages of a queue, those that died elsewhere before."""
+    """Yield the dead letters among the next `count` messages of a queue."""
     for message in mailbox.queue.peek(count) if mailbox.ready() else ():
         found = letter_of(mailbox, message)
         if found is not None:
@@ -58,7 +58,7 @@ def letters_in(mailbox: Mailbox, count: int) -> Iterator[DeadLetter]:
 
 
 def letter_of(mailbox: Mailbox, message: Waiting) -> DeadLetter | None:
-    """What a message that waits in a queue was before it died; None where it never did."""
+    """Return the dead letter that a ready message is, by its `x-death`; None if it was never dead-lettered."""
     content = content_of(message.key, message.headers, mailbox.name)
     try:
         headers = decode_properties(content.raw).headers or {}
@@ -96,11 +96,11 @@ def _last_death(headers: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def put_back(host: "Host", letters: list[DeadLetter]) -> list[tuple[DeadLetter, Mailbox]]:
-    """Put dead letters into the queues where they died, and say which went where. On the broker's thread.
+    """Requeue dead letters in their original queues; return each with its queue. Call it on the broker's thread.
 
-    The caller makes the queues durable, and only then takes the letters from where they lay: what a crash leaves is
-    there twice, and never nowhere. One that cannot be put back stays where it lies: an error only if all of them do,
-    as those that went must be told.
+    The caller syncs the queues, and only then removes the dead letters: a crash in between leaves duplicates and loses
+    nothing. A dead letter that cannot be requeued stays; this raises only if none could be requeued, because the caller
+    must learn which were.
     """
     done: list[tuple[DeadLetter, Mailbox]] = []
     problem: HoldfastError | None = None

@@ -1,4 +1,4 @@
-"""Who gets the messages of a queue? The consumers that have room, highest priority first, in turns."""
+"""Delivers the messages of one queue to its consumers: by priority, then fewest-first, within prefetch."""
 
 import time
 from collections import deque
@@ -33,7 +33,7 @@ _AS_IT_IS = nullcontext()
 
 
 class Consumer(Protocol):
-    """Who takes deliveries: a consumer of a channel."""
+    """Interface of a consumer: receives deliveries from a mailbox."""
 
     tag: str
     no_ack: bool
@@ -44,30 +44,30 @@ class Consumer(Protocol):
 
     @property
     def pool(self) -> object | None:
-        """Consumers with the same pool have no more room together than it has; None: each is by itself."""
+        """Consumers with the same pool share its capacity; None: the consumer has a capacity of its own."""
         ...
 
     def room(self) -> int:
-        """How many messages it takes now."""
+        """Return how many messages it can take now."""
         ...
 
     def pool_room(self) -> int:
-        """How many messages its pool takes now."""
+        """Return how many messages its pool can take now."""
         ...
 
     def send(self, mailbox: "Mailbox", deliveries: Sequence[Delivery]) -> None:
-        """Take these."""
+        """Send these deliveries to the client."""
         ...
 
     def cancelled(self, mailbox: "Mailbox") -> None:
-        """The queue is gone."""
+        """Handle the deletion of the queue."""
         ...
 
 
 class Mailbox:
-    """A queue while the broker runs: its consumers, and its messages in the store. Used by the broker's thread alone.
+    """A running queue: its consumers, and its messages in the store. Used by the broker's thread alone.
 
-    Invariant: a message is with one consumer at most, and messages are leased only when someone has room for them.
+    Invariant: a message is leased to one consumer at most, and only when a consumer has capacity for it.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class Mailbox:
     # Publishing.
 
     def put(self, content: Content, bodies: list[bytes], wishes: Instructions) -> int:
-        """Add messages that differ in nothing but their bodies; how many of them the queue took.
+        """Add messages that differ in nothing but their bodies; return how many of them the queue took.
 
-        Where the queue is full and refuses more, the first ones fit.
+        A full queue that rejects takes the first ones.
         """
         queue = self.queue
         arguments = self.arguments
@@ -143,7 +143,7 @@ class Mailbox:
             return len(bodies)
 
     def put_each(self, content: Content, bodies: list[bytes], wishes: list[Instructions]) -> None:
-        """Add messages that differ in their properties too; only where the queue never refuses any."""
+        """Add messages that differ in their properties too; allowed only if the queue never rejects any."""
         queue, name = self.queue, self.name
         ordinary = all(map(_ORDINARY, wishes))
         judges = self._judges or not (ordinary or all(wish.expiration_ms is None for wish in wishes))
@@ -159,7 +159,7 @@ class Mailbox:
                 queue.put_columns(bodies, *columns_of(content, bodies, [wish.raw for wish in wishes], name))
 
     def _consumers_first(self, judges: bool) -> AbstractContextManager[None]:
-        """Where messages may be too many or too old: those that are put in here only are if no consumer takes them."""
+        """Suspend length and TTL limits during a put, so that idle consumers get the messages first."""
         return self._standing_still() if judges and self.consumers else _AS_IT_IS
 
     @contextmanager
@@ -177,7 +177,7 @@ class Mailbox:
     # Consuming.
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer comes: after those of its own priority."""
+        """Add a consumer, after those of its own priority."""
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda one: -one.priority)
         self._choose_active()
@@ -190,9 +190,9 @@ class Mailbox:
         self._schedule(self)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer goes; what it holds is its channel's business.
+        """Remove a consumer; its channel settles what it holds.
 
-        Where one is served at a time, its successor waits for what it held: that was put before all the rest.
+        With a single active consumer, the successor waits for what it held: those messages are older than the rest.
         """
         waits = consumer is self.active and consumer.unacked > 0
         if consumer in self.consumers:
@@ -209,7 +209,7 @@ class Mailbox:
             self.active = self.consumers[0] if self.consumers else None
 
     def deliver(self) -> bool:
-        """Hand out what is ready to those who have room; whether there may be more for them."""
+        """Lease ready messages to consumers with capacity; return whether there may be more."""
         if self.deleted or self.queue.closed:
             return False
         takers = self._takers()
@@ -230,7 +230,7 @@ class Mailbox:
         return True
 
     def get(self) -> Delivery | None:
-        """One message, for who asks."""
+        """Lease one message for basic.get; None if there is none."""
         deliveries = self.queue.lease(1, lease=LEASE_S)
         if not deliveries:
             return None
@@ -241,7 +241,7 @@ class Mailbox:
         return self.consumers if self.active is None else [self.active]
 
     def _takers(self) -> "Takers":
-        """Consumers with room and how much, all of one priority: the highest that has any."""
+        """Return the consumers with capacity, and how much, all of the highest priority that has any."""
         found: Takers = []
         for consumer in self._served():
             if found and consumer.priority < found[0][0].priority:
@@ -252,9 +252,9 @@ class Mailbox:
         return found
 
     def _deal(self, takers: "Takers", pools: dict[object, int], deliveries: list[Delivery]) -> None:
-        """In turns: the next ones always go to who has got the fewest.
+        """Distribute deliveries: the next ones always go to the consumer that has received the fewest.
 
-        Who had no room for a while catches up, so that consumers who work alike get alike.
+        A consumer that had no capacity for a while catches up, so that equally fast consumers receive equally many.
         """
         unit = 1 if len(deliveries) <= _ONE_BY_ONE or pools else _UNIT
         line = [(self._given[consumer], place, room) for place, (consumer, room) in enumerate(takers)]
@@ -310,20 +310,20 @@ class Mailbox:
     # Settling: lease ids with the ids of their messages.
 
     def ack(self, parts: dict[int, list[int]]) -> None:
-        """They are done."""
+        """Acknowledge messages, given as ids by lease."""
         self._settled(parts)
         if not self.deleted:
             self.queue.ack_ids(parts)
 
     def requeue(self, parts: dict[int, list[int]]) -> None:
-        """They come back to their place."""
+        """Return messages to their positions in the queue."""
         self._settled(parts)
         if not self.deleted:
             self.queue.return_ids(parts)
             self._schedule(self)
 
     def reject(self, parts: dict[int, list[int]]) -> None:
-        """They leave for the dead letters, or for good."""
+        """Dead-letter messages, or drop them if the queue has no dead-letter exchange."""
         self._settled(parts)
         if not self.deleted:
             self.queue.reject_ids(parts)
@@ -334,11 +334,11 @@ class Mailbox:
     # Looking.
 
     def ready(self) -> int:
-        """How many messages could be delivered now."""
+        """Return how many messages could be delivered now."""
         return self.queue.waiting() - self.queue.standing.delayed.count
 
     def close(self) -> None:
-        """No more deliveries from here."""
+        """Stop deliveries and cancel the consumers."""
         self.deleted = True
         self.unlisten()
         for consumer in list(self.consumers):
@@ -351,7 +351,7 @@ Takers = list[tuple[Consumer, int]]
 
 
 def _pools_of(takers: Takers) -> dict[object, int]:
-    """What room those have who share it."""
+    """Return the capacity of each pool that these consumers share."""
     pools: dict[object, int] = {}
     for consumer, room in takers:
         if consumer.pool is not None:

@@ -1,4 +1,4 @@
-"""How much memory do message bodies take? Never more than was allowed: the largest queues give theirs back first."""
+"""Memory and disk limits: pages out message bodies, the largest queues first, and raises resource alarms."""
 
 import contextlib
 import ctypes
@@ -38,7 +38,7 @@ NORMAL, PAGING, PAGED = "normal", "paging", "paged"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the broker may use."""
+    """Memory and disk limits of the broker."""
 
     bodies: int = 2 << 30
     """Bytes of message bodies in memory, of all queues."""
@@ -53,7 +53,7 @@ class Limits:
 
 
 class MemoryWatch:
-    """Looks after memory and disk, once a second. Bodies lie in the log anyway: to page out is to let a copy go."""
+    """Monitors memory and disk once a second. Bodies are also in the log: paging out drops the copy in memory."""
 
     def __init__(self, limits: Limits, folder: str, alarm: Callable[[str | None], None]) -> None:
         self.limits = limits
@@ -87,7 +87,7 @@ class MemoryWatch:
         queue.log.written = partial(self._busy.__setitem__, queue.name, trail)
 
     def remove(self, queue: Queue) -> None:
-        """It is gone."""
+        """Stop watching a queue."""
         self._queues.pop(queue.name, None)
         self._states.pop(queue.name, None)
         queue.log.written = None
@@ -96,22 +96,22 @@ class MemoryWatch:
             self._cached -= trail.cached
 
     def handed_out(self, queue: Queue) -> None:
-        """Messages of a queue were read, perhaps from its segments: what was mapped for that is soon given back."""
+        """Note deliveries from a queue, which may have been read from mapped segments: these are released soon."""
         if (trail := self._trails.get(queue.name)) is not None:
             self._busy[queue.name] = trail
 
     def state(self, queue: Queue) -> str:
-        """`normal`, `paging` (its bodies go now) or `paged` (they went, and come back from disk as they are needed)."""
+        """Return `normal`, `paging` (bodies are being dropped) or `paged` (they are read from disk when needed)."""
         return self._states.get(queue.name, NORMAL)
 
     def gathered(self, size: int) -> None:
-        """So many bytes came of a body that is not whole yet, and is in no queue that could page it out."""
+        """Count `size` bytes of a body that is incomplete, and so in no queue that could page it out."""
         self._gathered += size
         if self._gathered >= _LOOK_BYTES:
             self.look()
 
     def look(self) -> None:
-        """Raise or lift the alarms, and give back what the allocator keeps of what was freed."""
+        """Raise or clear the resource alarms, and trim the allocator."""
         reason = None
         self._gathered = 0
         if resident_bytes() > self._trimmed_to + _TRIM_BYTES:  # bodies that are done leave gaps, and they add up
@@ -133,15 +133,15 @@ class MemoryWatch:
             self._alarm(reason)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop the helper thread."""
         self._beside.shutdown()
 
     def cached(self) -> int:
-        """Bytes of bodies in memory."""
+        """Return the bytes of bodies in memory."""
         return sum(queue.cached_bytes for queue in self._queues.values())
 
     def page_out(self) -> None:
-        """Let bodies go where there are too many, of the queues with the most first. Called often."""
+        """Drop bodies from memory if there are too many, from the largest queues first. Called often."""
         self._look_at_some()
         limits = self.limits
         if self._cached <= limits.bodies * limits.page_out_at:
@@ -165,14 +165,14 @@ class MemoryWatch:
             self._trim()
 
     def _trim(self) -> None:
-        """Give free memory back: glibc keeps it where something small lies above, and bodies go in large numbers."""
+        """Return free memory to the system: glibc keeps it if anything small is above it."""
         self._freed = 0
         with contextlib.suppress(AttributeError, OSError):  # another C library manages by itself
             ctypes.CDLL(None).malloc_trim(0)
         self._trimmed_to = resident_bytes()
 
     def _look_at_some(self) -> None:
-        """Look at the queues that do something, and at a part of the others: ten thousand that are idle cost little."""
+        """Check the active queues and a part of the others: ten thousand idle queues cost little."""
         for name, trail in list(self._busy.items()):
             # First: what is written from here on is seen the next time.
             if trail.is_still() or self._trails.get(name) is not trail:
@@ -206,7 +206,7 @@ class MemoryWatch:
 
 
 class _Mark(NamedTuple):
-    """Up to which sequence a part of a segment goes, and where it is."""
+    """A stretch of a segment file, and the sequence at which it ends."""
 
     end: int
     path: Path
@@ -215,10 +215,10 @@ class _Mark(NamedTuple):
 
 
 class _Trail:
-    """What a queue has written and is done with: the system need not keep it in its cache.
+    """Written parts of a queue's log whose messages are acknowledged: the system can drop them from its page cache.
 
     Without this, each new message is written to memory that was never used before, while that of old ones lies idle;
-    on a virtual machine, whose memory is only lent when it is first touched, that made large messages half as fast.
+    on a virtual machine, whose memory is only allocated when it is first touched, large messages were half as fast.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -230,21 +230,21 @@ class _Trail:
         self._rested = (0, 0)
 
     def is_still(self) -> bool:
-        """Whether nothing was put, handed out or loaded since it was last looked at."""
+        """Whether nothing was put, delivered or loaded since the last check."""
         queue = self.queue
         return queue.closed or (
             (queue.log.end, queue.standing.totals.leased) == self._rested and queue.cached_bytes == self.cached
         )
 
     def rest(self) -> None:
-        """Give back the mapped pages of what was read since: they count as ours, though the system has them anyway."""
+        """Release the mapped pages that were read since: they count as ours, though the system caches them anyway."""
         log = self.queue.log
         if not self.queue.closed and (now := (log.end, self.queue.standing.totals.leased)) != self._rested:
             self._rested = now
             log.release_mapped()
 
     def follow(self) -> list[_Mark]:
-        """Note what was written since; what of it is done."""
+        """Record what was written since the last call; return the stretches that are acknowledged."""
         place = self.queue.log.durable_place() if not self.queue.closed else None
         if place is None:
             return []
@@ -265,7 +265,7 @@ class _Trail:
 
 
 def _let_go(done: list[_Mark]) -> None:
-    """Tell the system; that takes 2 ms for 10 MiB, for which nobody should have to wait."""
+    """Drop these stretches from the page cache. It takes 2 ms for 10 MiB, so a helper thread does it."""
     for _, path, start, stop in done:
         with contextlib.suppress(OSError):  # it was dropped meanwhile
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

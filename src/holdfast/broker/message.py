@@ -1,7 +1,7 @@
-"""How is an AMQP message kept in a log, and read back? Its body as it is, the rest in as little as it takes.
+"""Storage form of an AMQP message: its body as payload, everything else in as few headers as possible.
 
-The common message (default exchange, delivery mode 2 and no other property) is a plain record. What else a message
-has lies in two headers, with its routing key as the key; what a queue must obey (expiry, priority, delay, dedup id)
+The common message (default exchange, delivery mode 2 and no other property) is a plain record. Other fields of a
+message are in two headers, with its routing key as the key; what a queue must obey (expiry, priority, delay, dedup id)
 also goes into the queue's own columns. A record that was put without AMQP shows its headers as AMQP's.
 """
 
@@ -51,7 +51,7 @@ _SPECIAL_RAW = frozenset(name.encode() for name in _SPECIAL)
 
 
 class Content(NamedTuple):
-    """What a message is beside its body: where it was published, how, and with which properties."""
+    """A message without its body: exchange, routing key and raw properties."""
 
     exchange: str
     routing_key: str
@@ -78,14 +78,14 @@ class Instructions(NamedTuple):
 
     @property
     def headers(self) -> "dict[str, FieldValue]":
-        """The headers that an exchange may look at."""
+        """The headers that an exchange may match."""
         return dict((self.properties or decode_properties(self.raw)).headers or {})
 
 
 def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
-    """Read a property list; as a `whole` only where that is wanted, or it asks for anything.
+    """Parse a property list; fully (`whole`) only if that is requested, or it asks anything of the broker.
 
-    Raises `MalformedField`, or `PreconditionFailed` for what makes no sense.
+    Raises `MalformedField`, or `PreconditionFailed` for invalid values.
     """
     if not whole and (mode := mode_if_modest(raw, _SPECIAL_RAW)) is not None:
         return Instructions(None, mode == _PERSISTENT, raw=raw)
@@ -116,7 +116,7 @@ def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
 
 
 def _milliseconds(text: str) -> int:
-    """An expiration; where it is none, RabbitMQ says how its number ends."""
+    """Parse an expiration; raise RabbitMQ's error if it is not a number."""
     found = _NUMBER.match(text)
     if found is None:
         raise PreconditionFailed(f"invalid expiration '{text}': no_integer")
@@ -131,13 +131,13 @@ def _milliseconds(text: str) -> int:
 
 
 def _dedup_id(text: str) -> str:
-    """The id, or for a long one its digest: cut off, two might become one."""
+    """Return the id, or a digest of a long one: if it were truncated, two ids might become one."""
     raw = text.encode("utf-8", "replace")
     return raw.decode() if len(raw) <= _DEDUP_MAX else hashlib.blake2b(raw, digest_size=32).hexdigest()
 
 
 def copies_in(headers: Mapping[str, FieldValue] | None) -> tuple[str, ...]:
-    """More routing keys of a message."""
+    """Return the additional routing keys of a message, from its CC and BCC headers."""
     if not headers:
         return ()
     found: dict[str, None] = {}
@@ -150,7 +150,7 @@ def copies_in(headers: Mapping[str, FieldValue] | None) -> tuple[str, ...]:
 
 
 def lifetime_s(milliseconds: int) -> float:
-    """A time to live in seconds; for none at all the shortest there is: over when anyone looks who comes later."""
+    """Return a time to live in seconds; for 0 the shortest there is, which has passed at the next check."""
     return milliseconds / _MS or 1e-9
 
 
@@ -160,7 +160,7 @@ def is_plain(content: Content, queue: str) -> bool:
 
 
 def as_message(content: Content, body: bytes, wishes: Instructions, arguments: QueueArguments, queue: str) -> Message:
-    """The record of a message in one queue."""
+    """Return the record of a message in one queue."""
     headers: dict[str, HeaderValue] = {}
     if content.raw != PERSISTENT_ONLY:
         headers[PROPERTIES] = content.raw
@@ -185,9 +185,9 @@ def as_message(content: Content, body: bytes, wishes: Instructions, arguments: Q
 
 
 def columns_of(content: Content, bodies: list[bytes], raws: list[bytes], queue: str) -> tuple[list[Extra], int]:
-    """What messages have beside their bodies that ask nothing of a queue, and a size that none of them exceeds.
+    """Return the columns of messages that ask nothing of a queue, and an upper bound of their sizes.
 
-    The same as `as_message` and `check_batch` would make of them, in a third of the time.
+    The result equals that of `as_message` and `check_batch`, in a third of the time.
     """
     extras: list[Extra] = []
     shared: dict[str, HeaderValue] = {EXCHANGE: content.exchange} if content.exchange else {}
@@ -207,14 +207,14 @@ def columns_of(content: Content, bodies: list[bytes], raws: list[bytes], queue: 
 
 
 def counted(content: Content, returns: int) -> Content:
-    """The content with a header that says how often the message came back."""
+    """Return the content with the header that counts redeliveries."""
     properties = decode_properties(content.raw)
     headers = {**(properties.headers or {}), "x-delivery-count": Long(returns)}
     return content._replace(raw=encode_properties(properties._replace(headers=headers)))
 
 
 def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:
-    """What a message was beside its body when it was published, from the key and headers of its record."""
+    """Return the content of a published message, from the key and headers of its record."""
     raw = headers.get(PROPERTIES)
     exchange = headers.get(EXCHANGE, "")
     if not isinstance(raw, bytes):

@@ -1,4 +1,4 @@
-"""What is a queue called in the store, and which names are not for clients? Both are answered before a name is used."""
+"""Mapping of queue names to store names, and checks for reserved names."""
 
 from holdfast.base.names import shortened
 from holdfast.broker.errors import AccessRefused, PreconditionFailed, named
@@ -20,38 +20,38 @@ NAME_BYTES_MAX = 255
 
 
 def name_in_store(vhost: str, queue: str) -> str:
-    """As in AMQP, where it is of the virtual host `/`; else with the virtual host before a character no queue has."""
+    """Return the queue's name; outside the virtual host `/` prefixed by the host and a character no queue name has."""
     if vhost == "/":
         return queue
     return shortened(vhost, _VHOST_MAX) + PART + shortened(queue, _NAME_MAX)
 
 
 def check_reserved(name: str) -> None:
-    """403 for names that would not be told apart in the store, or are those of the store's own logs."""
+    """Raise 403 for names that would be ambiguous in the store, or belong to the store's own logs."""
     if PART in name or name.startswith("holdfast."):
         raise AccessRefused(f"queue name {name!r} is reserved: 'holdfast.' and the character 0x1f are the broker's own")
 
 
 def stripped(name: str) -> str:
-    """The name without line ends, which RabbitMQ takes away too: before anything is checked."""
+    """Return the name without line ends, which RabbitMQ removes too; call it before any check."""
     return name.replace("\r", "").replace("\n", "")
 
 
 def check_not_default(name: str) -> None:
-    """403 for the exchange that leads to all queues, and to nothing else."""
+    """Raise 403 for the default exchange, which is bound to all queues and nothing else."""
     if name == "":
         raise AccessRefused("operation not permitted on the default exchange")
 
 
 def check_deletable(exchange: str, vhost: str) -> None:
-    """403 for what each virtual host has from the start."""
+    """Raise 403 for exchanges that each virtual host has from the start."""
     check_not_default(exchange)
     if exchange.startswith("amq."):
         raise AccessRefused(f"deletion of system {named('exchange', exchange, vhost)} not allowed")
 
 
 def check_new_name(kind: str, name: str) -> None:
-    """Only for what is made: what is there may be declared again under any name."""
+    """Check the name of a new object; an existing one may be declared again under any name."""
     if name.startswith("amq."):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
     if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:

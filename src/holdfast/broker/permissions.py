@@ -1,6 +1,6 @@
 """The permission model: what each operation on a queue, an exchange, a log or a table needs, whatever the protocol.
 
-`RULES` is the whole model, and docs/permissions.md says the same in words. HTTP, AMQP and Cap'n Proto ask here.
+`RULES` is the whole model, and docs/permissions.md says the same in words. HTTP, AMQP and Cap'n Proto check it here.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ OWN = "holdfast."
 
 
 class Operation(Enum):
-    """What is done to one queue, exchange, log or table."""
+    """An operation on one queue, exchange, log or table."""
 
     QUEUE_DECLARE = auto()
     QUEUE_DELETE = auto()
@@ -106,7 +106,7 @@ class Permissions:
     def check(
         self, user: str, operation: Operation, name: str, *, vhost: str = "/", tags: tuple[str, ...] = ()
     ) -> None:
-        """403 unless the user may do this to the queue, exchange, log or table of that name.
+        """Raise 403 unless the user may perform the operation on the queue, exchange, log or table of that name.
 
         The permission for a log or a table is that for a queue of its name: one of the virtual host `/`, unless the
         name has another in it, as those of the broker's queues have. What is the server's own is read by
@@ -141,7 +141,7 @@ class Permissions:
     def allows(
         self, user: str, operation: Operation, name: str, *, vhost: str = "/", tags: tuple[str, ...] = ()
     ) -> bool:
-        """Whether `check` lets it pass."""
+        """Whether `check` passes."""
         try:
             self.check(user, operation, name, vhost=vhost, tags=tags)
         except (AccessRefused, NotAllowed):

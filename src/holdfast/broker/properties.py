@@ -1,7 +1,7 @@
-"""Which properties does a message carry beside its body? The list of a content header, raw and taken apart.
+"""Codec for message properties, raw as in a content header and decoded.
 
 The raw form is what follows the body size in a content header: a word of flags, then the values that the flags name.
-The broker keeps and forwards it as it came; taking it apart is for the few properties that the broker itself obeys.
+The broker stores and forwards it unchanged, and decodes it only for the few properties that it obeys itself.
 """
 
 from collections.abc import Container, Mapping
@@ -39,10 +39,10 @@ _UNDEFINED = 0x0003  # bit 0 says that one more word of flags follows, which no 
 
 # A NamedTuple, not a frozen dataclass: made for each message that differs from the one before, in a fifth of the time.
 class Properties(NamedTuple):
-    """The fourteen properties; None is one that is not there.
+    """The fourteen properties; None for each that is absent.
 
-    `timestamp` is in seconds after 1970 and stays a number: clients that write milliseconds there lie beyond what a
-    datetime can say, and RabbitMQ takes them.
+    `timestamp` is in seconds after 1970 and stays a number: clients that write milliseconds there exceed the range of
+    datetime, and RabbitMQ accepts them.
     """
 
     content_type: str | None = None
@@ -69,7 +69,7 @@ _FLAGS = [
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """The raw form. A value out of its range raises `MalformedField`."""
+    """Return the raw form. A value out of its range raises `MalformedField`."""
     flags = 0
     parts = [b""]
     for flag, name, kind in _FLAGS:
@@ -92,7 +92,7 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def decode_properties(raw: bytes | memoryview) -> Properties:
-    """Take the raw form apart. Every byte must be accounted for."""
+    """Decode the raw form. Every byte must be accounted for."""
     flags = _flags(raw)
     offset = 2
     if not flags and len(raw) == 2:
@@ -119,10 +119,10 @@ def decode_properties(raw: bytes | memoryview) -> Properties:
 
 
 def mode_if_modest(raw: bytes, special: Container[bytes]) -> int | None:
-    """The delivery mode (0: none is given) of a list that asks nothing else of a broker; in a third of the time.
+    """Return the delivery mode (0: absent) of a list that asks nothing else of a broker, in a third of the time.
 
-    None where it has a priority, an expiration, someone to reply to, a user, or a header of a `special` name; and where
-    it is not well-formed, or has tables in its headers: `decode_properties` finds out.
+    None if it has a priority, an expiration, a reply-to, a user, or a header with a `special` name; and if it is not
+    well-formed, or has tables in its headers: then use `decode_properties`.
     """
     try:
         flags = raw[0] << 8 | raw[1]
@@ -155,7 +155,7 @@ def mode_if_modest(raw: bytes, special: Container[bytes]) -> int | None:
 
 
 def delivery_mode_of(raw: bytes | memoryview) -> int | None:
-    """The delivery mode alone: what lies before it is stepped over by its length, and nothing else is looked at."""
+    """Return the delivery mode alone; fields before it are skipped by their length, and not validated."""
     flags = _flags(raw)
     if not flags & _DELIVERY_MODE:
         return None

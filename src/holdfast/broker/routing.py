@@ -1,4 +1,4 @@
-"""Where does a message go? From an exchange, a routing key and headers to the names of queues, as RabbitMQ does it."""
+"""Routing as in RabbitMQ: from an exchange, routing keys and headers to the names of queues."""
 
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _PRESENT, _ABSENT = object(), object()
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One way from an exchange to a queue or another exchange; equal in all its parts, it is the same binding."""
+    """A binding from an exchange to a queue or another exchange; two with equal parts are the same binding."""
 
     vhost: str
     source: str
@@ -42,30 +42,30 @@ class Binding:
 
     @property
     def target(self) -> Destination:
-        """What it leads to."""
+        """The destination."""
         return (self.kind, self.destination)
 
 
 class Matching(Protocol):
-    """The bindings of one exchange, held in the way in which its type looks them up."""
+    """The bindings of one exchange, indexed as its type needs it."""
 
     reads_headers: bool
 
     def add(self, binding: Binding) -> None:
-        """Hold one more; it is not held yet."""
+        """Add a binding that is not there yet."""
         ...
 
     def remove(self, binding: Binding) -> None:
-        """Forget one that is held."""
+        """Remove a binding that is there."""
         ...
 
     def match(self, key: str, headers: Arguments) -> Iterable[Destination]:
-        """The destinations of the bindings that match; one may come more than once."""
+        """Return the destinations of the bindings that match; duplicates are allowed."""
         ...
 
 
 class Direct:
-    """The routing key is the binding's key."""
+    """Direct exchange: a binding matches if its key equals the routing key."""
 
     reads_headers = False
 
@@ -87,7 +87,7 @@ class Direct:
 
 
 class Fanout:
-    """Every binding matches."""
+    """Fanout exchange: every binding matches."""
 
     reads_headers = False
 
@@ -105,7 +105,7 @@ class Fanout:
 
 
 class _Word:
-    """A place in the trie of a topic exchange: what follows, and what ends here."""
+    """A node in the trie of a topic exchange: its children, and the bindings that end here."""
 
     __slots__ = ("ends", "following", "repeats")
 
@@ -116,11 +116,11 @@ class _Word:
 
 
 class Topic:
-    """Words between dots; `*` stands for one word, `#` for any number of them, none included.
+    """Topic exchange: words between dots; `*` matches one word, `#` any number of words, including none.
 
-    The trie is walked with all the places that the words so far can have led to, each held once: the work is at most
-    words times places, whatever the patterns are. (Walking it by recursion tries the same place again for each way
-    that leads there: `#.#.#.#` and a long key would hold up the broker.)
+    The trie is walked with the set of all nodes that the words so far can have reached: the work is at most words times
+    nodes, whatever the patterns are. (Recursion would visit the same node again for each path that leads there:
+    `#.#.#.#` and a long key would block the broker.)
     """
 
     reads_headers = False
@@ -166,7 +166,7 @@ class Topic:
 
 
 class ByHeaders:
-    """The binding's arguments are compared with the message's headers; the routing key is not looked at."""
+    """Headers exchange: a binding's arguments are compared with the message's headers; the routing key is ignored."""
 
     reads_headers = True
 
@@ -193,18 +193,17 @@ EXCHANGE_TYPES: dict[str, type[Direct] | type[Fanout] | type[Topic] | type[ByHea
 
 
 def header_match(arguments: Arguments) -> Callable[[Arguments], bool]:
-    """Whether headers satisfy a binding's arguments, as a function of the headers.
+    """Return a function that says whether headers satisfy a binding's arguments.
 
-    `x-match` says how many must match: all of them (also where it is missing) or any. Arguments that begin with x- do
-    not take part, unless it says all-with-x or any-with-x. An argument without a value asks only that the header is
-    there.
+    `x-match` says how many must match: all of them (also if it is missing) or any. Arguments that begin with x- are
+    ignored, unless it says all-with-x or any-with-x. An argument without a value requires only that the header exists.
     """
     wanted = _Wanted(arguments)
     return lambda headers: wanted.in_(_comparable_headers(headers))
 
 
 class _Wanted:
-    """What a binding asks of headers."""
+    """The conditions of a binding on headers."""
 
     __slots__ = ("_one_is_enough", "_values")
 
@@ -234,7 +233,7 @@ class _Exchange:
 
 
 class Router:
-    """The exchanges of a virtual host and their bindings, for finding ways; what may be declared is not judged here.
+    """The exchanges of a virtual host and their bindings, for routing only; declarations are validated elsewhere.
 
     Threads: every call is made with the broker's lock held.
     """
@@ -247,12 +246,12 @@ class Router:
         self._routes: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def add_exchange(self, name: str, kind: str, alternate: str | None = None) -> None:
-        """A new exchange of one of `EXCHANGE_TYPES`; `alternate` gets what it cannot route."""
+        """Add an exchange of one of `EXCHANGE_TYPES`; `alternate` gets what it cannot route."""
         self._exchanges[name] = _Exchange(EXCHANGE_TYPES[kind](), alternate)
         self.forget_routes()
 
     def remove_exchange(self, name: str) -> None:
-        """Forget an exchange with its bindings; those that lead to it are the caller's to remove."""
+        """Remove an exchange with its bindings; the caller removes the bindings that lead to it."""
         del self._exchanges[name]
         self.forget_routes()
 
@@ -262,16 +261,16 @@ class Router:
         self.forget_routes()
 
     def unbind(self, binding: Binding) -> None:
-        """Take away a binding that is there."""
+        """Remove a binding that is there."""
         self._exchanges[binding.source].matching.remove(binding)
         self.forget_routes()
 
     def forget_routes(self) -> None:
-        """Drop the cache; also to be called when a queue comes or goes."""
+        """Clear the cache of routes; call it also when a queue is created or deleted."""
         self._routes.clear()
 
     def route(self, exchange: str, key: str, headers: Arguments | None = None) -> tuple[str, ...]:
-        """The queues that a message goes to, each once; none where nothing matches. 404 for an unknown exchange."""
+        """Return the queues for a message, each once; none if nothing matches. 404 for an unknown exchange."""
         known = self._routes.get((exchange, key))
         if known is not None:
             return known
@@ -283,18 +282,18 @@ class Router:
         return found
 
     def fixed_route(self, exchange: str, key: str) -> tuple[str, ...] | None:
-        """The queues for all messages with this key; None where the headers of each decide."""
+        """Return the queues for all messages with this key; None if routing depends on the headers."""
         self.route(exchange, key)
         return self._routes.get((exchange, key))
 
     def route_all(self, exchange: str, keys: Sequence[str], headers: Arguments | None = None) -> tuple[str, ...]:
-        """The same for a message with several routing keys (its own and those of its CC and BCC headers)."""
+        """Return the queues for a message with several routing keys (its own and those of its CC and BCC headers)."""
         if len(keys) == 1:
             return self.route(exchange, keys[0], headers)
         return self._walk(exchange, keys, headers or _NO_HEADERS)[0]
 
     def _walk(self, exchange: str, keys: Sequence[str], headers: Arguments) -> tuple[tuple[str, ...], bool]:
-        """The queues, and whether they are the same for all headers."""
+        """Return the queues, and whether they are the same for all headers."""
         if exchange not in self._exchanges:
             raise NoSuch("no " + named("exchange", exchange, self._vhost))
         cacheable = True
@@ -325,12 +324,12 @@ class Router:
 
 
 def _words(key: str) -> list[str]:
-    """The empty key has no words; in any other, dots part words that may be empty."""
+    """Split a key into words. The empty key has none; in any other, words between dots may be empty."""
     return key.split(".") if key else []
 
 
 def _enter(places: dict[_Word, None], place: _Word) -> None:
-    """Be at a place, and at each `#` behind it, which may stand for no word at all."""
+    """Add a node, and each `#` node behind it, since `#` may match no word at all."""
     while place not in places:
         places[place] = None
         behind = place.following.get("#")

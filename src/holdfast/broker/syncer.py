@@ -1,4 +1,4 @@
-"""When is a message safe? After an fdatasync that a thread does for all who wait, while others go on publishing."""
+"""Group fdatasync for the broker: threads that sync logs for all waiting publishers together."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ _CAUTION_MIN_S, _CAUTION_MAX_S = 0.02, 1.0
 
 
 class Wait:
-    """Someone who waits for logs to be on disk."""
+    """A request to be called when some logs are on disk."""
 
     __slots__ = ("done", "error", "left", "logs")
 
@@ -37,15 +37,17 @@ class Wait:
 
 
 class Syncer:
-    """Makes logs durable. What is asked for while a thread works is done together in the thread's next round.
+    """Makes logs durable. Requests that arrive while a thread works are served together in its next round.
 
-    Unless it is much: to write a megabyte takes as long as the disk then does for it. So a second thread writes
-    meanwhile, and the disk goes from one to the other: 64 KiB messages took 92 us so, and 103 one after the other.
-    A lone publisher that waits for each message would pay for two changes of thread, as long as the fdatasync itself.
-    So where all that a turn asks for is one small wait, no thread has anything to do and the disk is quick, the caller
-    does it by itself: 4,400 such publishes a second against 2,100. After one that was slow it leaves that for a while,
-    which becomes longer where most are slow.
-    Locks: `_guard` for what is wanted; never held while the disk works. `done` is called on the owner's thread.
+    Large writes are an exception: writing a megabyte takes as long as syncing it. So a second thread writes meanwhile,
+    and the disk alternates between them: 64 KiB messages took 92 us, and 103 one after the other.
+
+    A lone publisher that waits for each message would pay for two thread switches, as long as the fdatasync itself. So
+    if a turn requests a single small sync, all threads are idle and the disk is fast, the caller syncs by itself: 4,400
+    such publishes a second against 2,100. After a slow sync it stops doing so for a while, longer if most are slow.
+
+    Locks: `_guard` protects the requests; it is never held while the disk works. Threads: `done` is called on the
+    owner's.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Syncer:
             thread.start()
 
     def request(self, logs: Iterable[Log], done: Done, *, small: bool = False) -> None:
-        """Call `done` when all that these logs have got is on disk, or with the error that keeps it from that."""
+        """Call `done` when all that was written to these logs is on disk, or with the error that prevents it."""
         if not self._turn:
             self._soon(self.end_turn)
             self._small = True
@@ -84,7 +86,7 @@ class Syncer:
             self.end_turn()
 
     def stop(self) -> None:
-        """Finish what was asked for, and end."""
+        """Complete all requests, and stop the threads."""
         self.end_turn()
         with self._guard:
             self._stopping = True
@@ -93,7 +95,7 @@ class Syncer:
             thread.join()
 
     def end_turn(self) -> None:
-        """Begin with what this turn asks for."""
+        """Start the syncs that this turn requested."""
         turn, self._turn = self._turn, []
         if not turn:
             return
@@ -163,7 +165,7 @@ def _tell(finished: list[Wait]) -> None:
 
 
 def _sync(log: Log) -> HoldfastError | None:
-    """Who follows the log is told when those who wait are."""
+    """Sync one log; its followers are notified when the waiters are."""
     try:
         log.sync_untold()
     except Closed:

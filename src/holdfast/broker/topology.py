@@ -1,4 +1,4 @@
-"""Which exchanges, queues and bindings are there? One virtual host in memory, with RabbitMQ's rules for changing it."""
+"""The topology of one virtual host in memory: exchanges, queues and bindings, with RabbitMQ's rules for changes."""
 
 import base64
 import secrets
@@ -55,7 +55,7 @@ class ExchangeDefinition:
 
     @property
     def kept(self) -> bool:
-        """Whether it outlives the broker's process and was not there from the start."""
+        """Whether it is durable and not predeclared."""
         return self.durable and not self.predeclared
 
     @property
@@ -70,11 +70,11 @@ class ExchangeDefinition:
 
     @property
     def routes_as(self) -> str:
-        """The type by which it routes."""
+        """The exchange type that decides how it routes."""
         return str(self.arguments["x-delayed-type"]) if self.type == DELAYED else self.type
 
     def __str__(self) -> str:
-        """As texts speak of it."""
+        """Return its name as error texts write it."""
         return named("exchange", self.name, self.vhost)
 
 
@@ -99,17 +99,17 @@ class QueueDefinition:
 
     @property
     def kept(self) -> bool:
-        """Whether it outlives the broker's process; an exclusive queue does not, durable or not."""
+        """Whether it survives a restart of the broker; an exclusive queue does not, durable or not."""
         return self.durable and not self.exclusive
 
     def __str__(self) -> str:
-        """As texts speak of it."""
+        """Return its name as error texts write it."""
         return named("queue", self.name, self.vhost)
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What a deletion took with it."""
+    """Everything that one deletion removed."""
 
     queues: tuple[QueueDefinition, ...] = ()
     exchanges: tuple[ExchangeDefinition, ...] = ()
@@ -134,7 +134,7 @@ _PREDECLARED = {
 class VirtualHost:
     """The topology of one virtual host: no input or output, no messages.
 
-    The listener is told of durable changes before they are made, all changes of one call at once: where it raises,
+    The listener is notified of durable changes before they are made, of all changes of one call together: if it raises,
     nothing has changed. Threads: every call is made with the broker's lock held.
     """
 
@@ -154,14 +154,14 @@ class VirtualHost:
             )
 
     def exchange(self, name: str) -> ExchangeDefinition:
-        """The exchange of this name, or 404."""
+        """Return the exchange of this name, or raise 404."""
         found = self.exchanges.get(name)
         if found is None:
             raise NoSuch("no " + named("exchange", name, self.name))
         return found
 
     def queue(self, name: str, connection: object | None = None) -> QueueDefinition:
-        """The queue of this name, for use by a connection: 404, or 405 where it is another connection's."""
+        """Return the queue for a connection: 404 if there is none, 405 if it is another connection's."""
         found = self.queues.get(name)
         if found is None:
             raise NoSuch("no " + named("queue", name, self.name))
@@ -170,24 +170,24 @@ class VirtualHost:
         return found
 
     def check_publish(self, exchange: str) -> None:
-        """404 or 403 where clients cannot publish to the exchange."""
+        """Raise 404 or 403 if clients cannot publish to the exchange."""
         if self.exchange(exchange).internal:
             raise AccessRefused(f"cannot publish to internal {named('exchange', exchange, self.name)}")
 
     def bindings(self) -> Iterable[Binding]:
-        """All bindings; those of the default exchange are understood and not among them."""
+        """Return all bindings, except the implicit ones of the default exchange."""
         return [binding for held in self._from.values() for binding in held]
 
     def bindings_from(self, exchange: str) -> Iterable[Binding]:
-        """The bindings whose source is this exchange."""
+        """Return the bindings whose source is this exchange."""
         return list(self._from.get(exchange, ()))
 
     def bindings_to(self, kind: DestinationKind, name: str) -> Iterable[Binding]:
-        """The bindings that lead to this queue or exchange."""
+        """Return the bindings whose destination is this queue or exchange."""
         return list(self._to.get((kind, name), ()))
 
     def is_bound(self, binding: Binding) -> bool:
-        """Whether this very binding is there."""
+        """Whether exactly this binding exists."""
         return binding in self._from.get(binding.source, ())
 
     def declare_exchange(
@@ -201,7 +201,7 @@ class VirtualHost:
         arguments: Arguments | None = None,
         passive: bool = False,
     ) -> ExchangeDefinition:
-        """The exchange, made if it is not there; 406 where it is there and differs. Passive: 404 if it is not there."""
+        """Return the exchange; create it if there is none. 406 if it differs; passive: 404 if there is none."""
         name = stripped(name)
         check_not_default(name)
         if passive:
@@ -224,7 +224,7 @@ class VirtualHost:
         return wanted
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Gone:
-        """Delete an exchange and all bindings from and to it. As in RabbitMQ, one that is not there is no error."""
+        """Delete an exchange and its bindings. As in RabbitMQ, a missing exchange is not an error."""
         check_deletable(name, self.name)
         if name not in self.exchanges:
             return Gone()
@@ -243,10 +243,10 @@ class VirtualHost:
         passive: bool = False,
         connection: object | None = None,
     ) -> QueueDefinition:
-        """The queue, made if it is not there; 406 where it is there and differs. Without a name, it gets one.
+        """Return the queue; create it if there is none; 406 if it differs. Without a name, one is generated.
 
-        `connection` is who asks, `exclusive_owner` the same where the queue shall be its own: 405 where it is there
-        and another connection's, or exclusive and not declared so. Passive: 404 if it is not there.
+        `connection` is the caller, `exclusive_owner` the same if the queue shall be exclusive: 405 if the queue exists
+        and belongs to another connection, or is exclusive and not declared so. Passive: 404 if there is none.
         """
         name = stripped(name)
         if passive:
@@ -273,9 +273,9 @@ class VirtualHost:
         return wanted
 
     def delete_queue(self, name: str, *, connection: object | None = None) -> Gone:
-        """Delete a queue with its bindings, and auto-delete exchanges whose last binding went.
+        """Delete a queue with its bindings, and auto-delete exchanges that lost their last binding.
 
-        405 where it is another connection's; as in RabbitMQ, one that is not there is no error.
+        405 if it is another connection's; as in RabbitMQ, a missing queue is not an error.
         """
         if name not in self.queues:
             return Gone()
@@ -283,7 +283,7 @@ class VirtualHost:
         return self._delete(queue=name)
 
     def owned_by(self, connection: object) -> list[QueueDefinition]:
-        """The exclusive queues of a connection, which go when it does."""
+        """Return the exclusive queues of a connection, to be deleted with it."""
         return [queue for queue in self.queues.values() if queue.owner is connection]
 
     def bind(
@@ -296,7 +296,7 @@ class VirtualHost:
         *,
         connection: object | None = None,
     ) -> Binding:
-        """Lead from an exchange to a queue or exchange; a binding that is there already is left as it is."""
+        """Bind a queue or exchange to an exchange; an existing binding is not changed."""
         binding = self._checked(source, kind, destination, routing_key, arguments)
         exchange = self.exchange(source)
         if kind == "queue":
@@ -320,9 +320,9 @@ class VirtualHost:
         *,
         connection: object | None = None,
     ) -> Gone:
-        """Take a binding away, and its source if that is auto-delete and has no other.
+        """Remove a binding, and its source if that is auto-delete and has no other.
 
-        As in RabbitMQ, one that is not there is no error, nor is it that its ends are not there.
+        As in RabbitMQ, a missing binding is not an error, nor is a missing source or destination.
         """
         binding = self._checked(source, kind, destination, routing_key, arguments)
         if kind == "queue" and destination in self.queues:
@@ -332,7 +332,7 @@ class VirtualHost:
         return self._delete(binding=binding)
 
     def is_kept(self, thing: ExchangeDefinition | QueueDefinition | Binding) -> bool:
-        """Whether it outlives the broker's process; a binding does if both its ends do."""
+        """Whether it survives a restart of the broker; a binding does if both its ends do."""
         if not isinstance(thing, Binding):
             return thing.kept
         ends = (
@@ -342,9 +342,9 @@ class VirtualHost:
         return all(end.durable and (end.kept or isinstance(end, ExchangeDefinition)) for end in ends)
 
     def restore(self, things: Iterable[ExchangeDefinition | QueueDefinition | Binding]) -> None:
-        """Put back what was kept: nothing is checked and nobody told. What is there already stays as it is.
+        """Restore stored definitions, without checks and without notifying the listener. Existing ones are not changed.
 
-        Bindings come behind what they bind; one whose end is not there is left out.
+        Bindings follow what they bind; a binding with a missing end is skipped.
         """
         for thing in things:
             if isinstance(thing, ExchangeDefinition):
@@ -371,7 +371,7 @@ class VirtualHost:
         return Binding(self.name, source, kind, destination, routing_key, dict(arguments or {}))
 
     def _delete(self, *, queue: str | None = None, exchange: str | None = None, binding: Binding | None = None) -> Gone:
-        """Find out all that goes, tell it, and only then take it away."""
+        """Determine everything that goes, notify the listener, and only then remove it."""
         bindings: dict[Binding, None] = {}
         exchanges: dict[str, None] = {}
         left: dict[str, int] = {}
@@ -441,13 +441,13 @@ class VirtualHost:
 
 
 def check_type(exchange_type: str) -> None:
-    """503 for a type that is not offered."""
+    """Raise 503 for an unsupported exchange type."""
     if exchange_type not in EXCHANGE_TYPES and exchange_type != DELAYED:
         raise CommandInvalid(f"unknown exchange type '{exchange_type}'")
 
 
 def check_exchange(wanted: ExchangeDefinition) -> None:
-    """503 for a type that is not offered, 406 for wrong arguments."""
+    """Raise 503 for an unsupported exchange type, 406 for invalid arguments."""
     check_type(wanted.type)
     if wanted.type == DELAYED and wanted.arguments.get("x-delayed-type") not in list(EXCHANGE_TYPES):
         raise PreconditionFailed(

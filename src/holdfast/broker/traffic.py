@@ -1,4 +1,4 @@
-"""How much goes through an exchange? Counted by runs of messages, so that publishing hardly notices."""
+"""Message counters of an exchange, updated once a run of messages, so that they cost publishers little."""
 
 import time
 
@@ -8,7 +8,7 @@ __all__ = ["Traffic"]
 
 
 class Traffic:
-    """What was published to an exchange since it is there, and to how many queues that went."""
+    """Messages published to an exchange since it was created, routed to queues, dropped and returned."""
 
     __slots__ = ("came", "dropped", "rates", "returned", "went")
 

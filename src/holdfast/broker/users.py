@@ -1,4 +1,4 @@
-"""Who may come in, and what may they do? Users with hashed passwords, tags, and permissions by regular expression."""
+"""Users with hashed passwords and tags, their permissions by regular expression, and authentication."""
 
 import base64
 import binascii
@@ -56,7 +56,7 @@ Kind = Literal["configure", "write", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one check of a password costs. The default takes some 50 ms of one core, and 32 MiB while it lasts."""
+    """Cost of one password check. The default takes some 50 ms of one core, and 32 MiB meanwhile."""
 
     memory_kib: int = 32 << 10
     passes: int = 2
@@ -64,7 +64,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who may come in. An empty hash: not by password, only by certificate."""
+    """A user. An empty hash allows no password, only a certificate."""
 
     name: str
     password_hash: str = ""
@@ -73,13 +73,13 @@ class User:
     """`administrator`, `monitoring`, `management`, `policymaker` or any other word."""
 
     def __repr__(self) -> str:
-        """Without the hash: it would end up in logs."""
+        """Return a text without the hash, which would end up in logs."""
         return f"User({self.name!r}, tags={self.tags!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a user may do in a virtual host: patterns that are searched for in the names of queues and exchanges."""
+    """A user's permissions in a virtual host: patterns that are searched for in names of queues and exchanges."""
 
     user: str
     vhost: str
@@ -97,9 +97,9 @@ UserCheck = Callable[[User], None]
 class Users:
     """All users and their permissions.
 
-    Plain passwords are never kept. Patterns come from administrators, and Python's `re` can take exponential time over
-    a bad one: names are bounded to 255 characters and answers remembered, but a pattern such as `(a+)+$` can still hold
-    up a check. Threads: changes are made one at a time; whatever only looks may run beside them, and beside itself.
+    Plain passwords are never stored. Patterns come from administrators, and Python's `re` can take exponential time
+    over a bad one: names are bounded to 255 characters and results cached, but a pattern such as `(a+)+$` can still
+    block a check. Threads: changes are made one at a time; reads may run concurrently with them and with each other.
     """
 
     def __init__(
@@ -130,25 +130,25 @@ class Users:
 
     @classmethod
     def with_guest(cls, *, listener: UserListener | None = None, cost: Cost = Cost()) -> "Users":  # noqa: B008
-        """What a new broker begins with: guest, password guest, who may do everything in `/`, from this machine."""
+        """Return a new broker's users: guest, password guest, with all permissions in `/`, from this machine only."""
         users = cls(listener=listener, cost=cost)
         users.add(DEFAULT, DEFAULT, tags=("administrator",))
         users.permit(DEFAULT, "/", ".*", ".*", ".*")
         return users
 
     def get(self, name: str) -> User:
-        """The user of this name, or `NotFound`."""
+        """Return the user of this name, or raise `NotFound`."""
         user = self._users.get(name)
         if user is None:
             raise NotFound(f"there is no user {name!r}; there are: {', '.join(sorted(self._users)) or 'none'}")
         return user
 
     def all(self) -> list[User]:
-        """Every user, by name."""
+        """Return all users, by name."""
         return sorted(list(self._users.values()), key=lambda user: user.name)  # noqa: C414 - in one step
 
     def is_default(self, name: str) -> bool:
-        """Whether this is the user that a new broker begins with, and its password was never changed."""
+        """Whether this is the user of a new broker, and its password was never changed."""
         user = self._users.get(DEFAULT)
         if user is None or name != DEFAULT:
             return False
@@ -158,7 +158,7 @@ class Users:
         return known[1]
 
     def add(self, name: str, password: str | None, *, tags: Iterable[str] = ()) -> User:
-        """A new user; without a password, one who comes in by certificate only."""
+        """Add a user; without a password, only a certificate authenticates the user."""
         if name in self._users:
             raise InvalidArgument(f"there is a user {name!r} already: change the password or delete the user first")
         user = User(name, "" if password is None else self.hashed(password), ARGON2, tuple(tags))
@@ -166,16 +166,16 @@ class Users:
         return user
 
     def put(self, user: User) -> bool:
-        """A new user, or another hash and other tags for the one that is there; whether it is new.
+        """Add a user, or replace the hash and tags of an existing one; return whether the user is new.
 
-        Who is in stays in: a password is asked for at the door only.
+        Open connections stay open: a password is checked at login only.
         """
         is_new = user.name not in self._users
         self._put(user)
         return is_new
 
     def delete(self, name: str) -> None:
-        """Remove a user and all that the user was permitted."""
+        """Delete a user and all permissions of the user."""
         user = self.get(name)
         permissions = self.permissions(name)
         self._tell([*((one, False) for one in permissions), (user, False)])
@@ -186,19 +186,19 @@ class Users:
         self._forget_checks()
 
     def change_password(self, name: str, password: str | None) -> None:
-        """Give a user another password, or none."""
+        """Set another password for a user, or none."""
         hashed = "" if password is None else self.hashed(password)
         self._put(replace(self.get(name), password_hash=hashed, algorithm=ARGON2))
 
     def set_tags(self, name: str, tags: Iterable[str]) -> None:
-        """Give a user other tags."""
+        """Set the tags of a user."""
         self._put(replace(self.get(name), tags=tuple(tags)))
 
     def authenticate(self, name: str, password: str, remote_is_loopback: bool) -> User:
-        """The user, if the password is right and the user may come from there; else 403.
+        """Return the user if the password is right and the user may connect from there; else raise 403.
 
-        Takes as long for a user that is not there as for one that is. The reason is in the error, for
-        `log_failed_login`, and not told.
+        Takes as long for an unknown user as for a known one. The reason is in the error, for `log_failed_login`, and is
+        not sent to the client.
         """
         user = self._users.get(name)
         if not self._is_right(user, password):
@@ -209,7 +209,7 @@ class Users:
         return user
 
     def external(self, common_name: str, remote_is_loopback: bool = False) -> User:
-        """The user whom a certificate names, which the caller has verified; else 403."""
+        """Return the user that a certificate names, which the caller has verified; else raise 403."""
         user = self._users.get(common_name)
         if user is None:
             raise _refused(common_name, "unknown-user", "EXTERNAL")
@@ -218,7 +218,7 @@ class Users:
         return user
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> Permission:
-        """Say what a user may do in a virtual host; `""` permits nothing, `.*` everything."""
+        """Set a user's permissions in a virtual host; `""` permits nothing, `.*` everything."""
         self.get(user)
         permission = Permission(user, vhost, configure, write, read)
         for pattern in (configure, write, read):
@@ -229,7 +229,7 @@ class Users:
         return permission
 
     def forbid(self, user: str, vhost: str) -> None:
-        """Take back what a user may do in a virtual host; that there is nothing to take back is no error."""
+        """Revoke a user's permissions in a virtual host; it is not an error if there are none."""
         permission = self._permissions.get((user, vhost))
         if permission is not None:
             self._tell([(permission, False)])
@@ -237,30 +237,30 @@ class Users:
             self._forget_checks()
 
     def forget_vhost(self, vhost: str) -> None:
-        """A virtual host is gone, and with it what was permitted there: nobody is told."""
+        """Drop the permissions in a deleted virtual host, without notifying the listener."""
         for key in [key for key in self._permissions if key[1] == vhost]:
             del self._permissions[key]
         self._forget_checks()
 
     def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
-        """What was permitted: all, or only of this user, or only in this virtual host."""
+        """Return the permissions: all, or only of this user, or only in this virtual host."""
         permissions = list(self._permissions.values())
         return [one for one in permissions if user in (None, one.user) and vhost in (None, one.vhost)]
 
     def check_vhost(self, user: str, vhost: str) -> None:
-        """530 unless the user has any permission in the virtual host."""
+        """Raise 530 unless the user has any permission in the virtual host."""
         if (user, vhost) not in self._permissions:
             raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
 
     def check(self, user: str, vhost: str, kind: Kind, what: Literal["queue", "exchange"], name: str) -> None:
-        """403 unless the user may configure, write to or read from this queue or exchange."""
+        """Raise 403 unless the user may configure, write to or read from this queue or exchange."""
         # Patterns cannot name the default exchange by its empty name, so RabbitMQ gives it another for this purpose.
         name = "amq.default" if what == "exchange" and not name else name
         if not self.allowed(user, vhost, kind, name):
             raise AccessRefused(f"{kind} access to {named(what, name, vhost)} refused for user '{user}'")
 
     def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
-        """Whether the user's pattern for this kind of access is found in the name."""
+        """Whether the user's pattern for this kind of access matches the name."""
         question = (user, vhost, kind, name)
         checks = self._checks  # a change puts others in their place: what was found before it is then kept nowhere
         answer = checks.get(question)
@@ -271,13 +271,13 @@ class Users:
         return answer
 
     def hashed(self, password: str) -> str:
-        """The password as it is kept."""
+        """Return the hash of a password, as it is stored."""
         if not password:
             raise InvalidArgument("a password must not be empty: give None for a user who comes in by certificate")
         return self._hasher().hash(password.encode("utf-8", "surrogatepass"))
 
     def restore(self, things: Iterable[User | Permission]) -> None:
-        """Put back what was kept, or put in what was imported: nobody is told."""
+        """Add stored or imported users and permissions, without notifying the listener."""
         for thing in things:
             if isinstance(thing, User):
                 self._users[thing.name] = thing
@@ -300,7 +300,7 @@ class Users:
         return patterns[kind].search(name) is not None
 
     def remembers(self, name: str, password: str) -> bool:
-        """Whether this password was found right before, and is so still: then `authenticate` takes no time."""
+        """Whether this password was verified before and is still valid: then `authenticate` is fast."""
         user, seen = self._users.get(name), self._seen.get(name)
         # The same hash: a changed password makes what was seen worthless.
         if user is None or seen is None or seen[0] != user.password_hash:
@@ -373,7 +373,7 @@ def tags_of(value: Any) -> tuple[str, ...]:
 
 
 def check_user_name(name: str) -> None:
-    """`InvalidArgument` for a name that is empty, too long or no text; those that are there already are not asked."""
+    """Raise `InvalidArgument` for an empty, too long or invalid name; existing users are not checked."""
     if not name or len(name) > NAME_MAX:
         raise InvalidArgument(f"a user's name must have 1 to {NAME_MAX} characters, not {len(name)}")
     try:
@@ -383,7 +383,7 @@ def check_user_name(name: str) -> None:
 
 
 def imported_hash(password_hash: str, algorithm: str) -> tuple[str, str]:
-    """A hash and its algorithm from RabbitMQ's definitions or ours, checked; `InvalidArgument` if it is of no use."""
+    """Validate a hash and its algorithm from definitions; raise `InvalidArgument` if they cannot be used."""
     if password_hash and algorithm in _IMPORTED:
         _salt_and_digest(password_hash, _IMPORTED[algorithm])
     elif password_hash and algorithm != ARGON2:
@@ -401,7 +401,7 @@ def _matches_imported(user: User, password: str) -> bool:
 
 
 def _salt_and_digest(password_hash: str, digest: str) -> tuple[bytes, bytes]:
-    """RabbitMQ writes four bytes of salt and the digest of salt and password, in base64."""
+    """Decode RabbitMQ's hash: base64 of four bytes of salt, then the digest of salt and password."""
     try:
         raw = base64.b64decode(password_hash, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -412,7 +412,7 @@ def _salt_and_digest(password_hash: str, digest: str) -> tuple[bytes, bytes]:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The empty pattern is found only in the empty name; any other, anywhere in a name."""
+    """Compile a pattern. The empty pattern matches only the empty name; any other, anywhere in a name."""
     try:
         return re.compile(pattern or "^$")
     except (re.error, OverflowError, RecursionError) as error:
@@ -420,9 +420,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def log_failed_login(error: Exception, *, peer: object, protocol: str) -> None:
-    """Write one line about a failed login: who, from where, by which protocol, and why.
+    """Log one line about a failed login: user, peer, protocol and reason.
 
-    Names come from strangers. One that is more than a plain word is quoted, with escapes for all but ASCII.
+    Names come from strangers. One that is not a plain word is quoted, with escapes for all but ASCII.
     """
     user, reason = getattr(error, "login", None) or ("", "refused")
     user = user[:NAME_MAX]
@@ -438,7 +438,7 @@ def log_failed_login(error: Exception, *, peer: object, protocol: str) -> None:
 
 
 def login_refused(user: str, reason: str, text: str) -> AccessRefused:
-    """The error for a failed login, with what `log_failed_login` needs."""
+    """Return the error for a failed login, with what `log_failed_login` needs."""
     error = AccessRefused(text)
     error.login = (user, reason)
     return error
