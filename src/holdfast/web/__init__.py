@@ -1,1 +1,1 @@
-"""How is a served store looked at and acted on from outside? HTTP: an API, metrics, health checks and a page."""
+"""HTTP access to a served store: the API, RabbitMQ's management API, metrics, health checks and the page."""

@@ -1,4 +1,4 @@
-"""How is a result or an error written? As JSON, with the status that says what it means."""
+"""HTTP responses: results and errors as JSON, and the mapping of errors to status codes."""
 
 import json
 import re
@@ -54,7 +54,7 @@ SECURITY = {
 
 
 class Refused(HoldfastError):
-    """A request that is refused for what it is, whoever asks; with a status of its own."""
+    """An invalid request, rejected with a status of its own whoever the caller is."""
 
     def __init__(self, status: int, word: str, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class Refused(HoldfastError):
 
 
 class NotAuthenticated(Refused):
-    """401: nobody, a wrong password, or a token that is unknown or no longer good."""
+    """401: no credentials, a wrong password, or a token that is unknown or expired."""
 
     def __init__(self, reason: str, *, ask: bool, login: tuple[str, str] | None = None) -> None:
         self.login = login
@@ -74,7 +74,7 @@ class NotAuthenticated(Refused):
 
 
 class ResourceLocked(Refused):
-    """409: an exclusive queue, which is for the connection that declared it."""
+    """409: an exclusive queue, reserved for the connection that declared it."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
 
 
 def encoded(content: Any) -> bytes:
-    """Content as JSON. Names that are no valid text are escaped."""
+    """Return content as JSON. Names that are not valid text are escaped."""
     try:
         return msgspec.json.encode(content)
     except UnicodeEncodeError:
@@ -115,7 +115,7 @@ def encoded(content: Any) -> bytes:
 
 
 def response(result: Any) -> Response:
-    """What a handler gave, as an answer."""
+    """Return the HTTP response for a handler's result."""
     if result is None:
         return Response(status_code=204, headers=SECURITY)
     if not isinstance(result, Reply):
@@ -125,7 +125,7 @@ def response(result: Any) -> Response:
 
 
 def error_word(error: HoldfastError) -> str:
-    """What an error is called: clients raise the same one."""
+    """Return the code of an error, from which clients raise the same error."""
     kind = type(error)
     if kind in (InvalidArgument, HoldfastError):
         return "bad_request" if kind is InvalidArgument else "internal_error"
@@ -133,7 +133,7 @@ def error_word(error: HoldfastError) -> str:
 
 
 def refusal(error: HoldfastError, *, as_rabbitmq: bool = False) -> Response:
-    """An error, as an answer; where RabbitMQ's tools ask, as these understand it."""
+    """Return the HTTP response for an error; `as_rabbitmq` uses the form of RabbitMQ's API."""
     if isinstance(error, Refused):
         status, word, headers = error.status, error.word, error.headers
     else:

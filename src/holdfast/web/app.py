@@ -1,4 +1,4 @@
-"""How is a request answered? Found in the table, checked for who asks, worked on, and written as JSON."""
+"""The ASGI application: finds the route, authenticates the caller, runs the handler and writes JSON."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ STRANGERS_BODY_MAX = 64 << 10
 
 
 def make_app(site: Site, parts: list[Routes]) -> ASGIApp:
-    """The application: one door, behind which the table of routes decides."""
+    """Return the ASGI application over these routes."""
     return _Door(site, Table(parts))
 
 
@@ -56,12 +56,12 @@ class _Door:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request. No router comes before: its patterns would let a path with a line end in it pass by."""
+        """Serve one request. There is no router before it: its patterns would miss a path with a line end in it."""
         request = Request(scope, receive, send)
         await (await self.answer(request))(scope, receive, send)
 
     async def answer(self, request: Request) -> Response:
-        """The answer to a request, whatever comes of it."""
+        """Return the response to a request, also if it fails."""
         try:
             return await self._answered(request)
         except HoldfastError as error:
@@ -142,19 +142,19 @@ class _Door:
 
 
 def _peer(request: Request) -> str:
-    """The address and port that the request came from; behind a proxy those of the proxy."""
+    """Return the address and port of the client; behind a proxy, those of the proxy."""
     return "" if request.client is None else f"{request.client.host}:{request.client.port}"
 
 
 def _is_from_here(request: Request) -> bool:
-    """Whether who asks is on this machine, and no proxy that speaks for others."""
+    """Whether the client is on this machine, and not a proxy that forwards for others."""
     if "forwarded" in request.headers or "x-forwarded-for" in request.headers:
         return False
     return request.client is not None and is_loopback(request.client.host)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """What is waited for, unless the client does not wait for it any more: then it is cancelled, and takes nothing."""
+    """Await `work`, but cancel it if the client disconnects, so that it leases nothing."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -175,7 +175,7 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def _body(request: Request, most: int) -> Any:
-    """The JSON of a request; None where it has none."""
+    """Return the JSON body of a request; None if it has none."""
     received = bytearray()
     async for chunk in request.stream():
         received += chunk
@@ -195,7 +195,7 @@ async def _body(request: Request, most: int) -> Any:
 
 
 def _is_json(body: bytearray) -> bool:
-    """Whether a more lenient reader takes it: one that lets halves of characters pass."""
+    """Whether a more lenient parser accepts it: one that allows unpaired surrogates."""
     try:
         json.loads(body)
     except (ValueError, RecursionError):

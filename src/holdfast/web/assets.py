@@ -1,4 +1,4 @@
-"""Where do the files of the page come from? From the package, read once; nothing else is ever served as a file."""
+"""Static files of the management page, read once from the package; no other files are served."""
 
 import functools
 import hashlib
@@ -22,7 +22,7 @@ asset_routes = Routes("page")
 
 @functools.cache
 def _files() -> dict[str, tuple[bytes, str, str]]:
-    """By name: what is in it, what kind it is, and a tag that changes with it."""
+    """Return the page's files by name: content, media type and ETag."""
     found = {}
     for one in resources.files("holdfast.web").joinpath("page").iterdir():
         ending = one.name.rpartition(".")[2]
@@ -34,13 +34,13 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
 
 @asset_routes.get("/", needs=Needs.NOTHING, says="The management page.")
 def index(call: Call) -> Reply:
-    """The page itself."""
+    """Return the page itself."""
     return _sent(call, "index.html")
 
 
 @asset_routes.get("/page/{file}", needs=Needs.NOTHING, says="A file of the page.")
 def asset(call: Call) -> Reply:
-    """A script, a style or a picture."""
+    """Return a script, a style sheet or an image."""
     return _sent(call, call.path["file"])
 
 

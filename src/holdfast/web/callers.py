@@ -1,4 +1,4 @@
-"""Who asks, and from where? Names and passwords, tokens, and the signs of a page of somebody else."""
+"""Authentication of HTTP requests by password or token, and protection against cross-site requests."""
 
 import base64
 import binascii
@@ -34,7 +34,7 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """An authenticated user."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Caller:
 
     @property
     def manages(self) -> bool:
-        """Whether the caller has any business on the page."""
+        """Whether the caller may use the page at all."""
         return not _MANAGES.isdisjoint(self.tags)
 
 
@@ -74,7 +74,7 @@ MAKE_ONE = (
 
 
 def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, loopback: bool) -> Caller:
-    """Who asks, by the header Authorization; 401 where that is nobody we know. Takes a while the first time."""
+    """Authenticate a request by its Authorization header; raise 401 if that fails. Slow the first time."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     # What a script of a page asks for is never answered with the browser's own window for passwords.
     ask = headers.get("sec-fetch-mode", "navigate") == "navigate"
@@ -107,13 +107,13 @@ def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, l
 
 
 def is_remembered(headers: Mapping[str, str], users: "Users") -> bool:
-    """Whether a name and password were found right before, so that to check them takes no time."""
+    """Whether these credentials were verified before, so that checking them again is fast."""
     name, _, password = _decoded(headers.get("authorization", "").partition(" ")[2]).partition(":")
     return users.remembers(name, password)
 
 
 def check_needs(who: Caller, needs: Needs) -> None:
-    """403 unless the caller is what a route needs."""
+    """Raise 403 unless the caller has what a route needs."""
     lacks = {
         Needs.LOGIN: not who.manages and "one of the tags management, policymaker, monitoring, administrator",
         Needs.MONITORING: not who.sees_all and "the tag monitoring or administrator",
@@ -127,9 +127,9 @@ def check_needs(who: Caller, needs: Needs) -> None:
 
 
 def check_same_site(method: str, headers: Mapping[str, str]) -> None:
-    """403 for a change that the page of another site asks for.
+    """Raise 403 for a change that another site's page requests.
 
-    We keep no cookies, but a browser remembers Basic passwords, and would send them along.
+    We set no cookies, but a browser stores Basic passwords, and would send them along.
     """
     if method in SAFE:
         return
@@ -141,9 +141,9 @@ def check_same_site(method: str, headers: Mapping[str, str]) -> None:
 
 
 def check_host(headers: Mapping[str, str], allowed: frozenset[str]) -> None:
-    """421 for a name that is not ours.
+    """Raise 421 for a Host header with an unknown name (DNS rebinding).
 
-    A page can let a name of its own lead to this machine, and its scripts would then count as ours.
+    A site can let a name of its own resolve to this machine, and its scripts would then count as ours.
     """
     host = headers.get("host", "")
     try:
@@ -161,7 +161,7 @@ def check_host(headers: Mapping[str, str], allowed: frozenset[str]) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Whether an address is a loopback address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -171,7 +171,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _place(origin: str) -> str:
-    """Name and port of an origin; empty where it has none, as that of a page which hides it."""
+    """Return name and port of an origin; empty if it is opaque."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

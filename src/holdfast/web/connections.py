@@ -48,7 +48,7 @@ class Connections:
         return _Guarded(self, protocol, admitted)
 
     def watch(self, app: ASGIApp) -> ASGIApp:
-        """The same application; while it works on a request, its connection is not waited for."""
+        """Return the application, wrapped so that the request timeout is off while it works on a request."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             client, server = scope.get("client"), scope.get("server")
@@ -87,9 +87,9 @@ class Connections:
 
 
 class _Guarded(asyncio.Protocol):
-    """Stands between a transport and uvicorn's protocol.
+    """Wraps uvicorn's protocol of one connection.
 
-    Invariant: while no request is worked on, and something is expected, `_timer` runs.
+    Invariant: while no request is being processed, and one is expected, `_timer` runs.
     """
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol, admitted: Admitted) -> None:
@@ -134,13 +134,13 @@ class _Guarded(asyncio.Protocol):
         self._inner.resume_writing()
 
     def begin(self) -> None:
-        """A request has arrived as far as its headers."""
+        """Stop the timer: the headers of a request have arrived."""
         self._working += 1
         self._admitted.protect()
         self._stop_timer()
 
     def end(self) -> None:
-        """It is answered. uvicorn closes connections on which nothing comes; on others the next request must."""
+        """Note that the request is answered. uvicorn closes idle connections; on others the next request is timed."""
         self._working -= 1
         if not self._working:
             self._admitted.expose()

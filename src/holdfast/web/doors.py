@@ -1,4 +1,4 @@
-"""Which doors does a served store have beside AMQP? The web with all its routes, and what it needs to run."""
+"""Starts and stops the HTTP and Cap'n Proto servers of a served store."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ __all__ = ["Web"]
 
 
 class Web:
-    """The web of a server that runs: made on the broker's thread, started and stopped on any other."""
+    """The HTTP and Cap'n Proto servers. Created on the broker's thread, started and stopped on any other."""
 
     def __init__(self, server: Server) -> None:
         self.site = Site(server)
@@ -41,7 +41,7 @@ class Web:
         self._rpc = _rpc(self.site)
 
     def start(self) -> None:
-        """Listen."""
+        """Start the background threads and open the listeners."""
         if self.site.history is not None:
             self.site.history.start()
         self.site.pulse.start()
@@ -59,7 +59,7 @@ class Web:
         note_server(self.site.store.path, os.getpid(), self.site.listeners, Path(shown) if shown else None)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Close the listeners and stop the background threads."""
         if self._rpc is not None:
             self._rpc.stop()
         self._server.stop()

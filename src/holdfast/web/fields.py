@@ -1,6 +1,6 @@
-"""Which fields may a request have? Described once: for OpenAPI, and to refuse what is not among them.
+"""Schemas of request fields, described once: for OpenAPI, and to reject unknown fields.
 
-A field that is not known is an error, lest `dryrun` for `dry_run` do what was only to be looked at.
+An unknown field is an error; else `dryrun` instead of `dry_run` would do what was only to be previewed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,18 +20,18 @@ BYTES: Schema = {"description": 'Text, or {"base64": "..."} for any bytes.'}
 
 
 def said(schema: Schema, description: str) -> Schema:
-    """The same with what it means."""
+    """Return a schema with a description added."""
     return {**schema, "description": description}
 
 
 def body(*required: str, **fields: Schema) -> Schema:
-    """An object with these fields and no others."""
+    """Return the schema of an object with these fields and no others."""
     schema = {"type": "object", "properties": fields, "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema
 
 
 def check_body(schema: Schema | None, given: Any, where: str = "the body") -> None:
-    """Refuse fields that are not described, also in what is listed."""
+    """Reject undescribed fields, also in the items of lists."""
     if schema is None:
         if given:
             raise InvalidArgument(f"{where} must be empty: nothing is asked for here")
@@ -47,7 +47,7 @@ def check_body(schema: Schema | None, given: Any, where: str = "the body") -> No
 
 
 def check_query(described: Iterable[str], given: Iterable[str]) -> None:
-    """Refuse what no one looks at."""
+    """Reject undescribed query parameters."""
     _check(given, described, "the query")
 
 

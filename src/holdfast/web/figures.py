@@ -1,6 +1,6 @@
-"""How is a served store doing as a whole? Totals over all queues, cheap enough to ask for every second.
+"""Totals of a served store over all queues, cheap enough to compute every second.
 
-What the overview, the history and the metrics show comes from here, so that they cannot differ.
+The overview, the history and the metrics all use them, so that they cannot differ.
 """
 
 import contextlib
@@ -44,21 +44,21 @@ _GUARD_S = 0.2
 
 
 class Watched(Protocol):
-    """What is looked at: a served store."""
+    """The parts of a served store that are measured."""
 
     @property
     def store(self) -> "Store":
-        """What is kept."""
+        """The store."""
         ...
 
     @property
     def broker(self) -> "Broker":
-        """What routes."""
+        """The broker."""
         ...
 
     @property
     def server(self) -> "Server":
-        """Who listens."""
+        """The AMQP server."""
         ...
 
 
@@ -102,7 +102,7 @@ class Totals:
 
 
 class Rates(NamedTuple):
-    """Messages a second, over the last quarter of a minute."""
+    """Messages a second, over the last 15 seconds."""
 
     put: float
     deliver: float
@@ -110,7 +110,7 @@ class Rates(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A queue that is open, by the names that users know it by."""
+    """An open queue, with the names that users know."""
 
     vhost: str
     name: str
@@ -124,8 +124,8 @@ class Known(NamedTuple):
 class Figures:
     """Totals of a served store.
 
-    Threads: any. Nothing is asked of the broker's thread, which has more urgent work, and which may be what hangs:
-    whatever is read here is a number, or is copied in one step that no other thread can come between.
+    Threads: any. Nothing is asked of the broker's thread, which has more urgent work, and which may be what hangs: each
+    value read here is a number, or is copied in one atomic step.
     """
 
     def __init__(self, site: Watched, *, fresh_s: float = _FRESH_S) -> None:
@@ -139,7 +139,7 @@ class Figures:
         self._rates: tuple[Rate, Rate, Rate] | None = None
 
     def look(self, *, anew: bool = False) -> Totals:
-        """The totals; as they were within the last second, unless they are wanted anew."""
+        """Return the totals; at most a second old, or current with `anew`."""
         with self._guard:
             now = time.monotonic()
             if self._totals is None or anew or now - self._at >= self._fresh_s:
@@ -152,7 +152,7 @@ class Figures:
             return self._totals
 
     def rates(self) -> Rates:
-        """How many messages come and go."""
+        """Return the rates of messages."""
         self.look()
         with self._guard:
             assert self._rates is not None
@@ -162,25 +162,25 @@ class Figures:
         return Rate(Reading(lambda: int(getattr(self._totals, name))), time.monotonic, _RATE_S, 15)
 
     def counted(self) -> list[Sample]:
-        """The counters and histograms of all queues and tables, added up."""
+        """Return the counters and histograms of all queues and tables, added up."""
         found = {**self._sums("counter"), **self._sums("histogram")}
         return [found[key] for key in sorted(found)]
 
     def _sums(self, kind: Kind, names: Collection[str] | None = None) -> dict[tuple[str, Labels], Sample]:
-        """Of what is kept and of what is transient."""
+        """Return the sums over the durable and the transient store."""
         registries = (self._site.store.metrics, self._site.broker.transient.metrics)
         return _merged(chain.from_iterable(registry.sums(OBJECTS, kind, names) for registry in registries))
 
     def ages(self) -> dict[Queue, float]:
-        """By queue: for how many seconds its oldest ready message has waited. Few of very many queues may be missing.
+        """Return by queue the age in seconds of its oldest ready message. Of very many queues, a few may be missing.
 
-        For the missing ones it is found out soon: fifty queues are asked at each look.
+        The missing ones follow soon: fifty queues are asked at each call of `look`.
         """
         self.look()
         return self._oldest.ages()
 
     def queues(self) -> list[Known]:
-        """Every queue that is open. Where the broker has one of the same name that is transient, only that."""
+        """Return every open queue. A transient queue of the broker hides a queue of the same name in the store."""
         broker = self._site.broker
         found: dict[tuple[str, str], Known] = {}
         for store in (self._site.store, broker.transient):
@@ -254,7 +254,7 @@ class Figures:
         )
 
     def _topology(self, host: "Host") -> "_Topology":
-        """What is known of the exchanges of a host; found out anew only where something was declared or deleted."""
+        """Return the counts of a host's topology, recomputed only after a declaration or deletion."""
         known = self._topologies.get(host)
         if known is None or known.version != host.version:
             guard = self._site.broker.guard
@@ -276,7 +276,7 @@ class _Topology(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What a queue said of its oldest message."""
+    """What a queue last reported of its oldest message."""
 
     put_at: int
     """When its oldest ready message was put, in nanoseconds since 1970."""
@@ -290,16 +290,16 @@ class _Seen(NamedTuple):
 class _Oldest:
     """The age of the oldest message of ten thousand queues, without asking each of them each time.
 
-    What a queue said holds until a message leaves it, and even then bounds what it can say now: its oldest message
-    gets younger and its floor rises. So those are asked again that may be the worst; and each once in a while, since
-    messages may come back, too.
+    A queue's report is valid until a message leaves it, and bounds later reports even then: its oldest message gets
+    younger and its floor rises. So the queues that may be the worst are asked again; and each once in a while, since
+    messages may be requeued, too.
     """
 
     def __init__(self) -> None:
         self._seen: dict[Queue, _Seen] = {}
 
     def ask(self, waiting: list[Queue]) -> tuple[float, int]:
-        """Of queues in which something is ready: the age of the oldest, in seconds, and the largest lag."""
+        """Return, over queues with ready messages, the age of the oldest in seconds and the largest lag."""
         now = time.monotonic()
         seen, old = {}, []
         for queue in waiting:
@@ -322,7 +322,7 @@ class _Oldest:
         )
 
     def ages(self) -> dict[Queue, float]:
-        """By queue: the age of its oldest message, in seconds."""
+        """Return by queue the age of its oldest message, in seconds."""
         now = time.time_ns()
         return {queue: max(0.0, (now - known.put_at) / 1e9) for queue, known in self._seen.items()}
 
@@ -333,7 +333,7 @@ def _left(queue: Queue) -> int:
 
 
 def _counts(queue: Queue) -> Counts:
-    """How many messages stand where; without the lock that `counts` tries, where nothing can be due."""
+    """Return a queue's message counts; without the lock that `counts` takes, if nothing can be due."""
     standing = queue.standing
     if standing.delayed.count:
         return queue.counts()
@@ -343,7 +343,7 @@ def _counts(queue: Queue) -> Counts:
 
 
 def names_of(stored: str) -> tuple[str, str]:
-    """The virtual host and the name of a queue that is called so in the store."""
+    """Return the virtual host and the queue name that a name in the store stands for."""
     vhost, _, name = stored.rpartition("\x1f")
     return vhost or "/", name
 
@@ -358,7 +358,7 @@ def _number(sums: dict[tuple[str, Labels], Sample], name: str) -> int:
 
 
 def _merged(samples: Iterable[Sample]) -> dict[tuple[str, Labels], Sample]:
-    """Samples of two registries as those of one."""
+    """Return the samples of two registries, merged."""
     found: dict[tuple[str, Labels], Sample] = {}
     for sample in samples:
         key = sample.name, sample.labels

@@ -1,4 +1,4 @@
-"""Is the server alive, and may clients be sent to it? Two questions that machines ask all the time, without a login."""
+"""Health checks without authentication: liveness of the broker's event loop, and readiness for clients."""
 
 import os
 import threading
@@ -21,9 +21,9 @@ _DEAD_S = 15.0
 
 
 class Pulse:
-    """Does the broker's thread go round? It is given something to do each second, and the time it takes is noted.
+    """Monitors the responsiveness of the broker's thread: posts a call each second and measures its delay.
 
-    Threads: one of its own; `still_s` may be asked by any.
+    Threads: one of its own; `still_s` may be read by any.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class Pulse:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Beat until `stop`."""
+        """Start the monitor thread."""
         self._thread = threading.Thread(target=self._beat, name="holdfast-pulse", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop the monitor thread."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
 
     @property
     def still_s(self) -> float:
-        """For how long the broker's thread has come to nothing new."""
+        """Seconds for which the broker's thread has not responded."""
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
 
@@ -72,7 +72,7 @@ class Pulse:
 
 
 def readiness(site: "Site") -> dict[str, str | None]:
-    """What must be well before clients are sent here; None for what is, a reason for what is not."""
+    """Return the readiness checks: None for each that passes, a reason for each that fails."""
     store, memory = site.store, site.broker.memory
     found: dict[str, str | None] = {}
     found["broker"] = _stillness(site)
@@ -105,9 +105,9 @@ def readiness(site: "Site") -> dict[str, str | None]:
 
 
 def checkpoint_warning(site: "Site") -> str | None:
-    """Why, and since when, checkpoints of queues fail; None where they succeed.
+    """Return why, and since when, checkpoints of queues fail; None if they succeed.
 
-    Clients may be sent here all the same: the journals have everything, and only a start after a crash takes longer.
+    The server is ready all the same: the journals are complete, and only a start after a crash takes longer.
     """
     failing = site.store.failing_checkpoints()
     if not failing:
@@ -130,14 +130,14 @@ health_routes = routes = Routes("monitoring")
 
 @routes.get("/health/live", needs=Needs.NOTHING, says="Whether the process works: if not (503), start it again.")
 def live(call: Call) -> object:
-    """200 as long as the broker's thread goes round."""
+    """Return 200 while the broker's thread responds."""
     reason = _stillness(call.site)
     return Reply({"live": reason is None, "reasons": [reason] if reason else []}, 503 if reason else 200)
 
 
 @routes.get("/health/ready", needs=Needs.NOTHING, says="Whether clients may be sent here: if not (503), it says why.")
 def ready(call: Call) -> object:
-    """200 when messages can be taken: the store is open and writable, and no alarm is on. Warnings leave it so."""
+    """Return 200 if messages are accepted: the store is open and writable, and no alarm is on, warnings aside."""
     found = readiness(call.site)
     reasons = [reason for reason in found.values() if reason]
     warning = checkpoint_warning(call.site)

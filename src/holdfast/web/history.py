@@ -1,6 +1,6 @@
-"""How was it an hour, a day, a week ago? Samples in a log of our own, and what the charts of the page need of them.
+"""Metrics history: samples of the totals in a log, and the series that the page's charts show.
 
-The log `holdfast.history` is a log as any other: Spark and `holdfast tail` read it. A record is a JSON object; its keys
+The log `holdfast.history` is an ordinary log: Spark and `holdfast tail` read it. A record is a JSON object; its keys
 are those of `Sample`, and docs/monitoring.md explains them.
 """
 
@@ -38,7 +38,7 @@ _GAP_S = 150.0
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
-    """The totals at one moment, as the log keeps them. Other versions may add keys."""
+    """The totals at one moment, as stored in the log. Other versions may add keys."""
 
     t: int
     """Milliseconds since 1970."""
@@ -72,7 +72,7 @@ _decode = msgspec.json.Decoder(Sample).decode
 
 
 class _Step:
-    """What was measured within one step of a range."""
+    """The measurements within one step of a range."""
 
     __slots__ = ("count", "gains", "levels", "seconds")
 
@@ -86,7 +86,7 @@ class _Step:
 
 
 class Recent:
-    """The samples of one range, as means over steps of equal length. No threads of its own; used under a lock."""
+    """The samples of one range, as means over steps of equal length. Protected by the lock of `History`."""
 
     def __init__(self, length_s: float, step_s: float) -> None:
         self.step_ms = max(1, round(step_s * 1000))
@@ -94,7 +94,7 @@ class Recent:
         self._steps: dict[int, _Step] = {}
 
     def add(self, sample: Sample, levels: tuple[int, ...], gains: tuple[int, ...] | None, seconds: float) -> None:
-        """Take in a sample, with what was counted since the one before it, if that is known."""
+        """Add a sample, with the differences to the one before it, if known."""
         place = sample.t // self.step_ms
         step = self._steps.get(place)
         if step is None:
@@ -108,16 +108,16 @@ class Recent:
             step.seconds += seconds
 
     def forget(self, now_ms: int) -> None:
-        """Let go of what is too old; and of what lies in the future, which a clock that was wrong has left."""
+        """Drop steps that are too old, and those in the future that a wrong clock left."""
         now = now_ms // self.step_ms
         self._steps = {place: step for place, step in self._steps.items() if now - self.count < place <= now}
 
     def reaches(self, sample: Sample, now_ms: int) -> bool:
-        """Whether a sample is of this range."""
+        """Whether a sample falls into this range."""
         return now_ms // self.step_ms - self.count < sample.t // self.step_ms
 
     def series(self, now_ms: int) -> tuple[list[int], dict[str, list[float | None]]]:
-        """When each step began, in milliseconds since 1970, and the mean of each series in it; None: not measured."""
+        """Return the start of each step, in ms since 1970, and the mean of each series in it; None: not measured."""
         last = now_ms // self.step_ms
         steps = [self._steps.get(place) for place in range(last - self.count + 1, last + 1)]
         times = [place * self.step_ms for place in range(last - self.count + 1, last + 1)]
@@ -132,7 +132,7 @@ class Recent:
 
 
 class History:
-    """Takes samples on a thread of its own, keeps them, and gives them out as series. Threads: any."""
+    """Takes samples on a thread of its own, stores them, and returns them as series. Threads: any."""
 
     def __init__(
         self,
@@ -160,19 +160,19 @@ class History:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Read back what is known of the last week, and go on from there until `stop`."""
+        """Load the samples of the last week, then sample until `stop`."""
         self.open()
         self._thread = threading.Thread(target=self._sample_on, name="holdfast-history", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more samples. What was taken is in the log, which the store closes."""
+        """Stop sampling. The store closes the log."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
 
     def open(self) -> int:
-        """Open the log and take in what it has of the last week; how many samples were looked at."""
+        """Open the log and load the samples of the last week; return how many were read."""
         now = self._time_ms()
         count = 0
         try:
@@ -189,7 +189,7 @@ class History:
         return count
 
     def sample(self) -> Sample:
-        """Look now, and keep what is seen."""
+        """Take a sample now, and store it."""
         totals = self._figures.look(anew=True)
         sample = Sample(
             t=self._time_ms(),
@@ -216,7 +216,7 @@ class History:
         return sample
 
     def range(self, name: str) -> dict[str, Any]:
-        """The series of the last hour (`1h`), day (`24h`) or week (`7d`)."""
+        """Return the series of the last hour (`1h`), day (`24h`) or week (`7d`)."""
         recent = self._recent.get(name)
         if recent is None:
             raise InvalidArgument(f"there is no range {name!r}: take one of {', '.join(RANGES)}")
@@ -262,14 +262,14 @@ class History:
                 logger.exception("no sample could be taken for the history")
 
     def _pause(self) -> float:
-        """To the middle of the next interval: near its ends, a thread that is late now and then would leave gaps."""
+        """Return the time to the middle of the next interval: near its ends, a late thread would leave gaps."""
         at = self._time_ms() / 1000 / self.interval
         wait = (0.5 - at) % 1.0
         return (wait if wait > 0.05 else wait + 1.0) * self.interval
 
 
 def _kept(log: Log, start: int, recent_ms: int) -> Iterator[Sample]:
-    """The samples from a sequence on. Of what is not recent one of twelve: enough for the longest range."""
+    """Yield the samples from a sequence on. Of older ones one of twelve: enough for the longest range."""
     for block in log.blocks(start):
         payloads = block.payloads(max(0, start - block.sequence))
         last = next(_decoded(payloads[-1:]), None)
@@ -293,7 +293,7 @@ history_routes = routes = Routes("monitoring")
     query={"range": "1h, 24h or 7d."},
 )
 def history(call: Call) -> object:
-    """The series of a range; null where nothing was measured."""
+    """Return the series of a range; null where nothing was measured."""
     if call.site.history is None:
         raise InvalidArgument("no history is kept here: serve the store with history_interval above 0")
     return call.site.history.range(call.query.get("range", "1h"))

@@ -1,6 +1,6 @@
-"""What does Prometheus get? Totals of the whole server for anyone, and the numbers of each queue for who may know them.
+"""Prometheus metrics: totals of the server without a login, and metrics of each queue and table with one.
 
-No name of the first kind is one of the second: who scrapes both, and sums, counts nothing twice.
+The two sets share no metric name: a query that sums over both counts nothing twice.
 """
 
 import platform
@@ -132,13 +132,13 @@ COUNTS = (
 
 
 class WholeServer(Collector):
-    """Totals, without the name of anything that users have made."""
+    """Collects totals, without the name of anything that users have created."""
 
     def __init__(self, site: "Site") -> None:
         self._site = site
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of the whole server."""
+        """Yield all metrics of the whole server."""
         site = self._site
         totals = site.figures.look()
         yield InfoMetricFamily(
@@ -165,19 +165,19 @@ class WholeServer(Collector):
 
 
 class EachObject(Collector):
-    """The numbers of each queue and table, by their names."""
+    """Collects the metrics of each queue and table, labelled with their names."""
 
     def __init__(
         self, site: "Site", *, vhost: str | None = None, queue: str | None = None, families: Iterable[str] = ()
     ) -> None:
-        """Histograms, which are large, only where their families are asked for."""
+        """Choose the families; histograms, which are large, only if requested."""
         self._site = site
         self._vhost = vhost
         self._queue = queue
         self._wanted = frozenset(families)
 
     def collect(self) -> Iterator[Metric]:
-        """Metrics by family; of queues that are open."""
+        """Yield metrics by family, of open queues."""
         known = [
             one
             for one in self._site.figures.queues()
@@ -192,7 +192,7 @@ class EachObject(Collector):
         yield from _families(sorted(samples, key=lambda pair: pair[0].name))
 
     def _of_queues(self, known: list[Known]) -> Iterator[Metric]:
-        """What is asked of the queues themselves."""
+        """Yield the metrics that are read from the queues themselves."""
         ages = self._site.figures.ages()
         gauges: tuple[tuple[str, str, Callable[[Known], float | None]], ...] = (
             (
@@ -259,7 +259,7 @@ class EachObject(Collector):
 
 
 def _summed(sample: Sample) -> Sample:
-    """A sum, under a name that no single queue has."""
+    """Return a sum, under a name that no metric of a single queue has."""
     for single, all_of_them in _SUMMED.items():
         if sample.name.startswith(single):
             name = all_of_them + sample.name.removeprefix(single)
@@ -268,7 +268,7 @@ def _summed(sample: Sample) -> Sample:
 
 
 def _families(samples: Iterable[tuple[Sample, dict[str, str]]]) -> Iterator[Metric]:
-    """Samples, those of one name behind each other, as Prometheus' families."""
+    """Group samples, sorted by name, into Prometheus metric families."""
     family: Metric | None = None
     last = ""
     for sample, labels in samples:
@@ -313,7 +313,7 @@ metric_routes = routes = Routes("monitoring")
 
 @routes.get("/metrics", needs=Needs.NOTHING, says="Totals of the whole server, for Prometheus.")
 def metrics(call: Call) -> object:
-    """Totals, in Prometheus' own format or OpenMetrics, as the client likes it."""
+    """Return the totals, in Prometheus' own format or OpenMetrics, as the client accepts."""
     return _exposed(call, WholeServer(call.site), _process())
 
 
@@ -328,7 +328,7 @@ def metrics(call: Call) -> object:
     },
 )
 def metrics_of_each(call: Call) -> object:
-    """The same for each queue and table."""
+    """Return the metrics of each queue and table."""
     families = [value for name, value in call.queries if name == "family"]
     if strange := [name for name in families if not name.startswith("holdfast_")]:
         raise InvalidArgument(f"there is no family {strange[0]!r}: see docs/monitoring.md for their names")

@@ -1,4 +1,4 @@
-"""What does the API offer? Its own description, made from the table of routes, as OpenAPI 3.1."""
+"""OpenAPI 3.1 description of the API, generated from the table of routes."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ _ERROR = {
 
 
 def described(parts: list[Routes]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     paths: dict[str, dict[str, Any]] = {}
     for part in parts:
         for route in part.all:
@@ -76,7 +76,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def openapi_routes(parts: list[Routes]) -> Routes:
-    """The route that serves the document about all the others."""
+    """Return the route that serves the document about all other routes."""
     routes = Routes("about")
     document: dict[str, Any] = {}
 

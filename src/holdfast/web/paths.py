@@ -1,7 +1,7 @@
-"""Paths of the server's machine that a request may name: only those below the folders in the setting `allowed_paths`.
+"""Paths on the server's machine that a request may name: only those below the folders in `allowed_paths`.
 
-A path is resolved first, with its symbolic links and `..`, and what is used from then on is the resolved one. Who may
-write into an allowed folder could still replace a part of it by a link afterwards: allow folders of the server's own.
+A path is resolved first, with its symbolic links and `..`, and only the resolved one is used from then on. Whoever may
+write into an allowed folder could still replace a part of it by a link afterwards: allow only the server's own folders.
 """
 
 import os
@@ -24,7 +24,7 @@ class AllowedPaths:
         self._folders = [Path(one).resolve() for one in folders]
 
     def check(self, text: str, what: str) -> Path:
-        """The path with all links resolved; 403 unless it lies below an allowed folder."""
+        """Return the path with all links resolved; raise 403 unless it is below an allowed folder."""
         if _SCHEME.match(text):
             raise _refused(f"{what} is {text!r}: over HTTP only paths of the server's machine are taken, no URL")
         if not text.startswith("/") or "\0" in text:
@@ -41,9 +41,9 @@ class AllowedPaths:
         return found
 
     def check_source(self, text: str, what: str) -> str:
-        """The same for what is read: a file, a folder, or a pattern with `*` and `?` in file names.
+        """Check a path to read: a file, a folder, or a pattern with `*` and `?` in file names.
 
-        Nothing that the path or the pattern leads to may be a link to elsewhere.
+        Nothing that the path or the pattern matches may be a link to elsewhere.
         """
         fixed, pattern = text, ""
         if _PATTERN.search(text):

@@ -1,7 +1,7 @@
-"""Which requests are answered, by whom, and what must one be allowed? A table of routes, from which all else is made.
+"""The table of HTTP routes: path, handler, required permission and schemas; OpenAPI is generated from it.
 
-Paths are matched segment by segment, each percent-decoded by itself: a name may hold a slash, and no trick with dots
-or encoded slashes leads from one route into another.
+Paths are matched segment by segment, each percent-decoded separately: a name may contain a slash, and neither dots nor
+encoded slashes lead from one route into another.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _WHOLE_MAX = (1 << 63) - 1
 
 
 class Needs(IntEnum):
-    """What the caller must be: each includes those before it."""
+    """The level that the caller must have: each includes those before it."""
 
     NOTHING = 0
     """Anybody, without a name."""
@@ -45,7 +45,7 @@ class Needs(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that is more than JSON with status 200."""
+    """A response that is more than JSON with status 200."""
 
     content: Any = None
     status: int = 200
@@ -57,7 +57,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: what is asked for, and who asks."""
+    """One request, with its authenticated caller."""
 
     site: "Site"
     who: "Caller"
@@ -70,7 +70,7 @@ class Call:
     method: str = "GET"
 
     def may(self, operation: Operation, name: str, *, vhost: str | None = None) -> None:
-        """403 unless the caller may do this; queues and exchanges are those of a virtual host."""
+        """Raise 403 unless the caller may perform the operation; queues and exchanges are those of a virtual host."""
         if vhost is not None:
             self.site.broker.users.check_vhost(self.who.name, vhost)
         permissions = self.site.broker.permissions
@@ -78,7 +78,7 @@ class Call:
 
     @contextlib.contextmanager
     def looking_for(self, what: str, name: str) -> Iterator[None]:
-        """Where it is not there: an error that names what is, only for those who may see all of it."""
+        """Hide the names of existing objects in a `NotFound` from callers who may not see all of them."""
         try:
             yield
         except NotFound as error:
@@ -87,7 +87,7 @@ class Call:
             raise NotFound(f"there is no {what} {name!r}") from error
 
     def field(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """A field of the body; one without a default must be there."""
+        """Return a field of the body; one without a default is required."""
         body = self.body if self.body is not None else {}
         if not isinstance(body, dict):
             raise InvalidArgument("the body must be a JSON object")
@@ -101,14 +101,14 @@ class Call:
         return value
 
     def numbered(self, name: str) -> int:
-        """A name in the path that is a number, such as the id of a message."""
+        """Return a path parameter that is a number, such as the id of a message."""
         text = self.path[name]
         if not (text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX):
             raise InvalidArgument(f"{text[:40]!r} is no {name}: those are whole numbers")
         return int(text)
 
     def number(self, name: str, default: int, *, most: int | None = None, least: int = 0) -> int:
-        """A whole number of the query."""
+        """Return an integer of the query."""
         text = self.query.get(name, "")
         if not text:
             return default
@@ -121,7 +121,7 @@ class Call:
         return value
 
     def flag(self, name: str) -> bool:
-        """A yes or no of the query."""
+        """Return a boolean of the query."""
         return self.query.get(name, "false").lower() in ("true", "yes", "1", "")
 
 
@@ -130,7 +130,7 @@ Work = Callable[[Call], Any]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method of one path, and who does the work."""
+    """One method of one path, and its handler."""
 
     method: str
     template: str
@@ -147,11 +147,11 @@ class Route:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is of our own API, whose routes describe all that they take."""
+        """Whether it belongs to our own API, whose routes describe all that they accept."""
         return self.template.startswith("/api/holdfast/")
 
     def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
-        """The names in the path, or None if it is another."""
+        """Return the path parameters, or None if the path does not match."""
         found = {}
         for part, segment in zip(self.parts, segments, strict=True):
             if part.startswith("{"):
@@ -190,23 +190,23 @@ class Routes:
         return added
 
     def get(self, template: str, **about: Any) -> Callable[[Work], Work]:
-        """A route that only looks."""
+        """Add a route that only reads."""
         return self._add("GET", template, **about)
 
     def put(self, template: str, **about: Any) -> Callable[[Work], Work]:
-        """A route that makes something what the body says, however often it is asked."""
+        """Add a route that sets something to what the body says; it is idempotent."""
         return self._add("PUT", template, **about)
 
     def post(self, template: str, **about: Any) -> Callable[[Work], Work]:
-        """A route that does something."""
+        """Add a route that performs an action."""
         return self._add("POST", template, **about)
 
     def patch(self, template: str, **about: Any) -> Callable[[Work], Work]:
-        """A route that changes a part."""
+        """Add a route that changes a part."""
         return self._add("PATCH", template, **about)
 
     def delete(self, template: str, **about: Any) -> Callable[[Work], Work]:
-        """A route that removes something."""
+        """Add a route that removes something."""
         return self._add("DELETE", template, **about)
 
 
@@ -222,7 +222,7 @@ class Table:
             routes.sort(key=lambda route: tuple(part.startswith("{") for part in route.parts))
 
     def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route | None, dict[str, str], list[str]]:
-        """The route with the names in the path; and which methods the path has."""
+        """Return the route and its path parameters, and the methods that the path has."""
         methods: list[str] = []
         for route in self._by_length.get(len(segments), ()):
             names = route.match(segments)
@@ -234,7 +234,7 @@ class Table:
 
 
 def segments_of(raw_path: bytes) -> tuple[str, ...]:
-    """The parts of a path as it was sent. In the APIs a slash at the end says nothing, as with RabbitMQ."""
+    """Split a path as it was sent. In the APIs a slash at the end is ignored, as in RabbitMQ."""
     path = raw_path.split(b"?", 1)[0].decode("latin-1")
     if path.startswith("/api/"):
         path = path.removesuffix("/")

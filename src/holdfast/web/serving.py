@@ -1,4 +1,4 @@
-"""How is the web served? By uvicorn on a thread of its own, so that no request holds up the broker."""
+"""Runs uvicorn on a thread of its own, so that no request blocks the broker."""
 
 import asyncio
 import concurrent.futures
@@ -63,7 +63,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class WebServer:
-    """Listens for HTTP, plain and with TLS, until it is stopped."""
+    """The HTTP server, plain and with TLS, on a thread of its own."""
 
     def __init__(
         self, app: ASGIApp, settings: Settings, goodbye: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -82,7 +82,7 @@ class WebServer:
         """Host, port and whether TLS is spoken, of each listening socket."""
 
     def start(self) -> None:
-        """Listen; returns when requests are answered."""
+        """Open the listeners; returns when requests are answered."""
         if self._settings.https_port is not None:
             tls_context(self._settings)  # before anything is listened on; and its errors name the file
         for port, secure in ((self._settings.http_port, False), (self._settings.https_port, True)):
@@ -110,7 +110,7 @@ class WebServer:
         raise StorageError("the web could not be started: the server's log says why")
 
     def stop(self) -> None:
-        """Answer what is being worked on, and listen no more."""
+        """Finish the current requests, and close the listeners."""
         if self._goodbye is not None and self._loop is not None:
             bye = self._goodbye()
             try:

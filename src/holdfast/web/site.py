@@ -1,4 +1,4 @@
-"""What does the web see? The store that is served, its broker, and who has a token for it."""
+"""Access of the web's threads to a served store, its broker and its tokens."""
 
 import asyncio
 import concurrent.futures
@@ -34,10 +34,10 @@ _LOGINS = 2
 
 
 class Site:
-    """A served store as the web's threads see it.
+    """A served store as the web's threads use it.
 
-    Threads: any but the broker's own. Logs, queues and tables may be used at once; whatever walks or changes the
-    broker goes through `on_broker`.
+    Threads: any but the broker's own. Logs, queues and tables may be used directly; whatever iterates over or changes
+    the broker goes through `on_broker`.
     """
 
     def __init__(self, server: Server) -> None:
@@ -66,7 +66,7 @@ class Site:
         """Whether the web is over, and the broker's thread may be gone."""
 
     def on_broker(self, function: Callable[[], T]) -> T:
-        """Let the broker's thread do something, and wait for what comes of it."""
+        """Run a function on the broker's thread, and return its result."""
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def run() -> None:
@@ -90,27 +90,27 @@ class Site:
         return done.result()  # it is being done: what came of it must be known
 
     async def goodbye(self) -> None:
-        """Answer all who wait for messages. On the web's own loop."""
+        """Answer all clients that wait for messages. Call it on the web's own loop."""
         self.stopping = True
         await asyncio.gather(*(polls.close() for polls in list(self.polls.values())))
 
     def check_room(self) -> None:
-        """503 while publishers over AMQP are blocked, too: the last of the disk is not for more.
+        """Raise 503 while AMQP publishers are blocked, too: the last disk space is not for more messages.
 
-        All doors ask this: routes that say that they fill, and what puts over Cap'n Proto.
+        Every protocol checks this: HTTP routes that add data, and puts over Cap'n Proto.
         """
         if low := self.broker.memory.blocked:
             raise Refused(503, "blocked", f"the server is low on {low}: put this again when there is more")
 
     def host(self, vhost: str) -> Host:
-        """A virtual host."""
+        """Return a virtual host, or raise `NotFound`."""
         found = self.broker.hosts.get(vhost)
         if found is None:
             raise NotFound(f"there is no virtual host {vhost!r}")  # which there are is not for everybody
         return found
 
     def queue(self, vhost: str, name: str) -> tuple[Queue, Mailbox | None]:
-        """A queue of the broker, with what it knows of it; or one that only programs with the store have used."""
+        """Return a queue with its mailbox, which is None for a queue that only programs with the store use."""
         mailbox = self.host(vhost).mailboxes.get(name)
         if mailbox is not None:
             return mailbox.queue, mailbox
@@ -122,7 +122,7 @@ class Site:
         return queue, None
 
     def names_of(self, stored: str) -> tuple[str, str]:
-        """The virtual host and the name by which users know what is called so in the store."""
+        """Return the virtual host and the queue name that a name in the store stands for."""
         host, mailbox = self.broker.by_store_name.get(stored, (None, None))
         return names_of(stored) if host is None or mailbox is None else (host.name, mailbox.name)
 

@@ -1,4 +1,4 @@
-"""Which tokens open the door, and until when? Each stands for a user; only a digest of it is kept."""
+"""API tokens: each authenticates a user until it expires; only a digest of it is stored."""
 
 import hashlib
 import hmac
@@ -31,7 +31,7 @@ TOKENS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, without what is secret in it."""
+    """A token, without its secret."""
 
     id: str
     name: str
@@ -46,7 +46,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a store, kept in `tokens.json` for its owner alone. Threads: any."""
+    """The tokens of a store, kept in `tokens.json`, which only its owner can read. Threads: any."""
 
     def __init__(self, folder: Path, credential_of: Callable[[str], str | None], clock: Clock | None = None) -> None:
         self._path = folder / FILE
@@ -69,9 +69,9 @@ class Tokens:
     def make(
         self, user: str, name: str, lifetime_s: float, *, session: bool = False, until: int | None = None
     ) -> tuple[Token, str]:
-        """A new token, and the text that opens the door: it is told once and kept nowhere.
+        """Create a token; return it and its text, which is shown once and stored nowhere.
 
-        It ends with its lifetime or, if that comes first, at `until`.
+        It expires after its lifetime or, if that is earlier, at `until`.
         """
         if not name or len(name) > _NAME_MAX:
             raise InvalidArgument(f"a token needs a name of 1 to {_NAME_MAX} characters, to know it by later")
@@ -98,7 +98,7 @@ class Tokens:
         return token, f"{PREFIX}{id}_{secret}"
 
     def find(self, text: str) -> Token | None:
-        """The token that this text is, if it is good still."""
+        """Return the token with this text, if it is valid; else None."""
         id, _, secret = text.removeprefix(PREFIX).partition("_")
         token = self._tokens.get(id)
         # Compared in any case, so that an id that exists takes no longer than one that does not.
@@ -109,7 +109,7 @@ class Tokens:
         return token if credential is not None and _digest(credential) == token.credential else None
 
     def of(self, user: str | None) -> list[Token]:
-        """The tokens that a user made (or all users) and that are good still, oldest first."""
+        """Return the valid tokens of a user (or of all users), oldest first."""
         now = self._clock.time_ns()
         tokens = [
             one
@@ -119,7 +119,7 @@ class Tokens:
         return sorted(tokens, key=lambda one: one.created_at)
 
     def remove(self, id: str, user: str | None) -> None:
-        """End a token of this user (or of anybody)."""
+        """Revoke a token of this user (or of any user)."""
         with self._guard:
             token = self._tokens.get(id)
             if token is None or user not in (None, token.user):

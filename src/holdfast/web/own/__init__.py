@@ -1,4 +1,4 @@
-"""What can be asked and done under /api/holdfast? Everything that the command line can, one module a question."""
+"""Holdfast's own API under /api/holdfast: everything that the command line can do."""
 
 from holdfast.web.own.clients import client_routes
 from holdfast.web.own.dead import dead_routes

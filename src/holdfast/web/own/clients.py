@@ -1,4 +1,4 @@
-"""Who is connected, and whose channel is to end? What RabbitMQ's API cannot do: it closes whole connections only."""
+"""API route that closes a single AMQP channel; RabbitMQ's API can close whole connections only."""
 
 from holdfast.broker.errors import AccessRefused
 from holdfast.web.rabbit.seen import nothing_at
@@ -17,7 +17,7 @@ _REASON = "Closed via management API"
     query={"reason": "What the client is told."},
 )
 def close_channel(call: Call) -> None:
-    """The client's other channels go on."""
+    """Close a channel; the connection's other channels stay open."""
     name, report = call.path["name"], call.site.server.report
     found = next((one for one in call.site.on_broker(report.channels) if one.name == name), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Which messages could not be delivered, and what is to become of them? Grouped by reason, put back or deleted."""
+"""API routes for dead letters: list and group them by reason, redrive or delete them."""
 
 import threading
 from collections.abc import Callable
@@ -45,7 +45,7 @@ _WHICH = body(
     query={"vhost": "Only those of this virtual host."},
 )
 def all_dead(call: Call) -> dict[str, Any]:
-    """Where dead letters lie, and why; `more` where there are more than were counted."""
+    """Return where dead letters are, and why; `more` if there are more than were counted."""
     found = []
     site = call.site
     holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
@@ -86,7 +86,7 @@ def _may_look(call: Call, vhost: str, name: str) -> bool:
     },
 )
 def dead(call: Call) -> dict[str, Any]:
-    """The letters, and how many there are of each group; `more` where there are more than were counted."""
+    """Return the dead letters, and the size of each group; `more` if there are more than were counted."""
     desk = desk_of(call, most=_LOOKED_AT)
     which = Which(None, *(call.query.get(name) for name in _CHOICE))
     count, most = call.number("count", 1000), call.number("truncate", 4096) or BODY_MAX
@@ -117,7 +117,7 @@ def dead(call: Call) -> dict[str, Any]:
 
 @dead_routes.get(ONE + "/dead/{id}", needs=Needs.USER, says="One dead letter, whole.")
 def one_letter(call: Call) -> dict[str, Any]:
-    """A dead letter by its id."""
+    """Return a dead letter by its id."""
     found = desk_of(call).letter(call.numbered("id"))
     if found is None:
         raise NotFound(f"{call.path['name']!r} has no dead letter {call.path['id']} any more")
@@ -126,7 +126,7 @@ def one_letter(call: Call) -> dict[str, Any]:
 
 @dead_routes.post(ONE + "/redrive", needs=Needs.USER, says="Put dead letters back where they died.", takes=_WHICH)
 def redrive(call: Call) -> dict[str, int]:
-    """How many went back."""
+    """Return dead letters to their queues; report how many."""
     which = _wanted(call)
     desk = desk_of(call, Operation.QUEUE_REDRIVE)
     holder = desk.holder
@@ -154,7 +154,7 @@ def redrive(call: Call) -> dict[str, int]:
 
 
 def _settled(desk: Desk, which: Which, settle: Callable[[list[DeadLetter]], int]) -> int:
-    """Do this with all that are meant, a few at a time, so that nobody waits long for any of it; with how many."""
+    """Apply `settle` to all selected dead letters, a few at a time, so that nothing blocks long; return how many."""
     count = 0
     batches = desk.batches(which, _AT_ONCE)
     while True:
@@ -177,7 +177,7 @@ def _put_back(call: Call, holder: Mailbox, letters: list[DeadLetter]) -> int:
 
 @dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters for good.", takes=_WHICH)
 def delete(call: Call) -> dict[str, int]:
-    """How many are gone."""
+    """Delete dead letters; report how many."""
     desk = desk_of(call, Operation.QUEUE_DISCARD)  # as purging does: who may only put messages may take none away
     which = _wanted(call)
     holder = desk.holder

@@ -1,4 +1,4 @@
-"""How do messages look to those who ask over HTTP, and how do they say what to put? In JSON, each form once."""
+"""JSON forms of messages and records, for the requests and responses of the API."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -61,7 +61,7 @@ _DIGITS_MAX = 20
 
 
 def moments(**times: int | None) -> dict[str, Any]:
-    """Moments as numbers and as text: `died=...` gives `died_at` and `died_time`."""
+    """Return times as numbers and as text: `died=...` gives `died_at` and `died_time`."""
     found: dict[str, Any] = {}
     for name, value in times.items():
         found[f"{name}_at"] = value
@@ -70,7 +70,7 @@ def moments(**times: int | None) -> dict[str, Any]:
 
 
 def as_json(thing: Body, most: int | None = None) -> dict[str, Any]:
-    """Key, headers and payload; of a message that came by AMQP also what AMQP knows of it."""
+    """Return key, headers and payload; for a message published over AMQP also its AMQP properties."""
     form = body_json(thing, most)
     if PROPERTIES in thing.headers or EXCHANGE in thing.headers:
         content = content_of(thing.key, thing.headers, "")
@@ -89,7 +89,7 @@ def as_json(thing: Body, most: int | None = None) -> dict[str, Any]:
 
 
 def message_json(message: Waiting | Delivery, most: int | None = None) -> dict[str, Any]:
-    """A message that waits, or one that is held."""
+    """Return a waiting or leased message as JSON."""
     form: dict[str, Any] = {"id": message.id, "priority": message.priority, **moments(enqueued=message.enqueued_at)}
     if isinstance(message, Delivery):
         form |= {"attempt": message.attempt, "lease": message.lease}
@@ -99,7 +99,7 @@ def message_json(message: Waiting | Delivery, most: int | None = None) -> dict[s
 
 
 def plain(value: Any) -> Any:
-    """A field of AMQP as JSON can hold it."""
+    """Return a value of an AMQP table as JSON."""
     match value:
         case dict():
             return {str(name): plain(item) for name, item in value.items()}
@@ -117,7 +117,7 @@ def plain(value: Any) -> Any:
 
 
 def messages_in(call: Call) -> list[Message]:
-    """What is to be put."""
+    """Return the messages to put, from the request's body."""
     listed = call.field("messages", list)
     return [_message(one, place) for place, one in enumerate(listed)]
 
@@ -133,7 +133,7 @@ def _message(one: Any, place: int) -> Message:
 
 
 def record_in(one: Any, where: str) -> Message:
-    """What is to be appended or put: payload, key and headers."""
+    """Return a record to append or put: payload, key and headers."""
     if not isinstance(one, dict):
         raise InvalidArgument(f"{where} must be an object with a payload")
     if "payload_base64" in one:
@@ -153,7 +153,7 @@ def record_in(one: Any, where: str) -> Message:
 
 
 def parts_in(call: Call) -> dict[int, set[int]]:
-    """The messages that are to be settled, each once however often it is listed: ids by lease."""
+    """Return the messages to settle, each once however often it is listed: ids by lease."""
     parts: dict[int, set[int]] = {}
     for one in call.field("messages", list):
         if not isinstance(one, dict) or type(one.get("id")) is not int or type(one.get("lease")) is not int:
@@ -163,7 +163,7 @@ def parts_in(call: Call) -> dict[int, set[int]]:
 
 
 def instant(text: str | int) -> int:
-    """A moment that was sent: nanoseconds since 1970, or text such as 2026-11-15T12:00:00Z."""
+    """Parse a time from a request: nanoseconds since 1970, or text such as 2026-11-15T12:00:00Z."""
     if isinstance(text, int):
         return text
     if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX:

@@ -1,4 +1,4 @@
-"""Where do the dead letters of a queue lie, and which of them are meant? Gone through one by one, however many."""
+"""Locating and selecting the dead letters of a queue, and iterating over them in batches."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _BATCH_BYTES = 16 << 20
 
 
 class Which(NamedTuple):
-    """Which dead letters are meant: all, unless it is said which."""
+    """A selection of dead letters; all of them unless restricted."""
 
     ids: frozenset[int] | None = None
     origin: str | None = None
@@ -31,7 +31,7 @@ class Which(NamedTuple):
     cause: str | None = None
 
     def fits(self, letter: DeadLetter) -> bool:
-        """Whether this one is meant; an empty reason is a reason, too."""
+        """Whether this dead letter is selected; an empty reason is a reason, too."""
         return (
             (self.ids is None or letter.id in self.ids)
             and self.origin in (None, letter.queue)
@@ -41,7 +41,7 @@ class Which(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """Where the letters of a queue are dealt with: by the queue itself, or in the queue that AMQP led them to."""
+    """Where the dead letters of a queue are: in its own dead-letter queue, or in the queue that AMQP routed them to."""
 
     queue: Queue
     holder: Mailbox | None
@@ -61,7 +61,7 @@ class Desk(NamedTuple):
         return None if dead is None or is_forwarded(dead) else dead
 
     def letter_of(self, message: Waiting) -> DeadLetter | None:
-        """The dead letter that a message of the pile is; None where it is none, or one of another queue."""
+        """Return the dead letter that a message of the pile is; None if it is not one, or one of another queue."""
         if self.holder is None:
             letter = dead_letter_of(message)
             return letter if letter.queue in (self.queue.name, "") else None
@@ -69,12 +69,12 @@ class Desk(NamedTuple):
         return found if found is not None and self.origin in (None, found.queue) else None
 
     def letter(self, id: int) -> DeadLetter | None:
-        """A letter by its id."""
+        """Return a dead letter by its id; None if there is none."""
         message = None if self.pile is None else self.pile.message(id)
         return None if message is None else self.letter_of(message)
 
     def batches(self, which: Which, count: int) -> Iterator[list[DeadLetter]]:
-        """Those that are meant and there now, some at a time; each time it is looked anew which are still there."""
+        """Yield the selected dead letters in batches; each batch checks again which are still there."""
         start = min(which.ids, default=0) if which.ids is not None else 0
         stop = 0 if self.pile is None else self.pile.log.end  # what dies again meanwhile is not meant
         while True:
@@ -93,7 +93,7 @@ class Desk(NamedTuple):
 
 
 class Round:
-    """One walk through the letters of a desk, which may be told to end after so many messages."""
+    """One pass over the dead letters of a desk, which may end after `most` messages."""
 
     def __init__(self, desk: Desk, start: int = 0, most: int | None = None) -> None:
         self._desk = desk
@@ -169,14 +169,14 @@ def _found(call: Call, queue: Queue, mailbox: Mailbox | None, most: int | None) 
 
 
 class Groups:
-    """How many letters there are of each kind: what died in one queue, for one reason, of one cause."""
+    """Counts of dead letters by queue, reason and cause."""
 
     def __init__(self) -> None:
         self.count = 0
         self._found: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def add(self, letter: DeadLetter) -> None:
-        """Count this one, too."""
+        """Count a dead letter."""
         self.count += 1
         group = self._found.setdefault(
             (letter.queue, letter.reason, letter.cause),
@@ -194,5 +194,5 @@ class Groups:
         group["last_died_at"] = max(group["last_died_at"], letter.died_at)
 
     def listed(self) -> list[dict[str, Any]]:
-        """The largest first."""
+        """Return the groups, the largest first."""
         return sorted(self._found.values(), key=lambda group: (-group["count"], group["reason"], group["origin"]))

@@ -1,4 +1,4 @@
-"""What is in the logs, and what can be done with them? Looked at as any reader does, beside the one who writes."""
+"""API routes for logs: statistics, reading, appending, compaction, verification, inspection and tailers."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ _BYTES_MAX = 64 << 20
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """A record as it is shown."""
+    """Return a record as JSON."""
     return {
         "sequence": record.sequence,
         "timestamp": record.timestamp,
@@ -63,7 +63,7 @@ def _to_change(call: Call) -> Log:
 
 
 def _open_queues(site: Site) -> dict[str, list[Queue]]:
-    """By log: the queues on it that are open."""
+    """Return the open queues, by the name of their log."""
     found: dict[str, list[Queue]] = {}
     for queue in site.store.open_queues():
         found.setdefault(queue.log.name, []).append(queue)
@@ -92,7 +92,7 @@ def _stats_json(site: Site, log: Log, queues: list[Queue]) -> dict[str, Any]:
 
 @log_routes.get(_ALL, needs=Needs.MONITORING, says="Logs, a page at a time, by their names.", query=PAGING)
 def logs(call: Call) -> dict[str, Any]:
-    """The logs with their figures."""
+    """Return the logs with their statistics."""
     site = call.site
     with holdfast.open(site.store.path, read_only=True) as view:
         every = [(*site.names_of(name), name) for name in view.logs()]
@@ -109,7 +109,7 @@ def logs(call: Call) -> dict[str, Any]:
 
 @log_routes.get(_ONE, needs=Needs.USER, says="One log with its segments and tailers.")
 def one_log(call: Call) -> dict[str, Any]:
-    """All that is known of a log."""
+    """Return all that is known of a log."""
     name, store = call.path["name"], call.site.store
     call.may(Operation.LOG_LOOK, name)
     with _to_read(call) as log:
@@ -159,7 +159,7 @@ def one_log(call: Call) -> dict[str, Any]:
     },
 )
 async def records(call: Call) -> dict[str, Any]:
-    """What the log holds."""
+    """Return records of the log."""
     try:
         wait = float(call.query.get("wait") or 0)
     except ValueError:
@@ -213,7 +213,7 @@ def _records(call: Call) -> dict[str, Any]:
     ),
 )
 def append(call: Call) -> Reply:
-    """Where the first one is, and how many there are."""
+    """Append records; return the first sequence and the count."""
     name = call.path["name"]
     call.may(Operation.LOG_APPEND, name)
     messages = [record_in(one, f"records[{place}]") for place, one in enumerate(call.field("records", list))]
@@ -232,7 +232,7 @@ def append(call: Call) -> Reply:
     query={"time": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
 )
 def sequence_at(call: Call) -> dict[str, int]:
-    """Its sequence."""
+    """Return the first sequence at or after a time."""
     call.may(Operation.LOG_LOOK, call.path["name"])
     if not call.query.get("time"):
         raise InvalidArgument("say which time: ?time=2026-11-15T12:00:00Z")
@@ -254,7 +254,7 @@ def sequence_at(call: Call) -> dict[str, int]:
     ),
 )
 def compact(call: Call) -> dict[str, Any]:
-    """What went, and what is left."""
+    """Apply retention; return what was dropped, and what is left."""
     log = _to_change(call)
     age, size = call.field("max_age", (int, float, str), None), call.field("max_bytes", (int, str), None)
     policy = Retention(
@@ -289,7 +289,7 @@ def compact(call: Call) -> dict[str, Any]:
     takes=body(force=said(FLAG, "Also what queues and tailers still need.")),
 )
 def clear(call: Call) -> dict[str, int]:
-    """How many records went."""
+    """Drop records; return how many."""
     log = _to_change(call)
     before = log.start
     log.clear(force=call.field("force", bool, False))
@@ -298,7 +298,7 @@ def clear(call: Call) -> dict[str, int]:
 
 @log_routes.post(_ONE + "/verify", needs=Needs.MONITORING, says="Read everything through and check it.")
 def verify(call: Call) -> dict[str, Any]:
-    """What was found."""
+    """Check the checksums of a log; return the result."""
     with _to_read(call) as log:
         found = log.verify()
         return {
@@ -322,7 +322,7 @@ def verify(call: Call) -> dict[str, Any]:
     },
 )
 def inspect(call: Call) -> dict[str, Any]:
-    """What lies there."""
+    """Return what is at a byte of a segment."""
     call.may(Operation.LOG_READ, call.path["name"])
     with _to_read(call) as log:
         if call.query.get("sequence"):
@@ -345,7 +345,7 @@ def inspect(call: Call) -> dict[str, Any]:
     takes=body("position", position=said(WHOLE, "The next sequence to read.")),
 )
 def keep_tailer(call: Call) -> None:
-    """From there on it goes on."""
+    """Set the position of a named tailer."""
     call.may(Operation.LOG_TAILER, call.path["name"])
     name = call.path["tailer"]
     with _to_read(call) as log, log.tailer(name) as tailer:
@@ -356,7 +356,7 @@ def keep_tailer(call: Call) -> None:
 
 @log_routes.delete(_ONE + "/tailers/{tailer}", needs=Needs.USER, says="Forget a named tailer.")
 def forget_tailer(call: Call) -> None:
-    """It begins anew if it comes back."""
+    """Delete the position of a named tailer; if it comes back, it starts from the beginning."""
     if not _owns_tailer(call):  # whoever made it may always stop holding records back
         call.may(Operation.LOG_TAILER, call.path["name"])
     with _to_read(call) as log:

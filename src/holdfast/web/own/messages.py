@@ -1,4 +1,4 @@
-"""How are messages put, looked at, taken and settled over HTTP? Each answer comes when it is on disk."""
+"""API routes to put, peek, lease and settle messages; each responds when its change is on disk."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ _AT_FIRST = 16
     query={"count": "How many, 10 unless said otherwise.", "truncate": "Bytes of each body at most; 0 for all."},
 )
 def peek(call: Call) -> dict[str, Any]:
-    """The next messages."""
+    """Return the next messages."""
     queue, _ = queue_of(call)
     most = call.number("truncate", 65536) or BODY_MAX
     count = call.number("count", 10, most=_COUNT_MAX, least=1)
@@ -37,7 +37,7 @@ def peek(call: Call) -> dict[str, Any]:
 
 
 def _peeked(queue: Queue, count: int) -> list[Waiting]:
-    """The next messages; fewer where their bodies would take too much memory."""
+    """Return the next messages; fewer if their bodies would take too much memory."""
     wanted = min(count, _AT_FIRST)
     while True:
         found = queue.peek(wanted)
@@ -49,7 +49,7 @@ def _peeked(queue: Queue, count: int) -> list[Waiting]:
 
 @message_routes.get(ONE + "/messages/{id}", needs=Needs.USER, says="One message, whole.")
 def one_message(call: Call) -> dict[str, Any]:
-    """A message by its id."""
+    """Return a message by its id."""
     queue, _ = queue_of(call)
     found = queue.message(call.numbered("id"))
     if found is None:
@@ -65,7 +65,7 @@ def one_message(call: Call) -> dict[str, Any]:
     takes=body("messages", messages={"type": "array", "items": MESSAGE}),
 )
 def put(call: Call) -> Reply:
-    """Their ids."""
+    """Put messages; return their ids."""
     queue, _ = queue_of(call, Operation.QUEUE_PUT)
     ids, known = queue.put_counted(messages_in(call))
     queue.log.sync()  # whatever the queue's flush mode: who is answered may rely on it
@@ -83,7 +83,7 @@ def put(call: Call) -> Reply:
     ),
 )
 async def lease(call: Call) -> dict[str, Any]:
-    """What was taken; who goes away meanwhile takes nothing."""
+    """Lease messages; a client that disconnects meanwhile leases none."""
     queue, _ = await asyncio.to_thread(queue_of, call, Operation.QUEUE_TAKE)
     count, wait = call.field("count", int, 1), call.field("wait", (int, float), 0)
     if not 1 <= count <= _COUNT_MAX:
@@ -106,7 +106,7 @@ async def lease(call: Call) -> dict[str, Any]:
 
 @message_routes.post(ONE + "/ack", needs=Needs.USER, says="They are done.", takes=body("messages", messages=HELD))
 def ack(call: Call) -> dict[str, Any]:
-    """How many, and which are no longer the caller's."""
+    """Acknowledge messages; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.ack_ids(parts))
@@ -124,7 +124,7 @@ def ack(call: Call) -> dict[str, Any]:
     ),
 )
 def nack(call: Call) -> dict[str, Any]:
-    """How many, and which are no longer the caller's."""
+    """Report failed messages; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     lost = queue.return_ids(parts, call.field("reason", str, ""), call.field("delay", (int, float), None))
@@ -135,7 +135,7 @@ def nack(call: Call) -> dict[str, Any]:
     ONE + "/release", needs=Needs.USER, says="Give them back untried.", takes=body("messages", messages=HELD)
 )
 def release(call: Call) -> dict[str, Any]:
-    """How many, and which are no longer the caller's."""
+    """Release messages without counting an attempt; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.release_ids(parts))
@@ -148,7 +148,7 @@ def release(call: Call) -> dict[str, Any]:
     takes=body("messages", messages=HELD, lease=said(NUMBER, "Seconds from now; the queue's lease unless given.")),
 )
 def extend(call: Call) -> dict[str, Any]:
-    """How many, and which are no longer the caller's."""
+    """Extend leases; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.extend_ids(parts, call.field("lease", (int, float), None)))

@@ -1,4 +1,4 @@
-"""Which part of a long list is shown? Those whose names fit, a page at a time, alike for all lists."""
+"""Filtering by name and paging, shared by all lists of the API."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ PAGING = {
 
 
 def named(call: Call, found: list[T], name: Callable[[T], str]) -> list[T]:
-    """Those that the caller wants by their name."""
+    """Return the items whose names match the request's filter."""
     if not (wanted := call.query.get("name")):
         return found
     if call.flag("use_regex"):
@@ -29,7 +29,7 @@ def named(call: Call, found: list[T], name: Callable[[T], str]) -> list[T]:
 
 
 def paged(call: Call, found: list[T], total: int, show: Callable[[T], Any]) -> dict[str, Any]:
-    """One page of what was found; only what is on it is asked how it is. What `show` gives nothing for is gone."""
+    """Return one page of the items; only these are rendered. Items for which `show` returns None are gone."""
     size = call.number("page_size", 100, most=_PAGE_MAX, least=1)
     page = call.number("page", 1, least=1)
     shown = [row for one in found[(page - 1) * size : page * size] if (row := show(one)) is not None]

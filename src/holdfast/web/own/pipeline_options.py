@@ -1,6 +1,6 @@
-"""Options of pipelines that a request may give: each is known here by what it is, and checked by that.
+"""Options of pipelines that a request may set, each validated by its kind.
 
-An option that is not listed is refused: what is added to a pipeline is open to requests only once it is listed here.
+An unlisted option is rejected: a new option of a pipeline is open to requests only once it is listed here.
 """
 
 import re
@@ -61,7 +61,7 @@ OPTIONS: dict[str, dict[str, OptionKind]] = {
 
 
 def checked_options(pipeline: str, given: Mapping[str, Any], paths: AllowedPaths) -> Iterator[tuple[str, str]]:
-    """The options as the pipeline's process gets them: paths resolved, conditions written anew."""
+    """Yield the options for the pipeline's process: paths resolved, conditions rewritten."""
     known = OPTIONS.get(pipeline, {})
     for name, value in given.items():
         kind = known.get(name.replace("-", "_"))
@@ -99,7 +99,7 @@ def _checked_target(name: str, text: str) -> str:
 
 
 def checked_master(text: str) -> str:
-    """Where Spark runs: on this machine only. A cluster would get the data, and its address is for the operator."""
+    """Check where Spark runs: on this machine only. A cluster would get the data; only the operator may allow that."""
     if text and not _LOCAL.fullmatch(text):
         raise Refused(
             403,

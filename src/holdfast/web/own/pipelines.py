@@ -1,4 +1,4 @@
-"""Which Spark pipelines are there, how did they run, and how far behind are they? Runs are processes of their own."""
+"""API routes for Spark pipelines: list them, start runs as separate processes, and report their progress."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ _LAST_BYTES = 1 << 16
     query={"count": "How many of the last runs."},
 )
 def pipelines(call: Call) -> dict[str, Any]:
-    """What there is to run, and what has run."""
+    """Return the pipelines and the last runs."""
     options, pending = _describing.options()
     return {
         "pipelines": [
@@ -51,7 +51,7 @@ def pipelines(call: Call) -> dict[str, Any]:
 
 @pipeline_routes.get(_ALL + "/runs/{id}", needs=Needs.MONITORING, says="One run of a pipeline.")
 def one_run(call: Call) -> dict[str, Any]:
-    """What came of it so far."""
+    """Return the status of a run."""
     return _run_json(call.site, Runs(call.site.store.path).get(call.path["id"]))
 
 
@@ -62,7 +62,7 @@ def one_run(call: Call) -> dict[str, Any]:
     takes=body(options={"type": "object"}, master=said(TEXT, "Of Spark, such as local[2].")),
 )
 def start(call: Call) -> Reply:
-    """The run, which goes on by itself."""
+    """Start a run in a process of its own, and return it."""
     name = call.path["name"]
     if name not in PIPELINES:
         raise NotFound(f"there is no pipeline {name!r}; there are: {', '.join(PIPELINES)}")
@@ -97,7 +97,7 @@ def start(call: Call) -> Reply:
 
 
 def _see_off(store: Path, begun: Run, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
-    """Wait for the end; of a process that ended before it could note anything, the end is noted here."""
+    """Wait for the process to end; record the end of one that ended before it could record anything."""
     code = process.wait()
     with said:
         said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
@@ -113,8 +113,9 @@ def _see_off(store: Path, begun: Run, process: "subprocess.Popen[bytes]", said: 
 
 
 class _Describing:
-    """By pipeline its options. They are asked of another process, which takes some seconds: the broker's should not
-    load all of Spark.
+    """Caches the options of each pipeline.
+
+    Another process reports them, which takes some seconds: the broker's process should not load all of Spark.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class _Describing:
         self._found: dict[str, Any] = {}
 
     def options(self) -> tuple[dict[str, Any], bool]:
-        """What is known by now, and whether there will be more."""
+        """Return what is known by now, and whether more will follow."""
         with self._guard:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._ask, name="holdfast-describe", daemon=True)
@@ -153,7 +154,7 @@ def _run_json(site: Site, run: Run) -> dict[str, Any]:
 
 
 def _offsets(site: Site, run: Run) -> list[dict[str, Any]]:
-    """How far a stream has come, by its checkpoint, and how far it has to go."""
+    """Return the offsets of a stream, from its checkpoint, and the ends of its logs."""
     checkpoint = run.options.get("checkpoint")
     if not isinstance(checkpoint, str) or "://" in checkpoint:
         return []

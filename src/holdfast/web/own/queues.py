@@ -1,4 +1,4 @@
-"""What is there to know of queues, and what can be done with a whole one? Looking, pausing, purging, replaying."""
+"""API routes for queues: list, declare, delete, purge, pause, seek, and show leases and delayed messages."""
 
 import contextlib
 from dataclasses import asdict
@@ -33,7 +33,7 @@ _SAMPLE = 10
 
 
 def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Queue, Mailbox | None]:
-    """The queue that a path names, if the caller may do this to it."""
+    """Return the queue that a path names, if the caller may perform the operation on it."""
     vhost, name = call.path["vhost"], call.path["name"]
     call.site.host(vhost)
     call.may(operation, name, vhost=vhost)
@@ -55,7 +55,7 @@ def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Q
     },
 )
 def queues(call: Call) -> dict[str, Any]:
-    """A page of queues."""
+    """Return a page of queues."""
     return page_of(call)
 
 
@@ -71,7 +71,7 @@ def queues(call: Call) -> dict[str, Any]:
     ),
 )
 def declare(call: Call) -> Reply:
-    """Make a queue that AMQP clients see, too."""
+    """Declare a queue that AMQP clients see, too."""
     vhost, name = call.field("vhost", str, "/"), call.field("name", str)
     arguments = call.field("arguments", dict, {})
     check_arguments(arguments)
@@ -92,7 +92,7 @@ def declare(call: Call) -> Reply:
 
 @queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
 def one_queue(call: Call) -> dict[str, Any]:
-    """Figures, settings, consumers and bindings; and what the caller may do. Who sees all lists sees the figures."""
+    """Return statistics, settings, consumers, bindings and the caller's permissions. Monitors see the statistics."""
     vhost, name = call.path["vhost"], call.path["name"]
     call.site.host(vhost)
     if not call.who.sees_all:
@@ -158,7 +158,7 @@ def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
 
 @queue_routes.delete(ONE, needs=Needs.USER, says="Delete a queue with its messages.")
 def delete(call: Call) -> None:
-    """It is gone."""
+    """Delete a queue."""
     queue, mailbox = queue_of(call, Operation.QUEUE_DELETE)
     if mailbox is None:
         call.site.store.delete_queue(queue.name)
@@ -169,7 +169,7 @@ def delete(call: Call) -> None:
 
 @queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
 def purge(call: Call) -> dict[str, int]:
-    """How many went."""
+    """Purge a queue; return how many messages were dropped."""
     queue, _ = queue_of(call, Operation.QUEUE_PURGE)
     purged = queue.purge()
     queue.sync()
@@ -178,7 +178,7 @@ def purge(call: Call) -> dict[str, int]:
 
 @queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Hand out nothing until it is resumed.")
 def pause(call: Call) -> dict[str, bool]:
-    """It takes messages, but gives none."""
+    """Pause a queue: it accepts messages, but delivers none."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.pause()
     return {"paused": True}
@@ -186,7 +186,7 @@ def pause(call: Call) -> dict[str, bool]:
 
 @queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Hand out messages again.")
 def resume(call: Call) -> dict[str, bool]:
-    """It gives messages again."""
+    """Resume deliveries."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.resume()
     return {"paused": False}
@@ -199,7 +199,7 @@ def resume(call: Call) -> dict[str, bool]:
     query={"count": "How many leases, 1000 unless said otherwise."},
 )
 def leases(call: Call) -> dict[str, Any]:
-    """The leases, oldest first."""
+    """Return the leases, oldest first."""
     queue, _ = queue_of(call)
     return {
         "leases": [
@@ -216,13 +216,13 @@ def leases(call: Call) -> dict[str, Any]:
 
 
 def _is_endless(lease: LeaseInfo) -> bool:
-    """Whether a lease is the broker's: it ends with the consumer or its answer, not with time."""
+    """Whether a lease is the broker's: it ends with the consumer or its acknowledgement, not with time."""
     return lease.expires_at - lease.since >= _ENDLESS_NS
 
 
 @queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Give back what a lease holds.")
 def void_lease(call: Call) -> dict[str, int]:
-    """Its messages are ready again; whoever held them has lost them."""
+    """Revoke a lease: its messages are ready again, and its holder has lost them."""
     queue, mailbox = queue_of(call, Operation.QUEUE_STEER)
     lease = call.numbered("lease")
     if mailbox is not None and mailbox.consumers:
@@ -257,7 +257,7 @@ def all_delayed(call: Call) -> dict[str, Any]:
 
 
 def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
-    """When delayed messages come up: the first, the last, and how many between."""
+    """Return when delayed messages become ready: the first, the last, and a histogram."""
     found = queue.delayed_histogram(buckets)
     return {
         "first_due": found[0][0] if found else None,
@@ -277,7 +277,7 @@ def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
     },
 )
 def delayed(call: Call) -> dict[str, Any]:
-    """The next of them, and all on a time axis."""
+    """Return the next delayed messages, and a histogram of all."""
     queue, _ = queue_of(call)
     most = call.number("truncate", 4096) or BODY_MAX
     return {
@@ -301,7 +301,7 @@ def delayed(call: Call) -> dict[str, Any]:
     ),
 )
 def seek(call: Call) -> dict[str, Any]:
-    """What a seek does, and whether it was done."""
+    """Return the effect of a seek, and whether it was done."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)
     if (to is None) == (when is None):

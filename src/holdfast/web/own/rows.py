@@ -1,4 +1,4 @@
-"""How does a queue look in a list? Cheap enough for ten thousand; what costs more is added where it is shown."""
+"""Queues as rows of a list: cheap enough for ten thousand; costly fields are added only to rows that are shown."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ _FRESH_S = 2.0
 
 
 class Found(NamedTuple):
-    """A queue, where it is, and what the broker knows of it."""
+    """A queue with its virtual host and name, and its mailbox if the broker has one."""
 
     vhost: str
     name: str
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 class _Others:
-    """Queues that only programs with the store have used: looked for now and then, as that reads a folder."""
+    """Cached list of queues that only programs with the store use: finding them reads a folder."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -76,7 +76,7 @@ _others = _Others()
 
 
 def all_queues(site: Site, who: Caller, vhost: str | None = None) -> Iterator[Found]:
-    """The queues that the caller may know of."""
+    """Yield the queues that the caller may see."""
     for host in list(site.broker.hosts.values()):
         if vhost not in (None, host.name) or not _may_see(site, who, host.name):
             continue
@@ -91,7 +91,7 @@ def _may_see(site: Site, who: Caller, vhost: str) -> bool:
 
 
 def light_row(site: Site, found: Found) -> dict[str, Any]:
-    """A queue by what is known without asking: counts and rates."""
+    """Return a queue's row with what costs nothing: counts and rates."""
     vhost, name, queue, mailbox = found
     try:
         counts = queue.counts()
@@ -124,7 +124,7 @@ def light_row(site: Site, found: Found) -> dict[str, Any]:
 
 
 def row(site: Site, found: Found) -> dict[str, Any]:
-    """A queue with how long its oldest message has waited, and how far it is behind."""
+    """Return a queue's row with the age of its oldest message and its lag."""
     light = light_row(site, found)
     try:
         figures = found.queue.stats()
@@ -140,12 +140,12 @@ def row(site: Site, found: Found) -> dict[str, Any]:
 
 
 def shown_lag(ready: int, lag: int) -> int:
-    """How far a queue is behind. Where nothing is ready it is not: what is held or delayed waits for others."""
+    """Return a queue's lag; 0 if nothing is ready, since leased or delayed messages wait for others."""
     return lag if ready else 0
 
 
 def page_of(call: Call) -> dict[str, Any]:
-    """One page of all queues, as the query wants it filtered and sorted."""
+    """Return one page of all queues, filtered and sorted as the query says."""
     query = call.query
     site = call.site
     if vhost := query.get("vhost"):
@@ -168,7 +168,7 @@ _RATES = {"put_rate": "put", "lease_rate": "lease", "ack_rate": "ack"}
 
 
 def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | None) -> Any:
-    """What a queue is sorted by: of ten thousand no more is asked than that."""
+    """Return the sort key of a queue, and compute no more than that."""
     if sort in ("name", "vhost"):
         return getattr(found, sort)
     if sort == "consumers":
@@ -188,9 +188,9 @@ def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | No
 
 
 def place_now(queue: Queue) -> tuple[int, int]:
-    """The oldest message that is not done, and how far behind that is.
+    """Return the oldest unacknowledged message, and the lag behind it.
 
-    Without the lock; where something changes under our eyes, with it.
+    Reads without the lock first, and with it only if something changes meanwhile.
     """
     try:
         floor = queue.standing.floor()
@@ -212,7 +212,7 @@ def _sortable(value: Any) -> tuple[int, Any]:
 
 
 def settings_json(queue: Queue) -> dict[str, Any]:
-    """What was chosen for a queue."""
+    """Return a queue's settings as JSON."""
     return {
         name: value.total_seconds() if isinstance(value, timedelta) else value
         for name, value in asdict(queue.settings).items()

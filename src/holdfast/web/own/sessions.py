@@ -1,4 +1,4 @@
-"""Who am I, and which tokens have I? Logging in and out, and tokens for programs."""
+"""API routes for login, logout, the current user, and tokens for programs."""
 
 import asyncio
 from functools import partial
@@ -28,7 +28,7 @@ _PREFIX = "/api/holdfast"
     takes=body("username", "password", username=TEXT, password=TEXT),
 )
 async def login(call: Call) -> dict[str, Any]:
-    """A session for a user with the right password."""
+    """Create a session for a user with the right password."""
     name, password = call.field("username", str), call.field("password", str)
     site = call.site
     try:
@@ -48,14 +48,14 @@ async def login(call: Call) -> dict[str, Any]:
 
 @session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="End the session.")
 def logout(call: Call) -> None:
-    """The token that this was asked with is good no more."""
+    """Revoke the token of this request."""
     if call.who.token is not None:
         call.site.tokens.remove(call.who.token.id, call.who.name)
 
 
 @session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Who you are.")
 def whoami(call: Call) -> dict[str, Any]:
-    """The user, and until when the token is good."""
+    """Return the user, and the expiry of the token."""
     token = call.who.token
     until = {"expires_at": None, "expires_time": None} if token is None else _until(token)
     return {"name": call.who.name, "tags": list(call.who.tags), **until}
@@ -74,7 +74,7 @@ def tokens(call: Call) -> dict[str, Any]:
     takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which it is unless given."}),
 )
 def make_token(call: Call) -> Reply:
-    """A new token."""
+    """Create a token."""
     given = call.field("lifetime", (int, float, str), None)
     lifetime = "30d" if given is None else given
     seconds = parse_duration(lifetime).total_seconds() if isinstance(lifetime, str) else float(lifetime)

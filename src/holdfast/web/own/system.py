@@ -1,4 +1,4 @@
-"""How is the server itself? Its figures at a glance, whether all is well, and a backup of everything."""
+"""API routes for the server: overview, doctor checks and backup."""
 
 import platform
 import shutil
@@ -21,7 +21,7 @@ _PREFIX = "/api/holdfast"
 
 @system_routes.get(f"{_PREFIX}/overview", needs=Needs.LOGIN, says="The server at a glance.")
 def overview(call: Call) -> dict[str, Any]:
-    """Totals, rates, memory, disk, and what is listened on."""
+    """Return totals, rates, memory, disk and listeners."""
     site = call.site
     totals, rates = site.figures.look(), site.figures.rates()
     memory, now = site.broker.memory, site.clock.time_ns()
@@ -74,7 +74,7 @@ def overview(call: Call) -> dict[str, Any]:
 
 @system_routes.get(f"{_PREFIX}/doctor", needs=Needs.ADMINISTRATOR, says="Is all well, and what is to be done?")
 def doctor(call: Call) -> dict[str, Any]:
-    """The checks, each with what was found and what to do."""
+    """Return the checks, each with its result and advice."""
     from holdfast.doctor import Port, examine  # noqa: PLC0415 - looks at much that nothing else needs
     from holdfast.web import checks  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ def doctor(call: Call) -> dict[str, Any]:
     ),
 )
 def backup(call: Call) -> dict[str, Any]:
-    """Where it is, and what is in it."""
+    """Back up the store; return the backup's folder and contents."""
     to = call.site.paths.check(call.field("to", str), "the folder of the backup")
     if to.is_relative_to(call.site.store.path.resolve()):
         raise InvalidArgument("a backup must not lie in the store that it is of")

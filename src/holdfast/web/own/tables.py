@@ -1,4 +1,4 @@
-"""What is in the tables, and what was in them? Records, their histories, changes, and how migrations stand."""
+"""API routes for tables: records, their history and changes, writes, and migrations."""
 
 import threading
 from dataclasses import asdict
@@ -32,7 +32,7 @@ _opening = threading.Lock()
 
 
 def _table(call: Call, operation: Operation) -> Table[Any]:
-    """The table that a path names, if the caller may do this to it."""
+    """Return the table that a path names, if the caller may perform the operation on it."""
     name = call.path["name"]
     call.may(operation, name)
     with _opening, call.looking_for("table", name):
@@ -110,7 +110,7 @@ def _figures(table: Table[Any]) -> dict[str, Any]:
 
 @table_routes.get(_ALL, needs=Needs.MONITORING, says="All tables.")
 def tables(call: Call) -> dict[str, Any]:
-    """The tables with their figures."""
+    """Return the tables with their statistics."""
     found = []
     for name in call.site.store.tables():
         try:
@@ -124,7 +124,7 @@ def tables(call: Call) -> dict[str, Any]:
 
 @table_routes.get(_ONE, needs=Needs.USER, says="One table: its fields, indexes and figures.")
 def one_table(call: Call) -> dict[str, Any]:
-    """All that is known of a table."""
+    """Return all that is known of a table."""
     table = _table(call, Operation.TABLE_LOOK)
     return {**_figures(table), "definition": describe(table.model)}
 
@@ -146,7 +146,7 @@ def one_table(call: Call) -> dict[str, Any]:
     },
 )
 def records(call: Call) -> dict[str, Any]:
-    """The records, and where to go on."""
+    """Return records, and the cursor of the next page."""
     table = _table(call, Operation.TABLE_READ)
     explain = call.flag("explain")
     scan = table.scan(
@@ -172,7 +172,7 @@ def records(call: Call) -> dict[str, Any]:
     query={"as_of": "A version or a time.", "include_deleted": "Also if it was deleted softly."},
 )
 def one_record(call: Call) -> dict[str, Any]:
-    """The record."""
+    """Return one record."""
     table = _table(call, Operation.TABLE_READ)
     found = table.get(
         _key(call.path["key"]),
@@ -191,7 +191,7 @@ def one_record(call: Call) -> dict[str, Any]:
     query={"max_versions": "How many, 100 unless said otherwise."},
 )
 def history(call: Call) -> dict[str, Any]:
-    """Each version whole, with what it changed."""
+    """Return each version in full, with what it changed."""
     table = _table(call, Operation.TABLE_READ)
     key = _key(call.path["key"])
     most = call.number("max_versions", 100, most=_VERSIONS_MAX, least=1)
@@ -236,7 +236,7 @@ def history(call: Call) -> dict[str, Any]:
     },
 )
 def changes(call: Call) -> dict[str, Any]:
-    """The versions of each record."""
+    """Return the versions of each record."""
     table = _table(call, Operation.TABLE_READ)
     keys = [_key(one) for one in _names(call.query.get("keys")) or []] or None
     found = table.changes(
@@ -257,7 +257,7 @@ def changes(call: Call) -> dict[str, Any]:
     _ONE + "/span", needs=Needs.USER, says="From when to when a table has versions: for a slider over its past."
 )
 def span(call: Call) -> dict[str, Any]:
-    """The first and the last moment."""
+    """Return the times of the first and the last version."""
     table = _table(call, Operation.TABLE_LOOK)
     last = table.last_version
     first = table.log.stats().first_timestamp
@@ -301,7 +301,7 @@ def _done(done: Done) -> dict[str, Any]:
     ),
 )
 def add(call: Call) -> dict[str, Any]:
-    """What came of each, in their order."""
+    """Add records; return the outcome of each, in their order."""
     table = _table(call, Operation.TABLE_WRITE)
     given = call.field("records", list)
     key = call.field("key", str, None)
@@ -318,7 +318,7 @@ def add(call: Call) -> dict[str, Any]:
 
 
 def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
-    """Changes as the command line takes them; an object is one of them."""
+    """Return changes in the command line's form; an object counts as one of them."""
     given = call.field(name, (list, dict), default)
     if isinstance(given, dict):
         return [encoded(given).decode()]
@@ -341,7 +341,7 @@ def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
     ),
 )
 def change(call: Call) -> dict[str, Any]:
-    """What came of it."""
+    """Change a record; return the outcome."""
     table = _table(call, Operation.TABLE_WRITE)
     wanted = parse_changes(table.model, _texts(call, "changes", ...), _texts(call, "unset"))
     if not wanted:
@@ -358,7 +358,7 @@ def change(call: Call) -> dict[str, Any]:
     query={"hard": "true: for good, with its past.", "if_version": "Only if the record has this version."},
 )
 def delete(call: Call) -> dict[str, Any]:
-    """What came of it."""
+    """Delete a record; return the outcome."""
     hard = call.flag("hard")
     version = call.number("if_version", 0) or None
     return _carried_out(call, Delete(_key(call.path["key"]), hard, version))
@@ -366,7 +366,7 @@ def delete(call: Call) -> dict[str, Any]:
 
 @table_routes.post(_RECORD + "/undelete", needs=Needs.USER, says="Bring back a softly deleted record.")
 def undelete(call: Call) -> dict[str, Any]:
-    """What came of it."""
+    """Undelete a record; return the outcome."""
     return _carried_out(call, Undelete(_key(call.path["key"])))
 
 
@@ -383,7 +383,7 @@ def _carried_out(call: Call, operation: Delete | Undelete) -> dict[str, Any]:
 
 @table_routes.get("/api/holdfast/migrations", needs=Needs.MONITORING, says="Where migrations stand.")
 def migrations(call: Call) -> dict[str, Any]:
-    """The migrations of all tables, with what happened in each."""
+    """Return the migrations of all tables, with their events."""
     found = call.site.store.migrations()
     return {
         "migrations": [
@@ -401,7 +401,7 @@ def migrations(call: Call) -> dict[str, Any]:
     "/api/holdfast/migrations/{table}/{action}", needs=Needs.ADMINISTRATOR, says="pause, resume or cancel a migration."
 )
 def steer(call: Call) -> Reply:
-    """Whether there was something to do."""
+    """Pause, resume or cancel a migration; return whether there was something to do."""
     known = call.site.store.migrations()
     actions = {"pause": known.pause, "resume": known.resume, "cancel": known.cancel}
     action = actions.get(call.path["action"])

@@ -1,4 +1,4 @@
-"""How do tools written for RabbitMQ look at and change a broker? Through the paths and words of its management API."""
+"""RabbitMQ's management API: its paths and JSON, for tools written for RabbitMQ."""
 
 from holdfast.web.rabbit.bindings import routes as _bindings
 from holdfast.web.rabbit.clients import routes as _clients

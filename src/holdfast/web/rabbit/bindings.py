@@ -1,4 +1,4 @@
-"""Which requests are about bindings? Listing, adding and removing them, from exchanges to queues and to exchanges."""
+"""Routes for bindings in RabbitMQ's API: list, add and remove them."""
 
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
@@ -27,7 +27,7 @@ _BOUND = {"type": "object", "properties": {"routing_key": {"type": "string"}, "a
 
 
 def chosen(bindings: list[Binding], key: str) -> Binding | None:
-    """The binding of this `properties_key`: as a list shows it, or encoded once less, as some clients send it."""
+    """Return the binding of this `properties_key`: as lists show it, or encoded once less, as some clients send it."""
     for binding in bindings:
         if properties_key(binding) == key:
             return binding
@@ -35,7 +35,7 @@ def chosen(bindings: list[Binding], key: str) -> Binding | None:
 
 
 def _all(host: str, queues: list[str], bindings: list[Binding]) -> list[Binding]:
-    """All bindings in order, with those to the default exchange first."""
+    """Return all bindings in order, those of the default exchange first."""
     found = sorted(bindings, key=lambda one: (one.source, one.kind, one.destination, one.routing_key))
     return [*(default_binding(host, queue) for queue in sorted(queues)), *found]
 
@@ -64,13 +64,13 @@ def _between(call: Call, host: Host, kind: DestinationKind) -> list[Binding]:
 
 @routes.get("/api/bindings", needs=Needs.LOGIN, says="All bindings.", query=LISTING)
 def every_binding(call: Call) -> Any:
-    """All bindings of all virtual hosts that the caller sees."""
+    """Return all bindings of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
 @routes.get("/api/bindings/{vhost}", needs=Needs.LOGIN, says="The bindings of a virtual host.", query=LISTING)
 def bindings_in(call: Call) -> Any:
-    """The bindings of one virtual host."""
+    """Return the bindings of one virtual host."""
     return _list(call, [host_of(call)])
 
 
@@ -114,7 +114,7 @@ def _unbind(call: Call, kind: DestinationKind) -> None:
 
 
 def _offer(letter: str, kind: DestinationKind) -> None:
-    """The same routes for bindings to queues, and to exchanges."""
+    """Add the routes for bindings to queues, or to exchanges."""
     between = f"/api/bindings/{{vhost}}/e/{{source}}/{letter}/{{destination}}"
     what = f"from an exchange to {'a queue' if kind == 'queue' else 'an exchange'}"
     routes.get(between, needs=Needs.LOGIN, says=f"The bindings {what}.", query=LISTING)(lambda call: _shown(call, kind))

@@ -1,4 +1,4 @@
-"""Until when is a certificate good? Read from its PEM file, without a library for it."""
+"""Expiry of a certificate, parsed from its PEM file without a cryptography library."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ _SEQUENCE, _UTC_TIME, _VERSION = 0x30, 0x17, 0xA0
 
 
 def not_after(file: Path) -> datetime:
-    """When the certificate of a PEM file, or the first in a chain to end, is no longer good."""
+    """Return when the certificate of a PEM file, or the first of a chain to do so, expires."""
     try:
         found = _PEM.findall(file.read_bytes())
         ends = [_end(base64.b64decode(b"".join(text.split()), validate=True)) for text in found]
@@ -27,7 +27,7 @@ def not_after(file: Path) -> datetime:
 
 
 def _end(der: bytes) -> datetime:
-    """The second time of the validity, which follows serial number, algorithm and issuer."""
+    """Return the second time of the validity, which follows serial number, algorithm and issuer."""
     _, at, _ = _element(der, 0)
     _, at, _ = _element(der, at)
     tag, _, following = _element(der, at)
@@ -47,7 +47,7 @@ def _end(der: bytes) -> datetime:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """The tag of an element, where its content begins, and where it ends."""
+    """Return the tag of an element, and where its content begins and ends."""
     tag, length, at = der[at], der[at + 1], at + 2
     if length & 0x80:
         size = length & 0x7F

@@ -1,4 +1,4 @@
-"""Which requests are about those who are connected? Their connections, channels and consumers, and closing them."""
+"""Routes for connections, channels and consumers in RabbitMQ's API: list and close them."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _REASON = "Closed via management API"
 
 
 def _connections(call: Call, found: list[ConnectionReport]) -> Any:
-    """Who is no monitor sees his own connections only."""
+    """List connections; a caller without the monitoring tag sees only their own."""
     if not call.who.sees_all:
         found = [one for one in found if one.user == call.who.name]
     found.sort(key=lambda one: one.name)
@@ -39,7 +39,7 @@ def _connection(call: Call) -> ConnectionReport:
 
 @routes.get("/api/connections", needs=Needs.LOGIN, says="All connections.", query=LISTING)
 def every_connection(call: Call) -> Any:
-    """All connections that the caller sees."""
+    """Return all connections that the caller sees."""
     return _connections(call, call.site.on_broker(call.site.server.report.connections))
 
 
@@ -59,7 +59,7 @@ def connections_of(call: Call) -> Any:
 
 @routes.delete("/api/connections/username/{user}", needs=Needs.LOGIN, says="Close all connections of a user.")
 def close_all(call: Call) -> None:
-    """Send away all who came in as a user; X-Reason is told to them."""
+    """Close all connections of a user; the X-Reason header is sent to them."""
     user = call.path["user"]
     _check_close(call, user)
     call.site.on_broker(lambda: call.site.server.report.close_user(user, _reason(call)))
@@ -67,13 +67,13 @@ def close_all(call: Call) -> None:
 
 @routes.get("/api/connections/{name}", needs=Needs.LOGIN, says="One connection.")
 def one_connection(call: Call) -> Any:
-    """A connection."""
+    """Return one connection."""
     return columns_of(connection_row(_connection(call)), call.query.get("columns", ""))
 
 
 @routes.delete("/api/connections/{name}", needs=Needs.LOGIN, says="Close a connection; X-Reason is told to the client.")
 def close(call: Call) -> None:
-    """Send a client away."""
+    """Close a connection."""
     found = _connection(call)
     _check_close(call, found.user)
     call.site.on_broker(lambda: call.site.server.report.close(found.name, _reason(call)))
@@ -101,7 +101,7 @@ def channels_in(call: Call) -> Any:
 
 @routes.get("/api/channels/{name}", needs=Needs.LOGIN, says="One channel, with its consumers.")
 def one_channel(call: Call) -> Any:
-    """A channel: its name is that of the connection, and its number in brackets."""
+    """Return a channel: its name is that of the connection, and its number in parentheses."""
     name = call.path["name"]
     report = call.site.server.report
     found = next((one for one in call.site.on_broker(report.channels) if one.name == name), None)

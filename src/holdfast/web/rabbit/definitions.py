@@ -1,4 +1,4 @@
-"""Which requests take all definitions out, or put them in? Of the whole broker, or of one virtual host."""
+"""Routes for definitions in RabbitMQ's API: export and import, of the broker or of one virtual host."""
 
 from holdfast import __version__
 from holdfast.amqp.login import LIKE_RABBITMQ
@@ -36,7 +36,7 @@ def _imported(call: Call, vhost: str | None) -> None:
 
 @routes.get("/api/definitions", needs=Needs.ADMINISTRATOR, says="All definitions.", query=_DOWNLOAD)
 def export(call: Call) -> Reply:
-    """Users, virtual hosts, permissions, exchanges, queues and bindings; no messages."""
+    """Return users, virtual hosts, permissions, exchanges, queues and bindings; no messages."""
     return _exported(call, None)
 
 
@@ -44,13 +44,13 @@ def export(call: Call) -> Reply:
     "/api/definitions", needs=Needs.ADMINISTRATOR, says="Take over definitions, all or none.", takes={"type": "object"}
 )
 def take_over(call: Call) -> None:
-    """Add what is not there; users and permissions are replaced."""
+    """Import definitions: add what is missing; replace users and permissions."""
     _imported(call, None)
 
 
 @routes.get("/api/definitions/{vhost}", needs=Needs.ADMINISTRATOR, says="What a virtual host holds.", query=_DOWNLOAD)
 def export_vhost(call: Call) -> Reply:
-    """Exchanges, queues and bindings of one virtual host."""
+    """Return exchanges, queues and bindings of one virtual host."""
     return _exported(call, call.site.host(call.path["vhost"]).name)
 
 
@@ -61,5 +61,5 @@ def export_vhost(call: Call) -> Reply:
     takes={"type": "object"},
 )
 def take_over_vhost(call: Call) -> None:
-    """Add what is not there to one virtual host."""
+    """Import definitions into one virtual host: add what is missing."""
     _imported(call, call.site.host(call.path["vhost"]).name)

@@ -1,4 +1,4 @@
-"""Which requests are about exchanges? Listing, declaring and deleting them, and what is bound to them."""
+"""Routes for exchanges in RabbitMQ's API: list, declare and delete them, and list their bindings."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def _list(call: Call, hosts: list[Host]) -> Any:
 
 
 def _row(call: Call, one: ExchangeDefinition) -> dict[str, Any]:
-    """An exchange with what goes through it; where nothing ever did, RabbitMQ says nothing of that."""
+    """Return an exchange with its message rates; RabbitMQ omits them if nothing was ever published."""
     row = exchange_row(one)
     host = call.site.broker.hosts.get(one.vhost)
     traffic = host.traffic.get(one.name) if host is not None else None
@@ -67,7 +67,7 @@ def exchanges_in(call: Call) -> Any:
 
 @routes.get("/api/exchanges/{vhost}/{name}", needs=Needs.LOGIN, says="One exchange; the default is amq.default.")
 def one_exchange(call: Call) -> Any:
-    """An exchange."""
+    """Return one exchange."""
     row = {**_row(call, _exchange(call, host_of(call))), "incoming": [], "outgoing": []}
     return columns_of(row, call.query.get("columns", ""))
 
@@ -88,7 +88,7 @@ def one_exchange(call: Call) -> Any:
     },
 )
 def declare(call: Call) -> Reply:
-    """Make an exchange, or see that it is there as the body says."""
+    """Declare an exchange, or check that it exists as the body says."""
     host = host_of(call, use=True)
     name, body = exchange_name(call.path["name"]), body_of(call)
     if not call.path["name"]:
@@ -142,7 +142,7 @@ def delete(call: Call) -> None:
     query=LISTING,
 )
 def bindings_from(call: Call) -> Any:
-    """The bindings whose source is this exchange."""
+    """Return the bindings whose source is this exchange."""
     host = host_of(call)
     exchange = _exchange(call, host)
     found = call.site.on_broker(lambda: list(host.topology.bindings_from(exchange.name)))
@@ -158,7 +158,7 @@ def bindings_from(call: Call) -> Any:
     query=LISTING,
 )
 def bindings_to(call: Call) -> Any:
-    """The bindings that lead to this exchange."""
+    """Return the bindings whose destination is this exchange."""
     host = host_of(call)
     exchange = _exchange(call, host)
     found = call.site.on_broker(lambda: list(host.topology.bindings_to("exchange", exchange.name)))

@@ -1,4 +1,4 @@
-"""Which requests ask whether all is well? The health checks of RabbitMQ: 200 where it is, 503 where it is not."""
+"""Health checks of RabbitMQ's API: 200 if healthy, 503 if not."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,19 +48,19 @@ def _alarms(call: Call) -> Any:
 
 @routes.get("/api/health/checks/alarms", needs=Needs.LOGIN, says="Whether publishers are not blocked.")
 def alarms(call: Call) -> Any:
-    """503 while memory or disk are short."""
+    """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
 @routes.get("/api/health/checks/local-alarms", needs=Needs.LOGIN, says="The same, as there is one node.")
 def local_alarms(call: Call) -> Any:
-    """503 while memory or disk are short."""
+    """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
 @routes.get("/api/health/checks/port-listener/{port}", needs=Needs.LOGIN, says="Whether a port is listened on.")
 def port_listener(call: Call) -> Any:
-    """503 where nobody listens on the port."""
+    """Return 503 if there is no listener on the port."""
     try:
         port = int(call.path["port"])
     except ValueError:
@@ -73,7 +73,7 @@ def port_listener(call: Call) -> Any:
 
 @routes.get("/api/health/checks/protocol-listener/{protocol}", needs=Needs.LOGIN, says="Whether a protocol is spoken.")
 def protocol_listener(call: Call) -> Any:
-    """503 where nobody speaks the protocol."""
+    """Return 503 if there is no listener for the protocol."""
     wanted = _ALIASES.get(call.path["protocol"].lower(), call.path["protocol"])
     protocols = list(dict.fromkeys(one["protocol"] for one in listeners_of(call)))
     if wanted in protocols:
@@ -83,7 +83,7 @@ def protocol_listener(call: Call) -> Any:
 
 @routes.get("/api/health/checks/virtual-hosts", needs=Needs.LOGIN, says="Whether all queues could be opened.")
 def virtual_hosts(call: Call) -> Any:
-    """503 where queues of a virtual host could not be opened; named are those that the caller sees."""
+    """Return 503 if queues of a virtual host could not be opened; names only those that the caller sees."""
 
     def work() -> list[str]:
         hosts = call.site.broker.hosts.values()
@@ -98,13 +98,13 @@ def virtual_hosts(call: Call) -> Any:
 
 @routes.get("/api/health/checks/node-is-quorum-critical", needs=Needs.LOGIN, says="Always well: there is one node.")
 def quorum_critical(call: Call) -> Any:
-    """There is no quorum to lose."""
+    """Return 200: there are no quorum replicas to lose."""
     return {"status": "ok", "reason": "single node cluster"}
 
 
 @routes.get("/api/health/checks/node-is-mirror-sync-critical", needs=Needs.LOGIN, says="Always well: no mirrors.")
 def mirror_critical(call: Call) -> Any:
-    """There are no mirrors."""
+    """Return 200: there are no mirrors."""
     return {"status": "ok", "reason": "single node cluster"}
 
 
@@ -114,7 +114,7 @@ def mirror_critical(call: Call) -> Any:
     says="Whether the server's certificate is good for so long: days, weeks, months or years.",
 )
 def certificate_expiration(call: Call) -> Any:
-    """503 where the server's certificate ends within this time."""
+    """Return 503 if the server's certificate expires within this time."""
     unit = call.path["unit"]
     if unit not in _UNITS:
         raise InvalidArgument("Time unit not recognised. Supported units: days, weeks, months, years.")
@@ -136,7 +136,7 @@ def certificate_expiration(call: Call) -> Any:
     "/api/healthchecks/node", needs=Needs.LOGIN, says="The same as health/checks/alarms, as it was once called."
 )
 def node_health(call: Call) -> Any:
-    """Whether all is well."""
+    """Return whether the node is healthy."""
     return _alarms(call)
 
 
@@ -144,7 +144,7 @@ def node_health(call: Call) -> Any:
     "/api/aliveness-test/{vhost}", needs=Needs.LOGIN, says="Put a message into a queue of a virtual host and take it."
 )
 def aliveness(call: Call) -> Any:
-    """A message goes through a queue that is made for this, and stays for the next time."""
+    """Send a message through a test queue, which is kept for the next time."""
     host = host_of(call, use=True)
     for operation in (Operation.QUEUE_DECLARE, Operation.QUEUE_PUT, Operation.QUEUE_TAKE):
         may(call, operation, host, _ALIVE)
@@ -154,7 +154,7 @@ def aliveness(call: Call) -> Any:
 
 
 def _goes_through(host: Host) -> bool:
-    """On the broker's thread."""
+    """Put and get a test message. Call it on the broker's thread."""
     mailbox = host.declare_queue(
         _ALIVE, durable=False, exclusive=False, auto_delete=False, arguments={}, passive=False, owner=None
     )

@@ -1,4 +1,4 @@
-"""How is a long list asked for? In pages, sorted, filtered by name, with some columns only, as RabbitMQ takes it."""
+"""Long lists as RabbitMQ's API serves them: pages, sorting, name filters and selected columns."""
 
 import re
 import time
@@ -44,10 +44,10 @@ def answered(
     name: Callable[[T], str],
     quick: Mapping[str, Callable[[T], Any]] | None = None,
 ) -> Any:
-    """The rows that were asked for: a list, or with `page` an object that says where it stands among all.
+    """Return the requested rows: a list, or with `page` an object that describes the page.
 
-    Rows are made for what is shown only, unless they are sorted by something that only a row tells: what `quick`
-    tells at once need not be in a row first.
+    Rows are made only for items on the page, unless they are sorted by something that only a row has: values that
+    `quick` returns do not need a row first.
     """
     paged = "page" in query
     number, size = _page(query) if paged else (1, 0)
@@ -91,7 +91,7 @@ def answered(
 
 
 def columns_of(row: Row, columns: str) -> Row:
-    """Only these columns of a row; `a.b` is the field b in the field a. Those that are not there are left out."""
+    """Return only these columns of a row; `a.b` is the field b in the field a. Missing ones are left out."""
     if not columns:
         return row
     found: Row = {}
@@ -101,10 +101,10 @@ def columns_of(row: Row, columns: str) -> Row:
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """A regular expression that a caller gave, if it surely takes little time.
+    """Compile a caller's regular expression, if it is certain to take little time.
 
-    While Python looks for one, nothing else goes on in the whole process, and some take longer than anybody lives:
-    those that could fit in very many ways are refused, as a repetition of what itself repeats or has alternatives.
+    While Python searches for one, nothing else runs in the whole process, and some take practically forever: those that
+    could match in very many ways are rejected, such as a repetition of what itself repeats or has alternatives.
     """
     if len(text) > PATTERN_MAX:
         raise InvalidArgument(f"a pattern may have up to {PATTERN_MAX} characters")
@@ -123,7 +123,7 @@ def pattern_of(text: str) -> re.Pattern[str]:
 
 
 def fitting(items: Iterable[T], text: str, name: Callable[[T], str], patience_s: float = _PATIENCE_S) -> list[T]:
-    """Those whose name fits a regular expression that a caller gave; refused where that takes longer than this."""
+    """Return the items whose name matches a caller's regular expression; reject it if that takes too long."""
     pattern = pattern_of(text)
     found = []
     until = time.thread_time() + patience_s  # the time of this thread: whoever else is busy does not count
@@ -172,7 +172,7 @@ def _inner(row: Row, path: str) -> Any:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Something that can be compared, whatever the values are: what is not there comes first, then numbers."""
+    """Return a comparable key, whatever the values are: missing values come first, then numbers."""
     if value is None:
         return 0, 0
     if isinstance(value, bool | int | float):
@@ -192,12 +192,12 @@ def _keep(row: Row, path: list[str], into: Row) -> None:
 
 
 def _is_anchored(parsed: Any) -> bool:
-    """Whether a pattern is tried at the beginning of a name only, and not everywhere in it."""
+    """Whether a pattern is tried at the beginning of a name only."""
     return bool(parsed) and parsed[0] in ((tokens.AT, tokens.AT_BEGINNING), (tokens.AT, tokens.AT_BEGINNING_STRING))
 
 
 def _ways(parsed: Any) -> int:
-    """In how many ways a pattern could fit, at most: so many may be tried before it is known that none does."""
+    """Return an upper bound of the number of ways in which a pattern could match."""
     ways: int = 1
     for operation, value in parsed:
         if operation in (tokens.MAX_REPEAT, tokens.MIN_REPEAT, tokens.POSSESSIVE_REPEAT):

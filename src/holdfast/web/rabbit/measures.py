@@ -1,4 +1,4 @@
-"""How much goes through a queue? Counts and rates in the words of RabbitMQ's `message_stats`."""
+"""Message counts and rates of queues and exchanges, in the form of RabbitMQ's `message_stats`."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ __all__ = ["Flow", "Totals", "exchange_stats", "flow_of", "message_stats", "tota
 
 
 class Flow(NamedTuple):
-    """What went through a queue since it was made, and how fast it goes now, a second."""
+    """Counts of messages through a queue since it was created, and their present rates a second."""
 
     put: int = 0
     delivered: int = 0
@@ -23,7 +23,7 @@ class Flow(NamedTuple):
     ack_rate: float = 0.0
 
     def plus(self, other: "Flow") -> "Flow":
-        """The two together."""
+        """Return the sum of two flows."""
         return Flow(
             self.put + other.put,
             self.delivered + other.delivered,
@@ -36,7 +36,7 @@ class Flow(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What some queues hold, and what goes through them."""
+    """Counts of messages in some queues, and through them."""
 
     ready: int
     unacked: int
@@ -44,7 +44,7 @@ class Totals(NamedTuple):
     flow: Flow
 
     def row(self) -> dict[str, Any]:
-        """As RabbitMQ writes the totals of queues."""
+        """Return the totals of queues as RabbitMQ writes them."""
         growth = self.flow.put_rate - self.flow.ack_rate
         return {
             "messages": self.ready + self.unacked,
@@ -57,13 +57,13 @@ class Totals(NamedTuple):
 
 
 def flow_of(queue: Queue) -> Flow:
-    """What went through a queue."""
+    """Return the flow of a queue."""
     totals, rates = queue.standing.totals, queue.rates()
     return Flow(queue.log.end, totals.leased, totals.acked, totals.nacked + totals.expired, *rates)
 
 
 def totals_of(queues: Iterable[Queue]) -> Totals:
-    """What these queues hold together; one that goes meanwhile is left out."""
+    """Return the totals of these queues; one that is deleted meanwhile is left out."""
     ready = unacked = delayed = 0
     flow = Flow()
     for queue in queues:
@@ -79,9 +79,9 @@ def totals_of(queues: Iterable[Queue]) -> Totals:
 
 
 def message_stats(flow: Flow) -> dict[str, Any]:
-    """As RabbitMQ writes them; empty where nothing ever went through.
+    """Return the statistics as RabbitMQ writes them; empty if no message ever went through.
 
-    Who asked for a delivery, a consumer or a get, is not counted apart: all are deliveries.
+    Deliveries to consumers and by basic.get are not counted separately.
     """
     if not flow.put and not flow.delivered:
         return {}
@@ -103,7 +103,7 @@ def message_stats(flow: Flow) -> dict[str, Any]:
 
 
 def exchange_stats(traffic: Traffic) -> dict[str, Any]:
-    """What went through an exchange."""
+    """Return the statistics of an exchange."""
     came, went = traffic.rates[:2]
     return {
         "publish_in": traffic.came,
@@ -114,7 +114,7 @@ def exchange_stats(traffic: Traffic) -> dict[str, Any]:
 
 
 def unroutable(all_traffic: Iterable[Traffic]) -> dict[str, Any]:
-    """What was published through these exchanges and found no queue."""
+    """Return the counts of unroutable messages of these exchanges."""
     found = list(all_traffic)
     return {
         "drop_unroutable": sum(one.dropped for one in found),

@@ -1,4 +1,4 @@
-"""Which requests publish and get messages? Two, for trying things out: programs use AMQP, or Holdfast's own API."""
+"""Routes to publish and get messages in RabbitMQ's API, for trials; programs use AMQP or Holdfast's own API."""
 
 import base64
 import binascii
@@ -29,7 +29,7 @@ _NUMBERS = frozenset(("delivery_mode", "priority", "timestamp"))
 
 
 def properties_in(fields: dict[str, Any]) -> Properties:
-    """The properties of a message from JSON; those that AMQP does not have are left out, as RabbitMQ does."""
+    """Parse the properties of a message from JSON; unknown ones are ignored, as in RabbitMQ."""
     known: dict[str, Any] = {}
     for name in Properties._fields:
         value = fields.get(name)
@@ -49,7 +49,7 @@ def properties_in(fields: dict[str, Any]) -> Properties:
 def message_row(
     delivery: Delivery, queue: str, left: int, *, encoding: str = "auto", truncate: int | None = None
 ) -> dict[str, Any]:
-    """A message that was got. Text is cut between two characters."""
+    """Return a message that was got. Text is truncated between two characters."""
     content = content_of(delivery.key, delivery.headers, queue)
     properties = decode_properties(content.raw)._asdict()
     body, text = delivery.payload, None
@@ -89,7 +89,7 @@ def message_row(
     },
 )
 def publish(call: Call) -> dict[str, bool]:
-    """Publish one message; it is on disk where it must be when this answers."""
+    """Publish one message; a persistent one is on disk when this responds."""
     host = host_of(call, use=True)
     exchange = exchange_name(call.path["name"])
     body = body_of(call, "properties", "routing_key", "payload", "payload_encoding")
@@ -112,7 +112,7 @@ def publish(call: Call) -> dict[str, bool]:
 
 
 def _publish(host: Host, exchange: str, key: str, wishes: Instructions, payload: bytes) -> tuple[bool, dict[Log, None]]:
-    """On the broker's thread: route the message and put it; whether anything took it, and the logs to make safe."""
+    """Route and put the message; return whether any queue took it, and the logs to sync. On the broker's thread."""
     host.check_publish(exchange)
     content = Content(exchange, key, wishes.raw)
     logs: dict[Log, None] = {}
@@ -146,7 +146,7 @@ def _publish(host: Host, exchange: str, key: str, wishes: Instructions, payload:
     },
 )
 def get(call: Call) -> list[dict[str, Any]]:
-    """Get messages from the front of a queue. Those that go back count as delivered once."""
+    """Get messages from the front of a queue. Requeued ones count as delivered once."""
     host = host_of(call, use=True)
     name = call.path["name"]
     body = body_of(call, "count", "ackmode", "encoding")
@@ -165,7 +165,7 @@ def get(call: Call) -> list[dict[str, Any]]:
 
 
 def _get(mailbox: Mailbox, count: int, mode: str) -> tuple[list[Delivery], int]:
-    """On the broker's thread: what was got, and how many are left behind."""
+    """Return the messages, and how many are left in the queue. On the broker's thread."""
     got: list[Delivery] = []
     size = 0
     while len(got) < count and size < _BYTES_MAX and (delivery := mailbox.get()) is not None:

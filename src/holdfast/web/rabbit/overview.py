@@ -1,4 +1,4 @@
-"""Which requests are about the broker as a whole? What it is, what it holds, how it fares, and who is asking."""
+"""Routes about the broker as a whole in RabbitMQ's API: overview, nodes, current user and cluster name."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ _PROTOCOLS = {"amqps": "amqp/ssl"}
 
 
 def listeners_of(call: Call) -> list[dict[str, Any]]:
-    """What is listened on, in RabbitMQ's words."""
+    """Return the listeners in RabbitMQ's form."""
     return [
         {
             "node": node_name(),
@@ -63,7 +63,7 @@ def _contexts(call: Call) -> list[dict[str, Any]]:
     "/api/overview", needs=Needs.LOGIN, says="The broker at a glance.", query={"columns": "The fields to show."}
 )
 def overview(call: Call) -> Any:
-    """Versions, totals, rates and listeners; who is no monitor sees the totals of his own virtual hosts."""
+    """Return versions, totals, rates and listeners; without the monitoring tag, totals of one's own virtual hosts."""
     hosts, server = hosts_of(call), call.site.server
 
     def work() -> tuple[list[Queue], int, int, tuple[int, int, int]]:
@@ -172,13 +172,13 @@ def _node(call: Call) -> dict[str, Any]:
 
 @routes.get("/api/nodes", needs=Needs.MONITORING, says="The nodes of the cluster: one.")
 def nodes(call: Call) -> Any:
-    """This broker, as the only node."""
+    """Return this broker, as the only node."""
     return [columns_of(_node(call), call.query.get("columns", ""))]
 
 
 @routes.get("/api/nodes/{name}", needs=Needs.MONITORING, says="One node.")
 def one_node(call: Call) -> Any:
-    """This broker, by its name."""
+    """Return this broker, by its name."""
     if call.path["name"] != node_name():
         raise nothing_at("node", call.path["name"])
     return columns_of(_node(call), call.query.get("columns", ""))
@@ -186,7 +186,7 @@ def one_node(call: Call) -> Any:
 
 @routes.get("/api/nodes/{name}/memory", needs=Needs.MONITORING, says="What the memory of a node is used for.")
 def node_memory(call: Call) -> Any:
-    """How much of the memory is bodies of messages."""
+    """Return how much of the memory is message bodies."""
     if call.path["name"] != node_name():
         raise nothing_at("node", call.path["name"])
     used, bodies = resident_bytes(), call.site.on_broker(call.site.broker.memory.cached)
@@ -196,40 +196,40 @@ def node_memory(call: Call) -> Any:
 
 @routes.get("/api/extensions", needs=Needs.LOGIN, says="None: there are no plug-ins.")
 def extensions(call: Call) -> list[Any]:
-    """There are no plug-ins of the page."""
+    """Return an empty list: there are no plug-ins of the page."""
     return []
 
 
 @routes.get("/api/feature-flags", needs=Needs.LOGIN, says="None: all that there is can be used.")
 def feature_flags(call: Call) -> list[Any]:
-    """There are none."""
+    """Return an empty list: there are no feature flags."""
     return []
 
 
 @routes.get("/api/whoami", needs=Needs.LOGIN, says="Who is asking.")
 def whoami(call: Call) -> Any:
-    """The caller."""
+    """Return the caller."""
     return {"name": call.who.name, "tags": list(call.who.tags)}
 
 
 @routes.get("/api/auth", needs=Needs.NOTHING, says="How one logs in: not through another service.")
 def auth(call: Call) -> Any:
-    """There is no login through another service."""
+    """Return that OAuth is not enabled."""
     return {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
 
 
 @routes.get("/api/cluster-name", needs=Needs.LOGIN, says="The name of the cluster.")
 def cluster_name(call: Call) -> Any:
-    """What the broker tells its clients."""
+    """Return the cluster name that the broker sends to its clients."""
     return {"name": CLUSTER}
 
 
 @routes.put("/api/cluster-name", needs=Needs.ADMINISTRATOR, says="Refused: the name cannot be changed.")
 def name_cluster(call: Call) -> None:
-    """It cannot be changed."""
+    """Reject a change of the cluster name."""
     raise Refused(400, "bad_request", "the name of the cluster cannot be changed: there is one broker, and no cluster")
 
 
 @routes.post("/api/rebalance/queues", needs=Needs.ADMINISTRATOR, says="Nothing to do: there is one node.")
 def rebalance(call: Call) -> None:
-    """Queues have no other node to go to."""
+    """Do nothing: there is no other node."""

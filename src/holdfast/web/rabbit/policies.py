@@ -1,4 +1,4 @@
-"""What does RabbitMQ have that is not here? Policies, parameters, limits and topic permissions: none, and why."""
+"""Routes for RabbitMQ features that Holdfast lacks: policies, parameters, limits and topic permissions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ def _refused(what: str) -> Callable[[Call], None]:
 
 
 def _offer(what: str, lists: tuple[str, ...], one: str, *, looks: bool = True) -> None:
-    """Lists that are empty, and one thing that is never there and cannot be put."""
+    """Add routes for lists that are always empty, and an object that never exists and cannot be created."""
     needs = Needs.ADMINISTRATOR if what in _ADMINISTRATORS else Needs.LOGIN
     for path in lists:
         routes.get(f"/api/{what}{path}", needs=needs, says=f"None: {_WHY[what]}.")(_nothing)

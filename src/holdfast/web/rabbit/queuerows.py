@@ -1,4 +1,4 @@
-"""How does RabbitMQ write a queue? All that exporters and tools read of one, at the cost of some microseconds."""
+"""Queues in RabbitMQ's JSON form, with all fields that exporters and tools read, in some microseconds each."""
 
 import time
 import weakref
@@ -22,7 +22,7 @@ __all__ = ["Entry", "Idleness", "basic_row", "counts_of", "entries_of", "head_ti
 
 
 class Entry(NamedTuple):
-    """A queue as it is defined, and as it runs: None where it could not be opened."""
+    """A queue's definition and its mailbox, which is None if the queue could not be opened."""
 
     definition: QueueDefinition
     mailbox: Mailbox | None
@@ -30,13 +30,13 @@ class Entry(NamedTuple):
 
 
 class Idleness:
-    """Since when does nothing go on in a queue? Since the first look that found all as it still is."""
+    """Tracks since when a queue is idle: since the first call that found it as it still is."""
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Queue, tuple[tuple[int, ...], float]] = weakref.WeakKeyDictionary()
 
     def since(self, queue: Queue) -> str:
-        """The moment, as RabbitMQ writes it."""
+        """Return the time since which the queue is idle, as RabbitMQ writes it."""
         totals = queue.standing.totals
         now = (queue.log.end, totals.leased, totals.acked, totals.nacked)
         seen = self._seen.get(queue)
@@ -46,7 +46,7 @@ class Idleness:
 
 
 def entries_of(hosts: list[Host]) -> list[Entry]:
-    """The queues of these virtual hosts, in no order. On the broker's thread, which has better things to do."""
+    """Return the queues of these virtual hosts, in no order. Call it on the broker's thread; it must be fast."""
     return [
         Entry(definition, host.mailboxes.get(name), host.broker.memory)
         for host in hosts
@@ -55,7 +55,7 @@ def entries_of(hosts: list[Host]) -> list[Entry]:
 
 
 def basic_row(entry: Entry) -> dict[str, Any]:
-    """What was said when the queue was declared, and nothing of what it holds."""
+    """Return a queue's declaration, without message counts."""
     definition = entry.definition
     return {
         "arguments": plain(definition.arguments),
@@ -71,7 +71,7 @@ def basic_row(entry: Entry) -> dict[str, Any]:
 
 
 def totals_row(entry: Entry) -> dict[str, Any]:
-    """As `basic_row`, with how many messages there are."""
+    """Return `basic_row`, with message counts."""
     ready, unacked, _ = counts_of(entry.mailbox)
     return {
         **basic_row(entry),
@@ -82,7 +82,7 @@ def totals_row(entry: Entry) -> dict[str, Any]:
 
 
 def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
-    """All that a list shows of a queue."""
+    """Return all that a list shows of a queue."""
     mailbox = entry.mailbox
     if mailbox is None:
         return basic_row(entry)
@@ -144,7 +144,7 @@ def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
 
 
 def head_timestamp(mailbox: Mailbox) -> int | None:
-    """What the message that comes next says of its time: it has to be read for that."""
+    """Return the timestamp property of the next message, which has to be read for that."""
     try:
         waiting = mailbox.queue.peek(1)
         if not waiting:
@@ -155,7 +155,7 @@ def head_timestamp(mailbox: Mailbox) -> int | None:
 
 
 def counts_of(mailbox: Mailbox | None) -> tuple[int, int, int]:
-    """How many are ready, with consumers, and delayed."""
+    """Return how many messages are ready, unacknowledged and delayed."""
     if mailbox is None:
         return 0, 0, 0
     try:
@@ -166,7 +166,7 @@ def counts_of(mailbox: Mailbox | None) -> tuple[int, int, int]:
 
 
 def _mean_bytes(queue: Queue) -> int:
-    """About what one message takes: what the log takes for all that it has, as no queue weighs each of its messages."""
+    """Return an estimate of a message's size: the log's bytes over its records, as queues do not weigh messages."""
     segments = queue.log.kept_segments()
     records = queue.log.end - segments[0].base if segments else 0
     return sum(segment.limit for segment in segments) // records if records > 0 else 0

@@ -1,4 +1,4 @@
-"""Which requests are about queues? Listing, declaring, deleting and purging them."""
+"""Routes for queues in RabbitMQ's API: list, declare, delete and purge them."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ def queues_in(call: Call) -> Any:
 
 @routes.get("/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="One queue.", query={"columns": LISTING["columns"]})
 def one_queue(call: Call) -> Any:
-    """A queue with its consumers."""
+    """Return a queue with its consumers."""
     host = host_of(call)
     entry = _entry(call, host)
     name = entry.definition.name
@@ -103,7 +103,7 @@ def one_queue(call: Call) -> Any:
 
 @routes.put("/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="Declare a queue.", takes=_DECLARED)
 def declare(call: Call) -> Reply:
-    """Make a queue, or see that it is there as the body says."""
+    """Declare a queue, or check that it exists as the body says."""
     host = host_of(call, use=True)
     name, body = call.path["name"], body_of(call)
     if not name:
@@ -153,7 +153,7 @@ def delete(call: Call) -> None:
 
 @routes.delete("/api/queues/{vhost}/{name}/contents", needs=Needs.LOGIN, says="Purge a queue.")
 def purge(call: Call) -> None:
-    """Drop all messages that wait in a queue."""
+    """Drop all ready messages of a queue."""
     host = host_of(call, use=True)
     name = call.path["name"]
     may(call, Operation.QUEUE_PURGE, host, name)
@@ -164,7 +164,7 @@ def purge(call: Call) -> None:
 
 @routes.get("/api/queues/{vhost}/{name}/bindings", needs=Needs.LOGIN, says="What is bound to a queue.", query=LISTING)
 def bindings_to(call: Call) -> Any:
-    """The bindings that lead to a queue."""
+    """Return the bindings of a queue."""
     host = host_of(call)
     name = _entry(call, host).definition.name
     found = call.site.on_broker(lambda: list(host.topology.bindings_to("queue", name)))
@@ -179,7 +179,7 @@ def bindings_to(call: Call) -> Any:
     takes={"type": "object", "properties": {"action": {"type": "string"}}},
 )
 def act(call: Call) -> None:
-    """`sync` and `cancel_sync` are for mirrors: there are none, so there is nothing to do."""
+    """Do nothing: `sync` and `cancel_sync` are for mirrors, and there are none."""
     _entry(call, host_of(call, use=True))
     action = text_of(body_of(call, "action"), "action")
     if action not in ("sync", "cancel_sync"):

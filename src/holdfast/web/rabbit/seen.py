@@ -1,4 +1,4 @@
-"""What does a caller see, and what may it change? As RabbitMQ has it: by tags, and by permissions in virtual hosts."""
+"""Visibility and permission checks of RabbitMQ's API, by tags and permissions, and parsing of its request bodies."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ _SHORT_MAX = 255
 
 
 def hosts_of(call: Call) -> list[Host]:
-    """The virtual hosts that the caller sees, by name: all, or those in which it may do anything."""
+    """Return the virtual hosts that the caller sees, by name: all, or those with any permission."""
     hosts = sorted(list(call.site.broker.hosts.values()), key=lambda host: host.name)  # noqa: C414 - in one step
     if call.who.sees_all:
         return hosts
@@ -39,7 +39,7 @@ def hosts_of(call: Call) -> list[Host]:
 
 
 def host_of(call: Call, *, use: bool = False) -> Host:
-    """The virtual host in the path, if the caller sees it, or with `use` may do something in it."""
+    """Return the virtual host in the path, if the caller sees it or, with `use`, has a permission in it."""
     host = call.site.host(call.path["vhost"])
     if use or not call.who.sees_all:
         call.site.broker.users.check_vhost(call.who.name, host.name)
@@ -47,7 +47,7 @@ def host_of(call: Call, *, use: bool = False) -> Host:
 
 
 def may(call: Call, operation: Operation, host: Host, name: str) -> None:
-    """403 unless the caller may do this to this queue or exchange."""
+    """Raise 403 unless the caller may perform the operation on this queue or exchange."""
     call.may(operation, name, vhost=host.name)
 
 
@@ -70,17 +70,17 @@ def user_check(call: Call) -> UserCheck:
 
 
 def exchange_name(text: str) -> str:
-    """The name of an exchange in a path: the default exchange has none, and is called otherwise there."""
+    """Return the name of an exchange in a path, where the default exchange, which has none, has another name."""
     return "" if text == "amq.default" else text
 
 
 def nothing_at(what: str, name: str) -> NotFound:
-    """What is not there."""
+    """Return the error for a missing object."""
     return NotFound(f"there is no {what} {name!r}")
 
 
 def body_of(call: Call, *needed: str) -> dict[str, Any]:
-    """The body, which must be an object with these fields; without a body, an empty one."""
+    """Return the body, which must be an object with these fields; without a body, an empty one."""
     body = {} if call.body is None else call.body
     if not isinstance(body, dict):
         raise InvalidArgument("the body must be a JSON object")
@@ -91,7 +91,7 @@ def body_of(call: Call, *needed: str) -> dict[str, Any]:
 
 
 def flag_of(body: dict[str, Any], name: str) -> bool:
-    """A yes or no in the body; RabbitMQ takes texts, too."""
+    """Return a boolean in the body; RabbitMQ accepts strings, too."""
     value = body.get(name)
     if value in (None, False, "false"):
         return False
@@ -101,7 +101,7 @@ def flag_of(body: dict[str, Any], name: str) -> bool:
 
 
 def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
-    """A text in the body."""
+    """Return a string in the body."""
     value = body.get(name)
     if value is None:
         return default
@@ -111,7 +111,7 @@ def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def routing_key_in(body: dict[str, Any]) -> str:
-    """The routing key in the body; one that AMQP could not say to a consumer is refused."""
+    """Return the routing key in the body; reject one that AMQP cannot encode."""
     key = text_of(body, "routing_key")
     if len(key.encode()) > _SHORT_MAX:
         raise InvalidArgument(f"'routing_key' may have up to {_SHORT_MAX} bytes in UTF-8")
@@ -119,7 +119,7 @@ def routing_key_in(body: dict[str, Any]) -> str:
 
 
 def table_of(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """An AMQP table in the body."""
+    """Return an AMQP table in the body."""
     value = body.get(name)
     if value is None or value == []:  # an empty table, as some clients write it
         return {}
@@ -129,7 +129,7 @@ def table_of(body: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def arguments_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The arguments in the body; what AMQP could not say is refused, as no client could ever declare it again."""
+    """Return the arguments in the body; reject those that AMQP cannot encode, as no client could redeclare them."""
     arguments = table_of(body, "arguments")
     check_arguments(arguments)
     return arguments

@@ -1,4 +1,4 @@
-"""How does RabbitMQ write things? Exchanges, bindings, connections, channels, consumers and users as its JSON."""
+"""RabbitMQ's JSON for exchanges, bindings, connections, channels, consumers, users and permissions."""
 
 import base64
 import hashlib
@@ -36,17 +36,17 @@ __all__ = [
 
 @cache
 def node_name() -> str:
-    """What this broker calls itself where RabbitMQ names a node."""
+    """Return this broker's name where RabbitMQ names a node."""
     return f"holdfast@{gethostname()}"
 
 
 def rate(value: float) -> dict[str, float]:
-    """How fast something changes, a second."""
+    """Return a rate a second in RabbitMQ's form."""
     return {"rate": round(value, 3)}
 
 
 def plain(value: Any) -> Any:
-    """A value of an AMQP table as JSON has it."""
+    """Return a value of an AMQP table as JSON."""
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -80,9 +80,9 @@ def exchange_row(exchange: ExchangeDefinition) -> dict[str, Any]:
 
 
 def properties_key(binding: Binding) -> str:
-    """What tells a binding from others between the same ends: its routing key, and a hash of its arguments.
+    """Return what distinguishes a binding from others between the same ends: routing key, and a hash of its arguments.
 
-    The hash is ours; clients take it from a list and give it back.
+    The hash is ours; clients read it from a list and send it back.
     """
     if not binding.routing_key and not binding.arguments:
         return "~"
@@ -95,7 +95,7 @@ def properties_key(binding: Binding) -> str:
 
 
 def default_binding(vhost: str, queue: str) -> Binding:
-    """That each queue is bound to the default exchange is understood, and shown."""
+    """Return a queue's implicit binding to the default exchange, which is shown in lists."""
     return Binding(vhost, "", "queue", queue, queue)
 
 
@@ -225,7 +225,7 @@ def user_row(user: User) -> dict[str, Any]:
 
 
 def permission_row(one: Permission) -> dict[str, Any]:
-    """What a user may do in a virtual host."""
+    """Return a user's permissions in a virtual host."""
     return {
         "user": one.user,
         "vhost": one.vhost,

@@ -1,4 +1,4 @@
-"""Which requests are about users and what they may do? All that administrators change while the broker runs."""
+"""Routes for users and permissions in RabbitMQ's API."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ def every_user(call: Call) -> Any:
 
 @routes.get("/api/users/without-permissions", needs=Needs.ADMINISTRATOR, says="Users who may do nothing anywhere.")
 def without_permissions(call: Call) -> Any:
-    """Those to whom nothing was permitted."""
+    """Return the users without any permission."""
     users = call.site.broker.users
     permitted = {one.user for one in users.permissions()}
     return [_row_for(call)(user) for user in users.all() if user.name not in permitted]
@@ -58,7 +58,7 @@ def without_permissions(call: Call) -> Any:
     takes={"type": "object", "required": ["users"], "properties": {"users": {"type": "array"}}},
 )
 def bulk_delete(call: Call) -> None:
-    """Delete users; none, where one is not there."""
+    """Delete users; none of them if one does not exist."""
     names = body_of(call, "users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidArgument("'users' must be a list of names")
@@ -87,7 +87,7 @@ def one_user(call: Call) -> Any:
     takes=_USER,
 )
 def put_user(call: Call) -> Reply:
-    """Add or change a user. The password is hashed here: the broker has no time for that."""
+    """Add or change a user. The password is hashed here, as it is too slow for the broker's thread."""
     body = body_of(call, "tags")
     tags, check = tags_of(body["tags"]), user_check(call)
     hashed, algorithm = text_of(body, "password_hash"), text_of(body, "hashing_algorithm") or None
@@ -109,21 +109,21 @@ def delete_user(call: Call) -> None:
 
 @routes.get("/api/users/{user}/permissions", needs=Needs.ADMINISTRATOR, says="What a user may do, and where.")
 def permissions_of(call: Call) -> Any:
-    """What was permitted to a user."""
+    """Return the permissions of a user."""
     user = call.site.broker.users.get(call.path["user"])
     return [permission_row(one) for one in call.site.server.administration.permissions(user.name)]
 
 
 @routes.get("/api/users/{user}/topic-permissions", needs=Needs.ADMINISTRATOR, says="None: there are none.")
 def topic_permissions_of(call: Call) -> list[Any]:
-    """There are no permissions by topic."""
+    """Return an empty list: there are no topic permissions."""
     call.site.broker.users.get(call.path["user"])
     return []
 
 
 @routes.get("/api/permissions", needs=Needs.ADMINISTRATOR, says="All permissions.", query=LISTING)
 def every_permission(call: Call) -> Any:
-    """What was permitted to whom, everywhere."""
+    """Return all permissions of all users."""
     found = call.site.server.administration.permissions()
     return answered(found, call.query, row=permission_row, name=lambda one: one.user)
 
@@ -137,7 +137,7 @@ def _permission(call: Call) -> Permission:
 
 @routes.get("/api/permissions/{vhost}/{user}", needs=Needs.ADMINISTRATOR, says="What a user may do in a virtual host.")
 def one_permission(call: Call) -> Any:
-    """What was permitted to one user in one virtual host."""
+    """Return one user's permissions in one virtual host."""
     return permission_row(_permission(call))
 
 
@@ -148,7 +148,7 @@ def one_permission(call: Call) -> Any:
     takes=_PERMISSION,
 )
 def permit(call: Call) -> Reply:
-    """Permit a user something."""
+    """Set a user's permissions."""
     body = body_of(call, *_PATTERNS)
     patterns = [text_of(body, name) for name in _PATTERNS]
     user, vhost = call.path["user"], call.path["vhost"]
@@ -164,6 +164,6 @@ def permit(call: Call) -> Reply:
     says="Take back what a user may do in a virtual host: at once, also for connections that are open.",
 )
 def forbid(call: Call) -> None:
-    """Permit a user nothing more."""
+    """Revoke a user's permissions."""
     _permission(call)
     call.site.on_broker(lambda: call.site.server.administration.forbid(call.path["user"], call.path["vhost"]))

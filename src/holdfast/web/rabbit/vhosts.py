@@ -1,4 +1,4 @@
-"""Which requests are about virtual hosts? Listing, adding and deleting them, and who may do what there."""
+"""Routes for virtual hosts in RabbitMQ's API: list, add and delete them, and list their permissions."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def one_vhost(call: Call) -> Any:
     takes={"type": "object", "properties": {"description": {"type": "string"}, "tags": {"type": ["string", "array"]}}},
 )
 def put_vhost(call: Call) -> Reply:
-    """Add a virtual host, or say something else of it."""
+    """Add a virtual host, or update its metadata."""
     body = body_of(call)
     description = text_of(body, "description") if body.get("description") is not None else None
     tags = tags_of(body["tags"]) if body.get("tags") is not None else None
@@ -89,7 +89,7 @@ def put_vhost(call: Call) -> Reply:
     says="Delete a virtual host with its queues and their messages, and close the connections to it.",
 )
 def delete_vhost(call: Call) -> None:
-    """Delete a virtual host; what others want of the broker comes in between."""
+    """Delete a virtual host in small steps, so that other work of the broker goes on in between."""
     administration, name = call.site.server.administration, call.path["vhost"]
     while not call.site.on_broker(lambda: administration.empty_vhost(name, _AT_ONCE)):
         pass
@@ -98,19 +98,19 @@ def delete_vhost(call: Call) -> None:
 
 @routes.get("/api/vhosts/{vhost}/permissions", needs=Needs.ADMINISTRATOR, says="Who may do what in a virtual host.")
 def permissions_in(call: Call) -> Any:
-    """What was permitted in a virtual host."""
+    """Return the permissions in a virtual host."""
     host = call.site.host(call.path["vhost"])
     return [permission_row(one) for one in call.site.server.administration.permissions(vhost=host.name)]
 
 
 @routes.get("/api/vhosts/{vhost}/topic-permissions", needs=Needs.ADMINISTRATOR, says="None: there are none.")
 def topic_permissions_in(call: Call) -> list[Any]:
-    """There are no permissions by topic."""
+    """Return an empty list: there are no topic permissions."""
     call.site.host(call.path["vhost"])
     return []
 
 
 @routes.post("/api/vhosts/{vhost}/start/{node}", needs=Needs.ADMINISTRATOR, says="Nothing to do: each one runs.")
 def start_vhost(call: Call) -> None:
-    """Each virtual host runs."""
+    """Do nothing: each virtual host is running."""
     call.site.host(call.path["vhost"])
