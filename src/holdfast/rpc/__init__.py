@@ -1,4 +1,4 @@
-"""Cap'n Proto: Queueber's interface for its clients, and our own for any queue."""
+"""The Cap'n Proto server: Queueber's interface for its clients, and our own for any queue."""
 
 from holdfast.rpc.access import Access
 from holdfast.rpc.server import RpcServer, RpcSettings

@@ -1,4 +1,4 @@
-"""Who may do what? Callables that whoever starts the server gives, so that this room knows neither users nor tokens."""
+"""Authentication and permission callbacks of the RPC server, supplied by whoever starts it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ def _nothing(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client proves who it is, and what that one may do. Each is called in a worker thread, and may take a while.
+    """Callbacks that authenticate a client and check permissions. Each is called in a worker thread, and may be slow.
 
-    What they raise is what the client reads.
+    What they raise is sent to the client.
     """
 
     login: Callable[[str, str, bool], str] = _nobody
@@ -37,7 +37,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who was let in. In a worker thread, too."""
+    """An authenticated user. Its methods are called in a worker thread, too."""
 
     access: Access
     name: str
@@ -45,11 +45,11 @@ class Visitor:
     """How they came in by a token, which may end before their connection does; a password is asked for once."""
 
     def may_stay(self) -> None:
-        """Raises if their token has expired or was withdrawn since."""
+        """Raise if the user's token has expired or was revoked since."""
         self.enter_again()
 
     def may(self, operation: Operation, vhost: str, queue: str) -> None:
-        """Raises unless they may still do this to this queue."""
+        """Raise unless the user still has the permission for this operation on this queue."""
         self.may_stay()
         needed = RULES[operation].permission
         assert needed is not None

@@ -1,4 +1,4 @@
-"""What is known of a client that is connected? Where it is, and how much of it is under way."""
+"""A connected RPC client: its connection, and limits on the calls and bytes it has in progress."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ _BYTES_MAX = 32 << 20
 
 
 class TooManyCalls(HoldfastError):
-    """A client has more calls under way than one may have."""
+    """A client has more calls in progress than one may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What all clients of a server share."""
+    """State shared by all clients of a server."""
 
     shelf: Shelf
     access: Access
@@ -39,7 +39,7 @@ class Desk:
 
 
 class Client:
-    """One client."""
+    """One client. Used by the RPC server's event loop alone."""
 
     def __init__(self, wire: Wire, desk: Desk) -> None:
         self.wire = wire
@@ -50,7 +50,7 @@ class Client:
 
     @contextmanager
     def call(self, size: int = 0) -> Iterator[None]:
-        """A call that carries so many bytes is under way."""
+        """Count a call and its bytes while the block runs; with too many bytes, stop reading from the client."""
         if self._calls >= CALLS_MAX:
             raise TooManyCalls(f"this client has {CALLS_MAX} calls under way: wait for some of them, or connect twice")
         self._calls += 1
@@ -66,7 +66,7 @@ class Client:
                 self.wire.hold(False)
 
     async def queueber(self) -> Served:
-        """The queue that Queueber's interface serves."""
+        """Return the queue that Queueber's interface serves."""
         if self._queueber is None or self._queueber.queue.closed:
             self._queueber = await self.desk.shelf.get(*self.desk.queueber)
         return self._queueber

@@ -1,4 +1,4 @@
-"""What does a client read when a call fails? The kind of the error and its text, and nothing of our insides."""
+"""Errors as RPC clients see them: their kind and text in one line, without a traceback."""
 
 import functools
 import logging
@@ -25,14 +25,14 @@ class Refused(Exception):
 
     @classmethod
     def of(cls, error: BaseException) -> "Refused":
-        """What a client is told of this error."""
+        """Return the error to send to a client."""
         if isinstance(error, HoldfastError):
             return _named(type(error).__name__)(str(error))
         return _named("InternalError")("something went wrong in the server: its log says what")
 
 
 def answered(method: Method) -> Method:
-    """Let a method's errors reach the client as one line."""
+    """Decorate a method so that its errors reach the client as one line."""
 
     @functools.wraps(method)
     async def wrapper(self: Any, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""How do ids and leases of a queue look in Queueber's interface? As 16 bytes that sort as they do, and lead back.
+"""Queue ids and leases as the 16-byte identifiers of Queueber's interface; they sort as the originals do.
 
 Both are UUIDs (RFC 9562), so that tools print them well. An id is of version 8, whose meaning is the maker's own:
 
@@ -22,9 +22,9 @@ _LEASE_MARK_BITS = 54
 
 
 class Identifiers:
-    """Ids and leases of one queue.
+    """Codec for the ids and leases of one queue.
 
-    The mark says which queue it is: what another one gave, or one whose log is gone, is unknown.
+    The mark identifies the queue: an identifier of another queue, or of one whose log is gone, is unknown.
     """
 
     def __init__(self, log_id: bytes, queue: str) -> None:
@@ -33,22 +33,22 @@ class Identifiers:
         self._lease_mark = mark & ((1 << _LEASE_MARK_BITS) - 1)
 
     def of_id(self, sequence: int) -> bytes:
-        """The 16 bytes of a message's id."""
+        """Return the 16 bytes of a message's id."""
         return (self._id_prefix | sequence).to_bytes(SIZE, "big")
 
     def to_id(self, data: bytes) -> int | None:
-        """The message's id; None if no message of this queue can have these bytes."""
+        """Return the message's id; None if no message of this queue can have these bytes."""
         number = int.from_bytes(data, "big") ^ self._id_prefix
         return number if len(data) == SIZE and number < 1 << 62 else None
 
     def of_lease(self, lease: int) -> bytes:
-        """The 16 bytes of a lease."""
+        """Return the 16 bytes of a lease."""
         ms, ns = divmod(lease, _MS)
         upper = ms << 16 | 7 << 12 | ns >> 8
         return (upper << 64 | _VARIANT | (ns & 0xFF) << _LEASE_MARK_BITS | self._lease_mark).to_bytes(SIZE, "big")
 
     def to_lease(self, data: bytes) -> int | None:
-        """The lease; None if no lease of this queue can have these bytes."""
+        """Return the lease; None if no lease of this queue can have these bytes."""
         number = int.from_bytes(data, "big")
         ms, ns = number >> 80, (number >> 64 & 0xFFF) << 8 | (number >> _LEASE_MARK_BITS & 0xFF)
         lease = ms * _MS + ns

@@ -1,4 +1,4 @@
-"""How does Queueber's interface behave? As its clients expect, on a queue of ours."""
+"""Queueber's Cap'n Proto interface, implemented on one queue."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ class Queueber:
 
     @answered
     async def remove_context(self, context: Any) -> None:
-        """An item is done; False if it is not held under this lease."""
+        """Acknowledge an item; False if it is not held under this lease."""
         served = await self._served()
         request = context.params.req
         lease = served.identifiers.to_lease(_checked(request.lease))
@@ -56,7 +56,7 @@ class Queueber:
 
     @answered
     async def poll_context(self, context: Any) -> None:
-        """Lease items, and wait for them."""
+        """Lease items, waiting for them if there are none."""
         served = await self._served()
         request = context.params.req
         seconds, count, timeout = request.leaseValiditySecs, request.numItems or 1, request.timeoutSecs
@@ -85,7 +85,7 @@ class Queueber:
 
     @answered
     async def extend_context(self, context: Any) -> None:
-        """Hold a whole lease for so long from now on; False if there is none."""
+        """Extend a whole lease, from now on; False if there is none."""
         served = await self._served()
         request = context.params.req
         lease = served.identifiers.to_lease(_checked(request.lease))
@@ -108,7 +108,7 @@ class Queueber:
 
 
 def fitting(served: Served, deliveries: list[Delivery], most: int) -> list[Delivery]:
-    """As many of these as fit into an answer, at least one; the others are given back untried."""
+    """Return as many of these as fit into a response, at least one; the others are released untried."""
     size = 0
     for place, delivery in enumerate(deliveries):
         size += len(delivery.payload)
@@ -120,7 +120,7 @@ def fitting(served: Served, deliveries: list[Delivery], most: int) -> list[Deliv
 
 @contextmanager
 def keeping(served: Served, deliveries: list[Delivery]) -> Iterator[None]:
-    """Give these back if no answer can be made of them."""
+    """Release these deliveries if the block, which writes the response, raises."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""How do many calls share one wait for the disk? What comes while a round is under way is one write in the next."""
+"""Group commit for RPC calls: calls that arrive while a round is on disk are one write in the next round."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -28,10 +28,10 @@ class _Work(NamedTuple):
 
 
 class Rounds:
-    """What changes one queue, done in rounds by a worker thread.
+    """Applies the changes of one queue in rounds, by a worker thread.
 
-    In a round all puts are one put, and acks that follow each other one ack. Puts go first: nobody can hold yet what
-    they bring. Whatever the queue's flush mode is, a call is answered when what it did is on disk.
+    In a round all puts are one put, and consecutive acks one ack. Puts go first: nobody can hold their messages yet.
+    Whatever the queue's flush mode is, a call is answered when its change is on disk.
     """
 
     def __init__(self, queue: Queue, executor: Executor, room: Callable[[], None] = lambda: None) -> None:
@@ -44,22 +44,22 @@ class Rounds:
         self._task: asyncio.Task[None] | None = None
 
     async def put(self, messages: list[bytes | Message], check: Callable[[], None] | None = None) -> list[int]:
-        """Add messages, all or none; their ids."""
+        """Add messages, all or none; return their ids."""
         ids: list[int] = await self._do(_Work(messages, None, None, check, self._loop.create_future()))
         return ids
 
     async def ack(self, pairs: list[Pair], check: Callable[[], None] | None = None) -> list[int]:
-        """Messages are done; the ids of those that are not held."""
+        """Acknowledge messages; return the ids of those that are not held."""
         lost: list[int] = await self._do(_Work(None, pairs, None, check, self._loop.create_future()))
         return lost
 
     async def run(self, function: Callable[[], T], check: Callable[[], None] | None = None) -> T:
-        """Do something else with the queue, in its turn; what it gave."""
+        """Run another function on the queue, in its turn; return its result."""
         result: T = await self._do(_Work(None, None, function, check, self._loop.create_future()))
         return result
 
     async def close(self) -> None:
-        """Return when nothing is under way."""
+        """Return when no round is in progress."""
         while self._task is not None:
             await asyncio.wait([self._task])
 

@@ -1,6 +1,6 @@
-"""Which interfaces does the RPC server speak? The schemas that lie beside this module, loaded once.
+"""The Cap'n Proto schemas of the RPC server, loaded once from the files next to this module.
 
-Cap'n Proto keeps every schema of a process by its id for good, and a second loading from elsewhere must agree with it:
+Cap'n Proto keeps every schema of a process by its id forever, and a second loading from elsewhere must agree with it:
 so the files are loaded here and nowhere else.
 """
 

@@ -1,4 +1,4 @@
-"""What does the server keep of a queue that clients use? Its polls, its rounds, and how its ids look."""
+"""Queues in use by RPC clients, each with its polls, its rounds and its identifiers."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Find = Callable[[str, str], Queue]
 
 
 class Served:
-    """One queue, as the calls of clients see it."""
+    """One queue, as the calls of clients use it."""
 
     def __init__(self, queue: Queue, executor: Executor, room: Callable[[], None]) -> None:
         self.queue = queue
@@ -27,18 +27,18 @@ class Served:
         self.identifiers = Identifiers(queue.log.id, queue.name)
 
     async def close(self) -> None:
-        """Answer who waits, and return when nothing is under way."""
+        """Answer waiting calls, and return when nothing is in progress."""
         await self.polls.close()
         await self.rounds.close()
 
     # In a worker thread.
 
     def extend(self, pairs: list[Pair], seconds: float | None) -> list[int]:
-        """Hold messages, and all that was leased with them, for so long from now on; the ids that are not held."""
+        """Extend the leases of messages, from now on; return the ids that are not held. Call it in a worker thread."""
         return self.queue.try_extend([self._held(id, lease) for id, lease in pairs], seconds)
 
     def extend_whole(self, lease: int, seconds: float) -> bool:
-        """Hold all messages of a lease for so long from now on; False if there is no such lease."""
+        """Extend a whole lease, from now on; False if there is none. Call it in a worker thread."""
         while True:
             known = self.queue.standing.leases.by_id.get(lease)
             ids = [] if known is None else list(known.left)
@@ -53,7 +53,7 @@ class Served:
 
 
 class Shelf:
-    """The queues that are in use, each once however many clients use it."""
+    """Registry of the queues in use: one `Served` a queue, however many clients use it."""
 
     def __init__(self, find: Find, executor: Executor, room: Callable[[], None]) -> None:
         self._find = find
@@ -63,7 +63,7 @@ class Shelf:
         self._closed = False
 
     async def get(self, vhost: str, name: str) -> Served:
-        """The queue of this name, as it is now; raises `NotFound`."""
+        """Return the queue that has this name now; raises `NotFound`."""
         queue = await asyncio.get_running_loop().run_in_executor(self._executor, self._find, vhost, name)
         if self._closed:
             raise Closed("the server stops: connect again when it is back")
@@ -75,6 +75,6 @@ class Shelf:
         return found
 
     async def close(self) -> None:
-        """Answer all who wait, and return when nothing is under way."""
+        """Answer all waiting calls, and return when nothing is in progress."""
         self._closed = True
         await asyncio.gather(*(served.close() for served in self._served.values()))

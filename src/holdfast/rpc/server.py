@@ -1,4 +1,4 @@
-"""How is Cap'n Proto served? In a thread with an event loop of its own, until it is told to stop."""
+"""The Cap'n Proto server, in a thread with an event loop of its own."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ _LAST_ANSWERS_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RpcSettings:
-    """What can be chosen."""
+    """Settings of the RPC server."""
 
     host: str = "127.0.0.1,::1"
     """Addresses, with commas."""
@@ -56,7 +56,7 @@ class RpcSettings:
     """Bytes of payload in one answer, unless a single message has more."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Reject settings that cannot work."""
         if self.queueber_clients not in ("loopback", "anyone", "nobody"):
             raise InvalidArgument(f"queueber_clients must be loopback, anyone or nobody, not {self.queueber_clients!r}")
         for name, least in (("connection_max", 1), ("max_request", 1 << 16), ("max_reply", 1)):
@@ -67,10 +67,10 @@ class RpcSettings:
 
 
 class RpcServer:
-    """A Cap'n Proto server, on queues that `find` finds and for users whom `access` knows.
+    """A Cap'n Proto server over queues that `find` returns, for users that `access` authenticates.
 
-    `start` and `stop` are called from any other thread. All that touches Cap'n Proto happens in the server's own:
-    its objects must not be touched anywhere else.
+    `start` and `stop` are called from any other thread. All use of Cap'n Proto happens in the server's own: its objects
+    must not be touched anywhere else.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RpcServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the first socket it listens on."""
+        """Host and port of the first listener."""
         if not self.addresses:
             raise InvalidArgument("the RPC server does not listen: start it first")
         return self.addresses[0]
@@ -100,7 +100,7 @@ class RpcServer:
         return len(self._clients)
 
     def start(self) -> None:
-        """Listen; returns when clients can come, and raises what keeps them from it."""
+        """Open the listeners; returns when clients can connect, and raises what prevents it."""
         if self._thread is not None:
             raise InvalidArgument("the RPC server runs already")
         listens: Future[None] = Future()
@@ -115,7 +115,7 @@ class RpcServer:
             raise InvalidArgument(f"cannot listen on {where}: {error.strerror or error}; set another port") from error
 
     def stop(self) -> None:
-        """Answer who waits with an error, finish what is under way, and hang up. Idempotent."""
+        """Answer waiting calls with an error, finish the others, and close all connections. Idempotent."""
         thread, loop, stops = self._thread, self._loop, self._stops
         if thread is None:
             return

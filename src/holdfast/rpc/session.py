@@ -1,4 +1,4 @@
-"""What can a client do that has logged in? Reach queues by name, and work with each as its permissions let it."""
+"""Holdfast's own Cap'n Proto interface: login, sessions and work queues, with a permission check at each call."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _TOTALS = ("leased", "acked", "nacked", "expired", "dead", "dropped")
 
 
 class _Kept(Protocol):
-    """What deliveries and waiting messages have in common."""
+    """The common fields of deliveries and waiting messages."""
 
     @property
     def id(self) -> int: ...
@@ -45,7 +45,7 @@ class _Kept(Protocol):
 
 
 class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
-    """What a client gets when it connects: Queueber's methods, and the ways to log in."""
+    """The bootstrap interface of a connection: Queueber's methods, and login."""
 
     def __init__(self, client: Client) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
 
     @answered
     async def login_context(self, context: Any) -> None:
-        """By name and password."""
+        """Authenticate by name and password."""
         params = context.params
         access, wire = self.client.desk.access, self.client.wire
         name = await self._proven(partial(access.login, params.user, params.password, wire.is_loopback))
@@ -61,7 +61,7 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
 
     @answered
     async def enter_context(self, context: Any) -> None:
-        """By a token."""
+        """Authenticate by a token."""
         access, wire = self.client.desk.access, self.client.wire
         enter = partial(access.enter, context.params.token, wire.is_loopback)
         context.results.session = Session(self.client, Visitor(access, await self._proven(enter), enter))
@@ -83,7 +83,7 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
 
 
 class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
-    """A user who is known. Each call asks anew whether they are still let in."""
+    """The session of an authenticated user. Each call checks again that the user still has access."""
 
     def __init__(self, client: Client, visitor: Visitor) -> None:
         super().__init__()
@@ -92,14 +92,14 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
 
     @answered
     async def whoami_context(self, context: Any) -> None:
-        """The user's name."""
+        """Return the user's name."""
         with self._client.call():
             await asyncio.get_running_loop().run_in_executor(self._client.desk.executor, self._visitor.may_stay)
         context.results.name = self._visitor.name
 
     @answered
     async def queue_context(self, context: Any) -> None:
-        """A queue, if the user may do anything with it."""
+        """Return a queue, if the user has any permission on it."""
         vhost, name = context.params.vhost, context.params.queueName
         desk = self._client.desk
         with self._client.call():
@@ -115,7 +115,7 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
 
 
 class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
-    """One queue in the hands of a user. Each call asks anew whether it is permitted."""
+    """One queue, used by an authenticated user. Each call checks the permission again."""
 
     def __init__(self, client: Client, visitor: Visitor, vhost: str, name: str, served: Served) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def lease_context(self, context: Any) -> None:
-        """Take messages, and wait for them."""
+        """Lease messages, waiting for them if there are none."""
         params = context.params
         count, seconds, wait = params.count, params.seconds, params.wait
         served = await self._current()
@@ -163,7 +163,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def ack_context(self, context: Any) -> None:
-        """Messages are done."""
+        """Acknowledge messages."""
         pairs = _pairs(context)
         served = await self._current()
         with self._client.call():
@@ -171,7 +171,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def nack_context(self, context: Any) -> None:
-        """Messages failed."""
+        """Report failed messages."""
         params = context.params
         reason, delay = params.reason, params.delay
         parts = _parts(_pairs(context))
@@ -181,7 +181,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def extend_context(self, context: Any) -> None:
-        """Messages are held longer, or shorter."""
+        """Change the expiry of leases."""
         seconds, pairs = context.params.seconds, _pairs(context)
         served = await self._current()
         seconds = min(seconds, LONGEST_S) if seconds else None
@@ -189,14 +189,14 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def release_context(self, context: Any) -> None:
-        """Messages are given back untried."""
+        """Release messages untried."""
         parts = _parts(_pairs(context))
         served = await self._current()
         await self._settle(context, served, partial(served.queue.release_ids, parts))
 
     @answered
     async def peek_context(self, context: Any) -> None:
-        """The next messages, which stay where they are."""
+        """Return the next messages without leasing them."""
         served = await self._current()
         count = min(context.params.count, 10_000)
         with self._client.call():
@@ -214,7 +214,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def stats_context(self, context: Any) -> None:
-        """Counts, ages and rates."""
+        """Return counts, ages and rates."""
         served = await self._current()
         with self._client.call():
             stats = await served.rounds.run(served.queue.stats, self._may(Operation.QUEUE_LOOK))
@@ -233,7 +233,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
             context.results.lost = await served.rounds.run(function, self._may(Operation.QUEUE_TAKE))
 
     async def _current(self) -> Served:
-        """The queue, looked for anew where it was closed: one of the same name may have taken its place."""
+        """Return the queue, found again if it was closed: a new one may have its name."""
         if self._served.queue.closed:
             self._served = await self._client.desk.shelf.get(self._vhost, self._name)
         return self._served
@@ -276,7 +276,7 @@ def _fill(row: Any, kept: _Kept) -> None:
 
 
 def _pairs(context: Any) -> list[Pair]:
-    """What is to be settled, each once however often it is listed."""
+    """Return the messages to settle, each once however often it is listed."""
     return list(dict.fromkeys((held.id, held.lease) for held in context.params.held))
 
 

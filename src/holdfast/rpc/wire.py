@@ -1,9 +1,9 @@
-"""How do a client's bytes get to Cap'n Proto and back? Through here, many at once, and never when they must not.
+"""Buffered transport between a client's socket and pycapnp: few system calls, and safe disconnects.
 
-pycapnp reads a message in small pieces, each of which costs it three system calls, writes each answer by itself, and
-ends the process when a client hangs up in a moment in which it does not read. So it is not given the socket: this
-stands between, reads as much as there is, hands it on when it is asked for, gathers answers, and tells of a hang-up in
-the one way that is safe at any time.
+pycapnp reads a message in small pieces, each of which costs three system calls, writes each answer separately, and ends
+the process when a client disconnects at a moment in which it does not read. So it does not get the socket: this
+transport reads as much as there is, passes it on when pycapnp reads, collects answers, and reports a disconnect in the
+one form that is safe at any time.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 16
 
 
 class Wire(asyncio.BufferedProtocol):
-    """One client's connection: a protocol towards asyncio, and a transport towards pycapnp's own protocol, `inner`."""
+    """One client's connection: a protocol for asyncio, and a transport for pycapnp's own protocol, `inner`."""
 
     inner: Any
 
@@ -42,7 +42,7 @@ class Wire(asyncio.BufferedProtocol):
         self._lost = False
 
     def hold(self, held: bool) -> None:
-        """Read no more from this client for now, or read on."""
+        """Stop or resume reading from this client."""
         if held != self._held:
             self._held = held
             if not held:
@@ -61,7 +61,7 @@ class Wire(asyncio.BufferedProtocol):
     # As a protocol.
 
     def connection_made(self, transport: Any) -> None:
-        """A client is there."""
+        """Start to serve a new client."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
@@ -72,17 +72,17 @@ class Wire(asyncio.BufferedProtocol):
         self._admitted.attach(transport.abort)
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came in."""
+        """Pass received bytes on to pycapnp, as far as it reads."""
         self._inbox += memoryview(self._buffer)[:nbytes]
         self._hand_on()
         self._pace()
 
     def eof_received(self) -> bool:
-        """The client hung up."""
+        """Handle a disconnect by the client."""
         self._end("the client hung up")
         return False
 
@@ -93,42 +93,42 @@ class Wire(asyncio.BufferedProtocol):
         self._end(str(exc or "the connection is closed"))
 
     def pause_writing(self) -> None:
-        """The client does not read what it asked for."""
+        """Pause pycapnp's writes: the client does not read its responses."""
         self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Resume pycapnp's writes."""
         if not self._lost:
             self.inner.resume_writing()
 
     # As a transport.
 
     def pause_reading(self) -> None:
-        """Cap'n Proto has what it wanted."""
+        """Stop passing bytes to pycapnp."""
         self._wanted = False
 
     def resume_reading(self) -> None:
-        """Cap'n Proto wants bytes."""
+        """Resume passing bytes to pycapnp."""
         self._wanted = True
         self._hand_on()
         self._pace()
 
     def write(self, data: bytes) -> None:
-        """Send this, with all that comes in the same turn of the loop."""
+        """Queue data; all data of one loop iteration is sent together."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outbox.append(data)
 
     def is_closing(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether nothing more can be sent."""
         return self._lost or self._transport.is_closing()
 
     def can_write_eof(self) -> bool:
-        """Hanging up halfway is not done here."""
+        """Return False: half-closing is not supported."""
         return False
 
     def close(self) -> None:
-        """Send what is left, and hang up."""
+        """Send what is queued, and close the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
