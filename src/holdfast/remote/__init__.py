@@ -1,4 +1,4 @@
-"""A store that another process serves, over HTTP: with the names of `holdfast.Store`, where it is the same thing."""
+"""Client of a store that another process serves over HTTP, with the names of `holdfast.Store`."""
 
 from holdfast.remote.address import Address
 from holdfast.remote.errors import OutcomeUnknown, Refused, ServerFailed, Unreachable

@@ -1,4 +1,4 @@
-"""Where is the server, and who asks? All of it from one URL, and what is given besides."""
+"""Address and credentials of a server, parsed from one URL and explicit arguments."""
 
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -13,7 +13,7 @@ _GUEST = "guest"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server, as `http://user:password@host:15672/?vhost=/` says it. A token stands before a user."""
+    """A server, as in `http://user:password@host:15672/?vhost=/`. A token takes precedence over a user."""
 
     scheme: str
     host: str
@@ -35,7 +35,7 @@ class Address:
         token: str | None = None,
         vhost: str | None = None,
     ) -> "Address":
-        """The address that a URL stands for; what is given besides goes before what is in it."""
+        """Parse a URL; explicit arguments take precedence over its parts."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -70,11 +70,11 @@ class Address:
 
     @property
     def is_secure(self) -> bool:
-        """Whether what is said can be read by nobody else."""
+        """Whether the connection is encrypted."""
         return self.scheme == "https"
 
     def __str__(self) -> str:
-        """The URL without what nobody should see."""
+        """Return the URL without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         vhost = "" if self.vhost == "/" else f"?vhost={quote(self.vhost, safe='')}"

@@ -1,4 +1,4 @@
-"""What went wrong, there or on the way? Answers of a server become the errors that a store in a folder raises."""
+"""Errors of remote calls, and the mapping of a server's responses to the errors that a local store raises."""
 
 import re
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ TOKEN = "the token"
 
 
 class Unreachable(HoldfastError):
-    """No answer: nobody listens there, the name is not known, or the time was up. Nothing was done."""
+    """No response: nothing listens there, the name is unknown, or the request timed out. Nothing was done."""
 
 
 class OutcomeUnknown(Unreachable):
-    """The connection was lost after the request was sent: whether it was done is not known."""
+    """The connection was lost after the request was sent: whether it was carried out is not known."""
 
 
 class Refused(HoldfastError):
-    """The server does not know this user, or the user may not do that."""
+    """The server does not accept these credentials, or the user lacks the permission."""
 
 
 class ServerFailed(HoldfastError):
-    """The server answered with what only its own log can explain."""
+    """The server reported an internal error; its log has the cause."""
 
 
 _BY_STATUS: dict[int, type[HoldfastError]] = {
@@ -65,7 +65,7 @@ _OF_TABLES = ("table_scan_refused", "already_exists", "no_record", "validation_f
 
 
 def error_of(status: int, answer: object, who: str, path: str) -> HoldfastError:
-    """The error that an answer stands for; `who` is told where the server does not let them in."""
+    """Return the error for a response; `who` is named if authentication failed."""
     content: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
     word, reason = str(content.get("error", "")).lower(), str(content.get("reason", "") or "")
     if status == 401:

@@ -1,4 +1,4 @@
-"""How do bytes, messages and records look in JSON? As the server's API writes them; pure functions, both ways."""
+"""JSON codec for bytes, messages and records, in the form of the server's API; pure functions."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def headers_from(value: Mapping[str, Any] | None) -> Headers:
-    """The headers of a message. Those of AMQP may be more than text: then they are as JSON has them."""
+    """Return the headers of a message. AMQP headers that are not text stay as JSON has them."""
     if not value:
         return NO_HEADERS
     return {name: one if isinstance(one, str) else _header_from(one) for name, one in value.items()}
@@ -44,7 +44,7 @@ def _header_from(value: Any) -> str | bytes:
 
 
 def message_json(message: bytes | Message, *, for_queue: bool) -> dict[str, Any]:
-    """A message as it is handed in; what is as usual is left out."""
+    """Return a message to be put as JSON; default values are left out."""
     if not isinstance(message, Message):
         return _payload_json(as_bytes(message, "payload"))
     written = _payload_json(as_bytes(message.payload, "payload"))
@@ -75,7 +75,7 @@ def _payload_json(payload: bytes) -> dict[str, Any]:
 
 
 def waiting_from(one: Mapping[str, Any]) -> Waiting:
-    """A message that waits."""
+    """Return a waiting message from JSON."""
     return Waiting(
         one["id"],
         bytes_of(one["payload"], "the payload"),
@@ -88,7 +88,7 @@ def waiting_from(one: Mapping[str, Any]) -> Waiting:
 
 
 def letter_from(one: Mapping[str, Any]) -> DeadLetter:
-    """A dead letter."""
+    """Return a dead letter from JSON."""
     return DeadLetter(
         id=one["id"],
         payload=bytes_of(one["payload"], "the payload"),
@@ -108,7 +108,7 @@ def letter_from(one: Mapping[str, Any]) -> DeadLetter:
 
 
 def record_from(one: Mapping[str, Any]) -> Record:
-    """A record of a log."""
+    """Return a record of a log from JSON."""
     return Record(
         one["sequence"],
         one["timestamp"],
@@ -119,7 +119,7 @@ def record_from(one: Mapping[str, Any]) -> Record:
 
 
 def damage_from(one: Any) -> Damage:
-    """A damaged place; where only its line is known, that is what it says."""
+    """Return a damage report from JSON; if only its text is known, that is what it shows."""
     return made(Damage, one) if isinstance(one, Mapping) else _Told("", 0, 0, str(one))
 
 
@@ -129,7 +129,7 @@ class _Told(Damage):
 
 
 def made(kind: type[T], content: Mapping[str, Any], **more: Any) -> T:
-    """A dataclass from JSON: what a newer server says besides is left out."""
+    """Return a dataclass from JSON; fields of a newer server are ignored."""
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in content.items() if name in known} | more)
 
@@ -140,12 +140,12 @@ def _key_from(one: Mapping[str, Any]) -> bytes | None:
 
 
 def seconds(value: Duration, what: str) -> float:
-    """A length of time, checked as a store in a folder does."""
+    """Return a duration, checked as a local store does."""
     nanoseconds = duration_ns(value, what)
     return value if not isinstance(value, timedelta) else nanoseconds / NS
 
 
 def time_text(when: Instant, what: str = "when") -> str:
-    """A point in time as it is sent: in nanoseconds, where the server takes them, as a date has only microseconds."""
+    """Return a time as it is sent: in nanoseconds, because a datetime has only microseconds."""
     exact = instant_ns(when, what)
     return str(exact) if exact >= 0 else str(iso_time(exact))

@@ -1,4 +1,4 @@
-"""What is a log of a server? Append to it, read it and look after it as with `holdfast.Log`; tailers follow it."""
+"""Remote logs: append, read and maintenance with the interface of `holdfast.Log`, and tailers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _WAIT_S = 25.0
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """What can be known of a log's settings from afar."""
+    """The settings of a log that a client knows."""
 
     max_message: int
 
@@ -54,12 +54,12 @@ class RemoteLog:
         self._path = path_of("logs", name)
 
     def describe(self) -> dict[str, Any]:
-        """All that the server says of it, as JSON."""
+        """Return all that the server reports of it, as JSON."""
         return dict(self._wire.get(self._path))
 
     @property
     def settings(self) -> LogLimits:
-        """What was chosen for it."""
+        """The settings of the log."""
         try:
             given = self.describe().get("settings") or {}
         except Refused:  # who may only use a queue need not know its log
@@ -68,7 +68,7 @@ class RemoteLog:
 
     @property
     def start(self) -> int:
-        """The first kept sequence."""
+        """The first retained sequence."""
         return self.readable()[0]
 
     @property
@@ -77,7 +77,7 @@ class RemoteLog:
         return self.readable()[1]
 
     def readable(self) -> tuple[int, int]:
-        """The first and the end of what can be read now."""
+        """Return the first readable sequence, and the end."""
         figures = self.describe()["stats"]
         return figures["start"], figures["end"]
 
@@ -97,12 +97,12 @@ class RemoteLog:
         return range(answer["first"], answer["first"] + answer["count"])
 
     def sync(self) -> None:
-        """All that was appended through here is on disk already."""
+        """Return at once: all that was appended through this object is on disk already."""
 
     # Reading.
 
     def read(self, start: int | None = None, stop: int | None = None, *, reverse: bool = False) -> Iterator[Record]:
-        """The records from `start` up to, not including, `stop`; or the same backwards. Read as it is gone through."""
+        """Yield the records from `start` up to, not including, `stop`; or backwards. Pages are fetched on demand."""
         first, end = self.readable()
         start = first if start is None else max(start, first)
         stop = end if stop is None else min(stop, end)
@@ -114,7 +114,7 @@ class RemoteLog:
     def _page(
         self, start: int, stop: int | None, count: int, *, reverse: bool = False, wait: float = 0
     ) -> tuple[list[Record], int]:
-        """Some records, and where to go on: the next start or, backwards, the next stop."""
+        """Return some records, and where to continue: the next start or, backwards, the next stop."""
         query = {"start": start, "stop": stop, "count": count, "reverse": reverse or None, "wait": wait or None}
         answer = self._wire.request("GET", f"{self._path}/records", query=query, again=True, wait=wait)
         damage = [damage_from(one) for one in answer.get("damage") or ()]
@@ -131,11 +131,11 @@ class RemoteLog:
         return [], max([start, *behind])
 
     def tailer(self, name: str | None = None) -> "RemoteTailer":
-        """An independent reader from the start or, with a name, from where that name last committed."""
+        """Return an independent reader from the start or, with a name, from its last committed position."""
         return RemoteTailer(self, name)
 
     def wait_for(self, sequence: int, timeout: float | None) -> bool:
-        """Wait until `sequence` can be read; False if the time is up."""
+        """Wait until `sequence` can be read; False if the timeout passes."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         while True:
             left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - self.clock.monotonic())
@@ -146,19 +146,19 @@ class RemoteLog:
                 return False
 
     def sequence_at(self, when: Instant) -> int:
-        """The first sequence whose record is not before `when`; the end if there is none."""
+        """Return the first sequence whose record is not before `when`; the end if there is none."""
         return int(self._wire.get(f"{self._path}/sequence_at", time=time_text(when))["sequence"])
 
     # Looking after it.
 
     def stats(self) -> LogStats:
-        """Sizes, ends, times and named tailers."""
+        """Return sizes, ends, times and named tailers."""
         content = self.describe()
         tailers = content.get("tailers") or content["stats"].get("tailers") or ()
         return made(LogStats, content["stats"], name=self.name, tailers=[made(TailerStats, one) for one in tailers])
 
     def segments(self) -> list[SegmentStats]:
-        """Each segment, oldest first."""
+        """Return each segment, oldest first."""
         return [made(SegmentStats, one) for one in self.describe()["segments"]]
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verification:
@@ -171,11 +171,11 @@ class RemoteLog:
         return result
 
     def inspect(self, offset: int, segment: str | None = None) -> Inspection:
-        """What is at this byte of a segment (the last one, or the one of that file name)."""
+        """Return what is at this byte of a segment (the last one, or the one of that file name)."""
         return self._inspected(offset=offset, segment=segment)
 
     def locate(self, sequence: int) -> Inspection:
-        """Where a record lies."""
+        """Return the location of a record."""
         return self._inspected(sequence=sequence)
 
     def _inspected(self, **query: Any) -> Inspection:
@@ -184,7 +184,7 @@ class RemoteLog:
         return made(Inspection, answer, record=None if record is None else record_from(record))
 
     def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> Freed:
-        """Apply retention; how many segments went (or would go), and in `bytes` how much they had.
+        """Apply retention; return how many segments were (or would be) dropped, and their `bytes`.
 
         Never past a named tailer, unless forced.
         """
@@ -210,14 +210,14 @@ class RemoteLog:
 
 
 class RemotePositions:
-    """The kept places of a log's named tailers."""
+    """The committed positions of a log's named tailers."""
 
     def __init__(self, wire: Wire, log: str) -> None:
         self._wire = wire
         self._path = path_of("logs", log)
 
     def all(self) -> list[Position]:
-        """Every named tailer."""
+        """Return the positions of all named tailers."""
         content = self._wire.get(self._path)
         return [
             Position(one["name"], one["position"], one["committed_at"], owner=one.get("owner"))
@@ -225,11 +225,11 @@ class RemotePositions:
         ]
 
     def get(self, name: str) -> Position | None:
-        """The kept place of one; None if there is none."""
+        """Return the committed position of a tailer; None if there is none."""
         return next((one for one in self.all() if one.name == name), None)
 
     def set(self, position: Position) -> None:
-        """Keep a place."""
+        """Store a position."""
         self._wire.request(
             "PUT",
             path_of("tailers", position.name, root=self._path),
@@ -238,7 +238,7 @@ class RemotePositions:
         )
 
     def remove(self, name: str) -> bool:
-        """Forget a place; False if there was none."""
+        """Delete a position; False if there was none."""
         try:
             self._wire.request("DELETE", path_of("tailers", name, root=self._path))
         except NotFound:
@@ -247,7 +247,7 @@ class RemotePositions:
 
 
 class RemoteTailer:
-    """An independent reader of a log, for one thread. With a name, its place is kept by `commit`."""
+    """An independent reader of a log, for one thread. With a name, `commit` stores its position."""
 
     def __init__(self, log: RemoteLog, name: str | None = None) -> None:
         if name is not None and name.startswith(QUEUE):
@@ -261,16 +261,16 @@ class RemoteTailer:
 
     @property
     def lag(self) -> int:
-        """How many records lie ahead."""
+        """How many records are ahead."""
         return max(0, self.log.end - self.position)
 
     def read(self) -> Record | None:
-        """The next record, or None at the present end. One request each: `read_many` is faster."""
+        """Return the next record, or None at the present end. One request each: `read_many` is faster."""
         records = self.read_many(1)
         return records[0] if records else None
 
     def read_many(self, count: int) -> list[Record]:
-        """Up to `count` records; fewer only at the present end."""
+        """Return up to `count` records; fewer only at the present end."""
         if count < 1:
             raise InvalidArgument(f"read_many needs a count from 1 up, not {count!r}")
         found: list[Record] = []
@@ -286,12 +286,12 @@ class RemoteTailer:
         return records
 
     def __iter__(self) -> Iterator[Record]:
-        """To the present end."""
+        """Yield records up to the present end."""
         while records := self._next(_PAGE):
             yield from records
 
     def follow(self, wait: Duration | None = None) -> Iterator[Record]:
-        """To the end and on, as records arrive; stops after `wait` seconds without one."""
+        """Yield records as they arrive; stop after `wait` seconds without one."""
         patience = None if wait is None else duration_ns(wait, "wait") / 1e9
         clock = self.log.clock
         since = clock.monotonic()
@@ -304,26 +304,26 @@ class RemoteTailer:
                 return
 
     def seek(self, sequence: int) -> None:
-        """Go to a sequence; to the first kept one if that is later."""
+        """Move to a sequence; to the first retained one if that is later."""
         start, end = self.log.readable()
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
             raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self.log.name!r} ends at {end}")
         self.position = max(sequence, start)
 
     def seek_time(self, when: Instant) -> None:
-        """Go to the first record that is not before `when`; to the end if there is none."""
+        """Move to the first record that is not before `when`; to the end if there is none."""
         self.seek(self.log.sequence_at(when))
 
     def to_start(self) -> None:
-        """Go to the first kept record."""
+        """Move to the first retained record."""
         self.seek(self.log.start)
 
     def to_end(self) -> None:
-        """Go behind the last record."""
+        """Move behind the last record."""
         self.seek(self.log.end)
 
     def commit(self) -> None:
-        """Keep the place: what was read so far is not read again by the next tailer of this name. Durable."""
+        """Store the position: the next tailer of this name does not read earlier records again. Durable."""
         if self.name is None:
             raise InvalidArgument("only a named tailer can commit: use log.tailer('some-name')")
         self.log.positions.set(Position(self.name, self.position, self.log.clock.time_ns()))
@@ -334,4 +334,4 @@ class RemoteTailer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""

@@ -1,4 +1,4 @@
-"""How does a pipeline run on the server's machine? It is begun there, and asked after until it is done."""
+"""Starting Spark pipelines on the server's machine, and waiting for their results."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,23 +18,23 @@ class RemotePipelines:
         self._wire = wire
 
     def all(self) -> list[dict[str, Any]]:
-        """The pipelines there are: `name`, `description`, `options`."""
+        """Return the pipelines: `name`, `description`, `options`."""
         return list(self._wire.get(path_of("pipelines"))["pipelines"])
 
     def runs(self) -> list[dict[str, Any]]:
-        """The runs that the server remembers."""
+        """Return the runs that the server has recorded."""
         return list(self._wire.get(path_of("pipelines"))["runs"])
 
     def begin(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin a run; it goes on whether anybody waits for it or not."""
+        """Start a run; it continues whether a client waits for it or not."""
         return dict(self._wire.request("POST", path_of("pipelines", name, "runs"), {"options": dict(options)}))
 
     def status(self, id: str) -> dict[str, Any]:
-        """How far a run is."""
+        """Return the status of a run."""
         return dict(self._wire.get(path_of("pipelines", "runs", id)))
 
     def wait(self, id: str, told: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Wait until a run is done or has failed; `told` is called with each status."""
+        """Wait until a run has finished or failed; `told` is called with each status."""
         while True:
             status = self.status(id)
             if told is not None:

@@ -1,4 +1,4 @@
-"""What is a queue of a server? Put, lease, ack and look as with `holdfast.Queue`; the messages stay there."""
+"""Remote queues: put, lease, settle and inspect with the interface of `holdfast.Queue`."""
 
 import threading
 import time
@@ -52,7 +52,7 @@ Stop = threading.Event | Callable[[], bool]
 
 @dataclass(frozen=True, slots=True)
 class RemoteLease(LeaseInfo):
-    """A lease; of the messages that it holds the first hundred, and how many there are."""
+    """A lease, with the first hundred of its messages, and their number."""
 
     count: int
 
@@ -70,13 +70,13 @@ class RemoteQueue:
     # What it is.
 
     def describe(self) -> dict[str, Any]:
-        """All that the server says of it, as JSON."""
+        """Return all that the server reports of it, as JSON."""
         self._known = answer = self._wire.get(self._path)
         return dict(answer)
 
     @property
     def settings(self) -> QueueSettings:
-        """What was chosen for it."""
+        """The settings of the queue."""
         return QueueSettings.of(self.name, from_json(dict(self._facts()["settings"])))
 
     @property
@@ -86,20 +86,20 @@ class RemoteQueue:
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is delivered for now."""
+        """Whether deliveries are paused."""
         return bool(self.describe()["paused"])
 
     @property
     def put_total(self) -> int:
-        """How many messages were put into its log, ever."""
+        """How many messages were ever put into its log."""
         return int(self._facts()["put_total"])
 
     def stats(self) -> QueueStats:
-        """Counts, ages and rates."""
+        """Return counts, ages and rates."""
         return made(QueueStats, self.describe()["stats"], name=self.name)
 
     def waiting(self) -> int:
-        """How many messages are ready or delayed."""
+        """Return how many messages are ready or delayed."""
         figures = self.stats()
         return figures.ready + figures.delayed
 
@@ -117,7 +117,7 @@ class RemoteQueue:
     ) -> int:
         """Add a message and return its id; durable when this returns.
 
-        After a lost connection it is tried again only with a `dedup` id; without one `OutcomeUnknown` is raised.
+        After a lost connection it is retried only with a `dedup` id; without one, `OutcomeUnknown` is raised.
         """
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
@@ -126,7 +126,7 @@ class RemoteQueue:
         return self.put_counted(messages)[0]
 
     def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
-        """As `put_many`; also how many were there already."""
+        """Add messages as `put_many` does; return their ids, and how many were duplicates."""
         given = list(messages)
         if not given:
             return [], 0
@@ -144,10 +144,10 @@ class RemoteQueue:
         lease: Duration | None = None,
         wait: Duration | None = 0,
     ) -> list[Delivery]:
-        """Up to `count` messages, held for `lease` seconds (the queue's own if None), oldest first in the highest
-        priority.
+        """Lease up to `count` messages for `lease` seconds (the queue's default if None).
 
-        Where there is none, wait up to `wait` seconds for at least one; None waits for ever.
+        Higher priorities come first, then older messages. If there are none, wait up to `wait` seconds for at least
+        one; None waits forever.
         """
         held = None if lease is None else seconds(lease, "lease")
         patience = None if wait is None else seconds(wait, "wait")
@@ -181,16 +181,16 @@ class RemoteQueue:
         ]
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
-        """One message, or None if there is none within `wait` seconds."""
+        """Lease one message; None if there is none within `wait` seconds."""
         deliveries = self.lease(1, lease=lease, wait=wait)
         return deliveries[0] if deliveries else None
 
     def consume(
         self, batch: int = 100, stop: Stop | None = None, *, lease: Duration | None = None
     ) -> Iterator[Delivery]:
-        """Messages as they come, leased `batch` at a time, until `stop` is set (or says so). Each is yours to ack.
+        """Yield messages as they arrive, leased `batch` at a time, until `stop` is set (or returns true). Ack each.
 
-        What was leased and not yet handed out when you leave the loop is given back untried.
+        Messages that are leased but not yet yielded when you leave the loop are released untried.
         """
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
         if not callable(said):
@@ -214,36 +214,36 @@ class RemoteQueue:
     # Giving back.
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """They are done, and never come back. Raises `LeaseLost` for those whose lease is no longer ours."""
+        """Acknowledge deliveries: they are never delivered again. Raises `LeaseLost` for those whose lease was lost."""
         self._raise_lost(self._settle("ack", listed(deliveries)))
 
     def ack_one(self, delivery: Delivery) -> bool:
-        """Ack one delivery; False when its lease is no longer ours."""
+        """Acknowledge one delivery; False if its lease was lost."""
         return not self._settle("ack", [delivery])
 
     def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
-        """They failed: they come back after `delay` (the queue's backoff if None), or become dead letters."""
+        """Report failed deliveries: retry after `delay` (the queue's backoff if None), or dead-letter them."""
         self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
-        """Hold them, and all that was leased with them, for so long from now on; may shorten."""
+        """Extend their leases, with all that was leased together, from now on; may shorten them."""
         self._raise_lost(self.try_extend(listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
-        """Give them back untried: they are ready at once, and the delivery does not count."""
+        """Release deliveries untried: they are ready at once, and the attempt does not count."""
         self._raise_lost(self.try_release(listed(deliveries)))
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
-        """As `nack`; the ids of those that were lost."""
+        """Do as `nack`; return the ids of those whose lease was lost."""
         more: dict[str, Any] = {"reason": reason.encode("utf-8", "backslashreplace").decode()}
         return self._settle("nack", deliveries, more | ({} if delay is None else {"delay": seconds(delay, "delay")}))
 
     def try_release(self, deliveries: list[Delivery]) -> list[int]:
-        """As `release`; the ids of those that were lost."""
+        """Do as `release`; return the ids of those whose lease was lost."""
         return self._settle("release", deliveries)
 
     def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
-        """As `extend`; the ids of those that were lost."""
+        """Do as `extend`; return the ids of those whose lease was lost."""
         return self._settle("extend", deliveries, {} if duration is None else {"lease": seconds(duration, "duration")})
 
     def _settle(self, verb: str, deliveries: list[Delivery], more: "Mapping[str, Any] | None" = None) -> list[int]:
@@ -263,13 +263,13 @@ class RemoteQueue:
     # Looking.
 
     def peek(self, count: int = 10) -> list[Waiting]:
-        """The next messages as they would be delivered, without taking them."""
+        """Return the next messages in delivery order, without leasing them."""
         _check_count(count, "peek")
         answer = self._wire.get(f"{self._path}/messages", count=count, truncate=_WHOLE)
         return [waiting_from(self._whole(one)) for one in answer["messages"]]
 
     def message(self, id: int) -> Waiting | None:
-        """A message by its id, wherever it stands, also if it is done; None where the log no longer has it."""
+        """Return a message by its id in any state, also acknowledged; None if the log no longer has it."""
         try:
             return waiting_from(self._wire.get(f"{self._path}/messages/{id}"))
         except NotFound:
@@ -277,12 +277,12 @@ class RemoteQueue:
             return None
 
     def counts(self) -> Counts:
-        """How many messages stand where."""
+        """Return how many messages are in each state."""
         known = self.describe()
         return Counts(known["ready"], known["delayed"], known["leased"], known["moving"])
 
     def leases(self, count: int | None = None) -> list[RemoteLease]:
-        """The leases that are held now, oldest first; of the messages of each the first hundred."""
+        """Return the present leases, oldest first, with the first hundred messages of each."""
         answer = self._wire.get(f"{self._path}/leases", count=count)
         return [
             RemoteLease(one["lease"], tuple(one["ids"]), one["since_at"], one["expires_at"], one["count"])
@@ -290,11 +290,11 @@ class RemoteQueue:
         ]
 
     def void_lease(self, lease_id: int, reason: str = "") -> int:
-        """Take the messages of a lease back from who holds them: they are ready again; how many."""
+        """Revoke a lease: its messages are ready again; return how many."""
         return int(self._wire.request("DELETE", f"{self._path}/leases/{lease_id}")["returned"])
 
     def delayed(self, count: int = 200) -> list[Delayed]:
-        """The messages that must wait, those that come up next first."""
+        """Return the delayed messages, the next to become ready first."""
         _check_count(count, "delayed")
         answer = self._wire.get(f"{self._path}/delayed", count=count, buckets=1, truncate=_WHOLE)
         found = []
@@ -315,12 +315,12 @@ class RemoteQueue:
         return found
 
     def delayed_histogram(self, buckets: int = 60) -> list[tuple[int, int, int]]:
-        """How many messages come up when: the first moment of each stretch, the one after its last, and a count."""
+        """Return buckets of when delayed messages become ready: start, end (not included) and count."""
         answer = self._wire.get(f"{self._path}/delayed", count=1, buckets=buckets)
         return [(one["start_at"], one["end_at"], one["count"]) for one in answer["buckets"]]
 
     def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
-        """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
+        """Return the dead letters of this queue, oldest first, without moving them."""
         if count is not None:
             _check_count(count, "dead_letters")
         letters: list[DeadLetter] = []
@@ -335,7 +335,7 @@ class RemoteQueue:
         return letters
 
     def _whole(self, one: "Mapping[str, Any]", among: str = "messages") -> "Mapping[str, Any]":
-        """A message with all of its payload, which a server may have cut short."""
+        """Return a message with its full payload, which a server may have truncated."""
         if not one.get("truncated"):
             return one
         return {**one, "payload": self._wire.get(f"{self._path}/{among}/{one['id']}")["payload"]}
@@ -343,27 +343,27 @@ class RemoteQueue:
     # Moving the queue itself.
 
     def pause(self) -> None:
-        """Deliver nothing until `resume`; what is put waits."""
+        """Stop deliveries until `resume`; the queue still accepts messages."""
         self._wire.request("POST", f"{self._path}/pause")
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         self._wire.request("POST", f"{self._path}/resume")
 
     def purge(self) -> int:
-        """Drop every message that is not leased, delayed ones too; how many."""
+        """Drop every message that is not leased, delayed ones too; return how many."""
         return int(self._wire.request("POST", f"{self._path}/purge")["purged"])
 
     def seek(self, sequence: int) -> None:
-        """Stand at this sequence of the log: what is before it is done, what is from it on is delivered (again)."""
+        """Move the queue's position: earlier messages count as acknowledged, later ones are delivered (again)."""
         self._wire.request("POST", f"{self._path}/seek", {"to": sequence, "dry_run": False})
 
     def seek_time(self, when: Instant) -> None:
-        """Stand at the first message that was not put before `when`."""
+        """Move the queue's position to the first message that was not put before `when`."""
         self._wire.request("POST", f"{self._path}/seek", {"time": time_text(when), "dry_run": False})
 
     def preview(self, position: int | None = None, *, when: Instant | None = None) -> Preview:
-        """What `seek(position)`, or `seek_time(when)`, would do; nothing of it is done."""
+        """Return what `seek(position)`, or `seek_time(when)`, would do, without doing it."""
         if (position is None) == (when is None):
             raise InvalidArgument("preview takes a position or when, and not both")
         place = {"to": position} if when is None else {"time": time_text(when)}

@@ -1,4 +1,4 @@
-"""What is a store that somebody else serves? Its queues, logs and tables, and who may use them, over HTTP."""
+"""A remote store over HTTP: its queues, logs, tables, users, tokens, backups and checks."""
 
 import os
 import ssl
@@ -40,10 +40,10 @@ def connect(
     timeout: Duration = 30,
     context: ssl.SSLContext | None = None,
 ) -> "RemoteStore":
-    """The store that `holdfast serve` serves at `http://host:15672`, with the names of `Store`.
+    """Return the store that `holdfast serve` serves at `http://host:15672`, with the names of `Store`.
 
-    Who asks stands in the URL (`http://user:password@host`) or beside it; without either it is guest. `timeout` is how
-    long an answer may take, besides what was asked to be waited for. `context` is for certificates of one's own.
+    The credentials are in the URL (`http://user:password@host`) or in the arguments; the default is guest. `timeout` is
+    how long a response may take, in addition to any `wait` of the call. `context` is for certificates of your own.
     """
     address = Address.parse(url, user=user, password=password, token=token, vhost=vhost)
     return RemoteStore(address, timeout=timeout, context=context)
@@ -52,7 +52,7 @@ def connect(
 class RemoteStore:
     """A store at a URL; also a context manager. All methods may be called from any thread.
 
-    Nothing is sent before something is asked for.
+    Nothing is sent before the first call.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class RemoteStore:
     # Queues.
 
     def queues(self) -> list[str]:
-        """The names of all queues in the virtual host, sorted."""
+        """Return the names of all queues in the virtual host, sorted."""
         return sorted(row["name"] for row in self.queue_rows())
 
     def queue_rows(self) -> Iterator[dict[str, Any]]:
-        """All queues of the virtual host, each with its figures, as JSON."""
+        """Yield all queues of the virtual host with their statistics, as JSON."""
         yield from self._pages("queues", vhost=self.vhost)
 
     def _pages(self, what: str, **query: Any) -> Iterator[dict[str, Any]]:
@@ -93,9 +93,9 @@ class RemoteStore:
             page += 1
 
     def queue(self, name: str, arguments: Mapping[str, Any] | None = None) -> RemoteQueue:
-        """The queue of that name; declared, as AMQP does it, if there is none.
+        """Return the queue of that name; declare it, as AMQP does, if there is none.
 
-        `arguments` are AMQP's: `{"x-max-length": 1000}`. They count only for a queue that is made by this.
+        `arguments` are AMQP's: `{"x-max-length": 1000}`. They apply only to a queue that this call creates.
         """
         queue = RemoteQueue(self._wire, self.vhost, name)
         try:
@@ -112,18 +112,18 @@ class RemoteStore:
         self.queue(name).delete()
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """All queues that have dead letters, with how many and why, as JSON."""
+        """Return all queues that have dead letters, with their number and reasons, as JSON."""
         answer = self._wire.get(path_of("dead"))
         return list(answer["queues"] if isinstance(answer, dict) else answer)
 
     # Logs.
 
     def logs(self) -> list[str]:
-        """The names of all logs, sorted."""
+        """Return the names of all logs, sorted."""
         return sorted(row["name"] for row in self._pages("logs"))
 
     def log(self, name: str, **settings: Any) -> RemoteLog:
-        """The log of that name. An append makes it if there is none; what is chosen for it the server decides."""
+        """Return the log of that name. An append creates it if there is none, with the server's settings."""
         if settings:
             raise InvalidArgument("the server decides how its logs are written: leave the settings out")
         log = RemoteLog(self._wire, name)
@@ -134,15 +134,15 @@ class RemoteStore:
     # Tables.
 
     def tables(self) -> list[str]:
-        """The names of all tables, sorted."""
+        """Return the names of all tables, sorted."""
         return sorted(one["name"] for one in self.table_rows())
 
     def table_rows(self) -> list[dict[str, Any]]:
-        """All tables with their figures, as JSON."""
+        """Return all tables with their statistics, as JSON."""
         return list(self._wire.get(path_of("tables"))["tables"])
 
     def table(self, model: "type[M] | str") -> "RemoteTable[M]":
-        """The table of that name, or of a model's records; it must be there."""
+        """Return the table of that name, or of a model's records; it must exist."""
         from holdfast.remote.table import RemoteTable  # noqa: PLC0415
 
         if isinstance(model, str):
@@ -156,42 +156,42 @@ class RemoteStore:
     # The server itself.
 
     def whoami(self) -> dict[str, Any]:
-        """Whom the server takes us for: `name`, `tags`, `expires_at`."""
+        """Return the authenticated user: `name`, `tags`, `expires_at`."""
         return dict(self._wire.get(path_of("whoami")))
 
     def overview(self) -> dict[str, Any]:
-        """The server at a glance, as JSON."""
+        """Return the server's overview, as JSON."""
         return dict(self._wire.get(path_of("overview")))
 
     def history(self, range: str = "1h") -> dict[str, Any]:
-        """What was measured in the last `1h`, `24h` or `7d`, as JSON."""
+        """Return the metrics of the last `1h`, `24h` or `7d`, as JSON."""
         return dict(self._wire.get(path_of("history"), range=range))
 
     def backup(self, to: str | os.PathLike[str], *, copy: bool = False) -> dict[str, Any]:
-        """Back the store up into a folder of the server's machine, by links where it can; what came of it, as JSON."""
+        """Back the store up into a folder of the server's machine, by links if possible; return a report as JSON."""
         body = {"to": os.fspath(to), "copy": copy}
         return dict(self._wire.request("POST", path_of("backup"), body, wait=_BACKUP_S))
 
     def doctor(self) -> list[dict[str, Any]]:
-        """What the server finds when it looks itself over: `name`, `state`, `found`, `advice` of each check."""
+        """Return the server's own checks: `name`, `state`, `found`, `advice` of each."""
         return list(self._wire.get(path_of("doctor"))["checks"])
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Tokens that let programs in, without what is secret in them, as JSON."""
+        """Return the tokens for programs, without their secrets, as JSON."""
         answer = self._wire.get(path_of("tokens"))
         return list(answer["tokens"] if isinstance(answer, dict) else answer)
 
     def make_token(self, name: str, lifetime: Duration | None = None) -> dict[str, Any]:
-        """A new token for a program; `token` in it is told this once."""
+        """Create a token for a program; its `token` is shown only this once."""
         body = {"name": name} | ({} if lifetime is None else {"lifetime": seconds(lifetime, "lifetime")})
         return dict(self._wire.request("POST", path_of("tokens"), body))
 
     def delete_token(self, id: str) -> None:
-        """Withdraw a token: it is good no more."""
+        """Revoke a token."""
         self._wire.request("DELETE", path_of("tokens", id))
 
     def close(self) -> None:
-        """Let the connections go; idempotent."""
+        """Close the connections; idempotent."""
         self._wire.close()
 
     def __enter__(self) -> Self:
@@ -200,7 +200,7 @@ class RemoteStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self.close()
 
     def __repr__(self) -> str:
@@ -214,27 +214,27 @@ class RemoteMigrations:
         self._wire = wire
 
     def __iter__(self) -> "Iterator[MigrationStatus]":
-        """The status of each table."""
+        """Yield the migration status of each table."""
         from holdfast.table.migrating.status import MigrationStatus  # noqa: PLC0415
 
         for one in self._wire.get(path_of("migrations"))["migrations"]:
             yield made(MigrationStatus, one)
 
     def status(self, table: str) -> "MigrationStatus":
-        """Where the migration of one table stands."""
+        """Return the migration status of one table."""
         for one in self:
             if one.table == table:
                 return one
         raise NotFound(f"the server has no table {table!r}")
 
     def pause(self, table: str) -> None:
-        """Let a migration stand still until `resume`."""
+        """Pause a migration until `resume`."""
         self._wire.request("POST", path_of("migrations", table, "pause"))
 
     def resume(self, table: str) -> None:
-        """Let a migration go on."""
+        """Resume a migration."""
         self._wire.request("POST", path_of("migrations", table, "resume"))
 
     def cancel(self, table: str) -> None:
-        """Give a migration up."""
+        """Cancel a migration."""
         self._wire.request("POST", path_of("migrations", table, "cancel"))

@@ -1,4 +1,4 @@
-"""What is a table of a server? Get, scan, add and change as with `holdfast.Table`; the model comes from there too."""
+"""Remote tables: get, scan and write with the interface of `holdfast.Table`; the server provides the model."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ _CHANGES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TableLog:
-    """The log of a table's changes, as far as it is known."""
+    """The log of a table's changes, as far as a client knows it."""
 
     settings: LogLimits
 
@@ -51,7 +51,7 @@ class TableLog:
 class RemoteTable(Generic[M]):
     """A table that a server keeps; made by `RemoteStore.table`. All methods may be called from any thread.
 
-    Without a class of one's own, `model` is made of what is kept with the table.
+    Without a class of your own, `model` is made from the table's stored definition.
     """
 
     def __init__(self, wire: Wire, name: str, model: type[M] | None = None) -> None:
@@ -70,7 +70,7 @@ class RemoteTable(Generic[M]):
         )
 
     def describe(self) -> dict[str, Any]:
-        """All that the server says of it, as JSON."""
+        """Return all that the server reports of it, as JSON."""
         return dict(self._wire.get(self._path))
 
     @property
@@ -80,7 +80,7 @@ class RemoteTable(Generic[M]):
 
     @property
     def log(self) -> TableLog:
-        """Where the server keeps the changes: from afar only how large one may be is known."""
+        """The log of the table's changes: a client knows only the size limit of a record."""
         return TableLog(LogLimits(MESSAGE_MAX))
 
     # Reading.
@@ -93,7 +93,7 @@ class RemoteTable(Generic[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> Record[M] | None:
-        """The record with this key; None where there is none, or it is deleted."""
+        """Return the record with this key; None if there is none, or it is deleted."""
         try:
             one = self._wire.get(
                 path_of("records", text_of_key(key), root=self._path),
@@ -116,7 +116,7 @@ class RemoteTable(Generic[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> Iterator[Record[M]]:
-        """The records of these keys that are there, in the order of the keys."""
+        """Yield the existing records of these keys, in the order of the keys."""
         for key in keys:
             record = self.get(key, as_of=as_of, include_deleted=include_deleted, select=select)
             if record is not None:
@@ -134,9 +134,9 @@ class RemoteTable(Generic[M]):
         select: Sequence[Any] | None = None,
         allow_table_scan: bool = False,
     ) -> "RemoteScan[M]":
-        """The records of which `where` is true, in an order; read page by page as the result is gone through.
+        """Return the records for which `where` is true, in an order; pages are fetched on demand.
 
-        `where` is a text, in the words of `holdfast table scan --where`.
+        `where` is a text, in the syntax of `holdfast table scan --where`.
         """
         if where is not None and not isinstance(where, str):
             raise InvalidArgument(
@@ -153,7 +153,7 @@ class RemoteTable(Generic[M]):
         return RemoteScan(self, query, limit, cursor)
 
     def count(self, where: str | None = None, **options: Any) -> int:
-        """How many records there are of which `where` is true; the options are those of `scan`."""
+        """Return how many records there are for which `where` is true; the options are those of `scan`."""
         if where is None and not options:
             return int(self.describe()["count"])
         return sum(1 for _ in self.scan(where, **options))
@@ -171,7 +171,7 @@ class RemoteTable(Generic[M]):
         include_deleted: bool = False,
         allow_table_scan: bool = False,
     ) -> list[RecordChanges]:
-        """What happened to records: of these keys, or those that a scan finds; at most ten thousand records."""
+        """Return the changes of records: of these keys, or of those a scan finds; at most ten thousand records."""
         if limit == 0:
             return []
         answer = self._wire.get(
@@ -202,11 +202,11 @@ class RemoteTable(Generic[M]):
     # Writing.
 
     def add(self, record: M | Mapping[str, Any], *, key: bytes | None = None) -> Done:
-        """Add a record; raises what is wrong with it, or `AlreadyExists`."""
+        """Add a record; raises its validation error, or `AlreadyExists`."""
         return _only(self.write([Add(record, key)]))
 
     def add_many(self, records: Iterable[M | Mapping[str, Any]]) -> list[Outcome]:
-        """Add records in one request: each is added, or its error stands in its place."""
+        """Add records in one request; return for each its outcome, or its error."""
         return self.write([Add(record) for record in records])
 
     def change(
@@ -221,15 +221,15 @@ class RemoteTable(Generic[M]):
         return _only(self.write([Change(key, changes, check or {}, if_version)]))
 
     def delete(self, key: bytes, *, hard: bool = False, if_version: int | None = None) -> Done:
-        """Hide a record and free its unique values; with `hard`, forget it and its past."""
+        """Hide a record and free its unique values; with `hard`, remove it and its history."""
         return _only(self.write([Delete(key, hard, if_version)]))
 
     def undelete(self, key: bytes) -> Done:
-        """Bring a record back that was softly deleted, if its unique values are still free."""
+        """Restore a softly deleted record, if its unique values are still free."""
         return _only(self.write([Undelete(key)]))
 
     def write(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Carry out operations: new records in one request, the others one after the other, each by itself."""
+        """Carry out operations: new records in one request, the others one by one, in separate requests."""
         outcomes: list[Outcome] = []
         adding: list[Add] = []
         for one in operations:
@@ -303,7 +303,7 @@ class RemoteTable(Generic[M]):
 
 
 class RemoteScan(Generic[M]):
-    """The result of a scan: go through it once or more often; each time it is read anew."""
+    """The result of a scan. It can be iterated more than once; each time it is read again."""
 
     def __init__(self, table: RemoteTable[M], query: Mapping[str, Any], limit: int | None, cursor: str | None) -> None:
         self._table = table
@@ -317,15 +317,15 @@ class RemoteScan(Generic[M]):
 
     @property
     def plan(self) -> Self:
-        """Which way is taken: `describe()` tells."""
+        """The scan's plan: `describe()` returns it."""
         return self
 
     def describe(self) -> dict[str, Any]:
-        """Which way is taken, as JSON."""
+        """Return the scan's plan, as JSON."""
         return dict(self._explained().get("plan") or {})
 
     def explain(self) -> str:
-        """Which way is taken, as a sentence."""
+        """Return the scan's plan, as a sentence."""
         return str(self._explained()["explain"])
 
     def _explained(self) -> Mapping[str, Any]:
@@ -349,7 +349,7 @@ class RemoteScan(Generic[M]):
         self.cursor = cursor
 
     def first(self) -> Record[M] | None:
-        """The first record, None if there is none."""
+        """Return the first record, None if there is none."""
         return next(iter(self), None)
 
 

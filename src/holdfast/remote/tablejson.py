@@ -1,4 +1,4 @@
-"""How do values and changes of records travel? As JSON, and as the texts that `holdfast table change` takes."""
+"""Codec for record values and changes: as JSON, and as the texts that `holdfast table change` takes."""
 
 import json
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ _AS_TYPED = (
 
 
 def value_of(model: type[M], values: Mapping[str, Any]) -> M:
-    """An object of what the server says of a record."""
+    """Return a model object from the server's JSON of a record."""
     return model.from_json(json.dumps(values))
 
 
 def values_of(spec: ModelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the text of their path, as Python has them."""
+    """Return values by the text of their path, as Python objects."""
     return {path: None if value is None else _read(spec, path, value) for path, value in values.items()}
 
 
@@ -48,7 +48,7 @@ def _read(spec: ModelSpec, path: str, value: Any) -> Any:
 
 
 def changes_texts(spec: ModelSpec, changes: Mapping[Any, Any]) -> list[str]:
-    """Changes by path as texts: plain values in one JSON object, each edit as `name+=value` or `name-=value`."""
+    """Return changes by path as texts: plain values in one JSON object, each edit as `name+=value` or `name-=value`."""
     plain: dict[str, Any] = {}
     texts: list[str] = []
     for given, value in changes.items():

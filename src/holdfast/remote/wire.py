@@ -1,4 +1,4 @@
-"""How does a request get there, and its answer back? HTTP, over connections that are kept for the next one."""
+"""HTTP requests over a pool of persistent connections, with retries of requests that may be repeated."""
 
 import base64
 import contextlib
@@ -23,12 +23,12 @@ _OWN = "/api/holdfast"
 
 
 def path_of(*parts: str | int, root: str = _OWN) -> str:
-    """A path with each of its parts percent-encoded whole, as names may have slashes."""
+    """Return a path with each part fully percent-encoded, since names may contain slashes."""
     return root + "".join(f"/{_quoted(str(part))}" for part in parts)
 
 
 class Wire:
-    """Speaks with one server. May be used by any threads: while one asks, a connection is its own."""
+    """HTTP client of one server. Threads: any; during a request, a connection belongs to one thread."""
 
     def __init__(self, address: Address, timeout: float, context: ssl.SSLContext | None = None) -> None:
         self.address = address
@@ -46,7 +46,7 @@ class Wire:
             self._who = f"the user {address.user!r}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """What is there; asked for once more if the connection is lost."""
+        """Return the resource; retried once if the connection is lost."""
         return self.request("GET", path, query=query, again=True)
 
     def request(
@@ -59,10 +59,10 @@ class Wire:
         again: bool = False,
         wait: float = 0,
     ) -> Any:
-        """What the server answers, decoded; None where it says nothing.
+        """Send a request and return the decoded response; None if it is empty.
 
-        `again`: whether asking twice does no harm, so that it is done if the connection is lost. `wait` is how long
-        the server may take besides, because it was asked to wait for something.
+        `again` says that the request may be repeated, and is if the connection is lost. `wait` is how much longer the
+        server may take, because it was asked to wait for something.
         """
         asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path
@@ -75,7 +75,7 @@ class Wire:
         return self._understood(status, answer, f"{method} {path}")
 
     def close(self) -> None:
-        """Close all connections; who waits for an answer gets `Closed`. Idempotent."""
+        """Close all connections; threads that wait for a response get `Closed`. Idempotent."""
         with self._guard:
             self._closed = True
             idle, busy = self._idle, list(self._busy)
@@ -126,7 +126,7 @@ class Wire:
                 raise
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """One that is ours until it is put back or dropped, and whether it has to connect yet."""
+        """Return a connection that is ours until it is put back or dropped, and whether it has yet to connect."""
         with self._guard:
             if self._closed:
                 raise Closed("the remote store was closed: connect again")
@@ -217,7 +217,7 @@ def _text(value: object) -> str:
 
 
 def _hung_up(connection: http.client.HTTPConnection) -> bool:
-    """Whether a connection that was kept is no longer one: nothing is owed, so whatever can be read is its end."""
+    """Whether the server closed a kept connection: no response is due, so readable bytes mean its end."""
     try:
         connection.sock.settimeout(0)
         connection.sock.recv(1)
