@@ -1,4 +1,4 @@
-"""What happens between a command and its exit code? One line for each error, none for Ctrl-C or a closed pipe."""
+"""Entry point of the `holdfast` command: runs a command, prints each error as one line, returns the exit code."""
 
 import contextlib
 import io
@@ -108,7 +108,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def root_command() -> Any:
-    """The command with all that are in it, as typer has made it."""
+    """Return the click command with all its subcommands, as typer has made it."""
     command = get_command(app)
     add_urls(command)
     return command

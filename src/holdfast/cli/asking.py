@@ -1,4 +1,4 @@
-"""Is the user sure? Asked on standard error, and only where somebody is there to answer."""
+"""Confirmation prompts on standard error; without a terminal, a command needs --yes."""
 
 import sys
 
@@ -15,12 +15,12 @@ _NOT_DONE = 1
 
 
 def somebody_is_there() -> bool:
-    """Whether a question would reach a person."""
+    """Whether standard input and standard error are terminals, so that a prompt would reach a person."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Go on only if the user says so, now or with --yes; else the command ends with the exit code 1."""
+    """Continue after a confirmation or --yes; if declined, end with the exit code 1; without a terminal, fail."""
     if yes:
         return
     if not somebody_is_there():

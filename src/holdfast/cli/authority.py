@@ -1,4 +1,4 @@
-"""Who is asked to change users and virtual hosts? What is defined in a folder, or the server that serves it."""
+"""Administration of users and virtual hosts, in a store's folder or through the server that serves it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,34 +18,34 @@ __all__ = ["Authority", "authority_to_change", "definitions_to_read"]
 
 
 class Authority(Protocol):
-    """What the commands need of either."""
+    """Interface of both: a folder and a server."""
 
     def check_user(self, name: str) -> None:
-        """`NotFound` unless there is a user of that name."""
+        """Raise `NotFound` unless there is a user of that name."""
         ...
 
     def add_user(self, name: str, password: str | None, tags: tuple[str, ...] = ()) -> None:
-        """Add a user, who may do nothing yet."""
+        """Add a user without permissions."""
         ...
 
     def change_password(self, name: str, password: str) -> None:
-        """Give a user another password."""
+        """Set another password for a user."""
         ...
 
     def delete_user(self, name: str) -> None:
-        """Delete a user with all that the user was permitted."""
+        """Delete a user with all permissions."""
         ...
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Say what a user may do in a virtual host."""
+        """Set a user's permissions in a virtual host."""
         ...
 
     def forbid(self, user: str, vhost: str) -> bool:
-        """Take back all that a user may do in a virtual host; whether there was something to take."""
+        """Revoke all permissions of a user in a virtual host; return whether there were any."""
         ...
 
     def vhosts(self) -> list[str]:
-        """The names of all virtual hosts, sorted."""
+        """Return the names of all virtual hosts, sorted."""
         ...
 
     def add_vhost(self, name: str) -> None:
@@ -57,16 +57,16 @@ class Authority(Protocol):
         ...
 
     def waiting_in(self, vhost: str) -> tuple[int, int]:
-        """How many queues a virtual host has, and how many messages wait in them."""
+        """Return how many queues a virtual host has, and how many messages wait in them."""
         ...
 
     def import_(self, document: dict[str, Any]) -> int | None:
-        """Take definitions over; how many were new, where that is known."""
+        """Import definitions; return how many were new, if that is known."""
         ...
 
 
 def definitions_to_read(data: Target) -> dict[str, Any]:
-    """All that is defined, in the form of RabbitMQ's `export_definitions`."""
+    """Return all definitions, in the form of RabbitMQ's `export_definitions`."""
     with remote_at(data) as remote:
         if remote is not None:
             return remote.authority.export()
@@ -83,7 +83,7 @@ def definitions_to_read(data: Target) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authority]:
-    """Who changes what is defined. `make`: a folder that is not there is made, and not an error."""
+    """Open the authority for changes. With `make`, a missing folder is created, and not an error."""
     with remote_at(data) as remote:
         if remote is not None:
             yield remote.authority
@@ -102,7 +102,7 @@ def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authori
 
 
 class _FolderAuthority:
-    """Changes what is defined in a store that nobody serves just now."""
+    """Changes the definitions of a store that no server has open."""
 
     def __init__(self, store: Store, definitions: Definitions) -> None:
         self._store = store

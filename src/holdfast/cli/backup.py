@@ -1,4 +1,4 @@
-"""How is a store backed up and restored from the command line? `holdfast backup` and `holdfast restore`."""
+"""The `holdfast backup` and `holdfast restore` commands."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""How fast are this machine and its disk? `holdfast bench` measures Holdfast beside what the disk alone can do."""
+"""The `holdfast bench` command: measures logs and queues on this machine, compared with its disk alone."""
 
 import os
 import tempfile
@@ -33,7 +33,7 @@ Step = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured of one way to work."""
+    """The measurement of one workload."""
 
     id: str
     what: str
@@ -76,7 +76,7 @@ def bench(
 
 
 def figures(folder: Path, size: int, seconds: float) -> Iterator[Figure]:
-    """Measure one after the other, in a folder of its own that is deleted at the end. The first is the disk alone."""
+    """Yield measurements, made in a temporary folder that is deleted at the end. The first is the disk alone."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=folder) as place:
         disk = os.open(Path(place) / "disk", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         try:
@@ -104,7 +104,7 @@ def figures(folder: Path, size: int, seconds: float) -> Iterator[Figure]:
 
 
 def _rate(step: Step, seconds: float, threads: int) -> float:
-    """How many messages a second, done by so many threads at once."""
+    """Return the messages a second of `threads` threads together."""
     step()  # the first time makes files
     began = time.perf_counter()
 

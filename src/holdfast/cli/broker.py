@@ -1,4 +1,4 @@
-"""Who may use the broker, and what is defined in it? Commands for a folder that nobody serves, or for a server."""
+"""The `holdfast user`, `vhost` and `definitions` commands, for a folder or a server."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What may come next? Answers the shell that completes a command line, with names from the store as well."""
+"""Shell completion of command lines, including names of queues, logs and tables in the store."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _PATIENCE_S = 2
 
 
 def completes(command: Any) -> bool:
-    """Answer if it is a shell that asks, and not a person who runs a command."""
+    """Answer a shell's completion request; return False if this is not one."""
     if COMPLETE_VARIABLE not in os.environ:
         return False
     with contextlib.suppress(SystemExit):  # which is how it ends
@@ -31,17 +31,17 @@ def completes(command: Any) -> bool:
 
 
 def complete_queues(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of queues that begin like this."""
+    """Return the names of queues with this prefix."""
     return _names(context, incomplete, lambda store: store.queues())
 
 
 def complete_logs(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of logs that begin like this."""
+    """Return the names of logs with this prefix."""
     return _names(context, incomplete, lambda store: store.logs())
 
 
 def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of tables that begin like this."""
+    """Return the names of tables with this prefix."""
     return _names(context, incomplete, lambda store: store.tables())
 
 

@@ -1,4 +1,4 @@
-"""Is everything as it should be? `holdfast doctor` shows each check, and what to do about those that are not."""
+"""The `holdfast doctor` command: runs all checks, and prints what to do about those that fail."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def _configured(settings: Settings | None) -> tuple[list[Port], str | None]:
 
 
 def _users(folder: Path) -> Iterator[Check]:
-    """The check of the users that are defined in a store; none where it was never served."""
+    """Yield the check of the users that are defined in a store; none if it was never served."""
     if not folder.is_dir():
         return
     with holdfast.open(folder, read_only=True) as store:
@@ -83,14 +83,14 @@ def _users(folder: Path) -> Iterator[Check]:
 
 
 def _usable(config: Path | None) -> Settings:
-    """The settings, if a server could start with them."""
+    """Return the settings, if a server could start with them."""
     settings = load(config, os.environ, {})
     check_tls(settings)
     return settings
 
 
 def ports_of(settings: Settings) -> list[Port]:
-    """Where a server with these settings listens."""
+    """Return the ports that a server with these settings listens on."""
     found = []
     for name, what in _PORTS.items():
         number = getattr(settings, name, None)

@@ -1,4 +1,4 @@
-"""How does one move in from elsewhere? `holdfast import`, which loses nothing on the way and can be run again."""
+"""The `holdfast import` commands: from LedgerQ and RabbitMQ, without loss, and repeatable."""
 
 import ssl
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ def import_ledgerq(
 
 
 def _dead_letter_queue(data: Path, name: str) -> str | None:
-    """Where the dead letters of a queue go, be it there already or not."""
+    """Return the name of a queue's dead-letter queue, whether it exists yet or not."""
     if data.exists():
         with store_to_read(data) as store:
             if name in store.queues():
@@ -274,7 +274,7 @@ def _tls(address: Address, management: str | None, ca: Path | None, certificate:
 def _defined(
     address: Address, tls: ssl.SSLContext | None, management: str | None, file: Path | None, queues: Sequence[str]
 ) -> Fitting:
-    """What is to be defined here."""
+    """Return the definitions to import."""
     if management is not None and file is not None:
         raise UsageError("choose one: --management URL or --definitions FILE")
     vhost = address.vhost
@@ -297,7 +297,7 @@ def _defined(
 
 
 def _look(source: RabbitSource, fit: Fitting, names: Sequence[str]) -> tuple[list[Found], list[str]]:
-    """The queues to bring messages of, and what keeps others from it. One that was asked for by name must be there."""
+    """Return the queues to import messages from, and notes on the others. A queue asked for by name must exist."""
     found: list[Found] = []
     problems: list[str] = []
     own = source.address.vhost or "/"

@@ -1,4 +1,4 @@
-"""What is to be written? Payloads and headers from the command line, a file, or the lines of standard input."""
+"""Payloads, keys and headers from the command line, a file, or the lines of standard input."""
 
 import contextlib
 import os
@@ -21,17 +21,17 @@ _CHUNK = 1 << 20
 
 
 def payload_of(argument: str) -> bytes:
-    """The bytes that were typed, whatever the locale."""
+    """Return the typed bytes, whatever the locale."""
     return os.fsencode(argument)
 
 
 def key_of(argument: str | None) -> bytes | None:
-    """The key that was typed, if any."""
+    """Return the typed key, if any."""
     return None if argument is None else os.fsencode(argument)
 
 
 def parse_headers(given: list[str] | None) -> Headers:
-    """Headers from `K=V`, as often as that was given."""
+    """Parse headers from repeated `K=V`."""
     headers: dict[str, str] = {}
     for item in given or ():
         name, separator, value = item.partition("=")
@@ -44,7 +44,7 @@ def parse_headers(given: list[str] | None) -> Headers:
 
 
 def read_file_payload(file: Path) -> bytes:
-    """The content of a file."""
+    """Return the content of a file."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -52,9 +52,9 @@ def read_file_payload(file: Path) -> bytes:
 
 
 def standard_input_lines(doing: str, longest: int, *, shown: bool) -> Iterator[list[bytes]]:
-    """The lines of standard input as they arrive, many at a time, with a bar of how much was taken.
+    """Yield the lines of standard input as they arrive, many at a time, with a progress bar.
 
-    A line that is longer than `longest` is handed out before it is whole, to be refused.
+    A line that is longer than `longest` is yielded before it is complete, so that it is rejected.
     """
     source = sys.stdin.buffer
     with byte_progress(shown=shown) as progress:
@@ -65,7 +65,7 @@ def standard_input_lines(doing: str, longest: int, *, shown: bool) -> Iterator[l
 
 
 def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]]:
-    """Lines as they arrive, and their bytes: a slow source is not waited for, a fast one comes in large parts."""
+    """Yield lines as they arrive, and their bytes: a slow source is not waited for, a fast one comes in large parts."""
     rest = bytearray()
     while chunk := source.read1(_CHUNK):  # type: ignore[attr-defined]
         cut = chunk.rfind(b"\n") + 1
@@ -83,7 +83,7 @@ def _batches(source: BinaryIO, longest: int) -> Iterator[tuple[list[bytes], int]
 
 
 def _size_of(source: BinaryIO) -> int | None:
-    """How many bytes will come, where that is known."""
+    """Return how many bytes will come, if that is known."""
     with contextlib.suppress(OSError, ValueError):
         status = os.fstat(source.fileno())
         if stat.S_ISREG(status.st_mode):

@@ -1,4 +1,4 @@
-"""What does the manual page say? What the commands say of themselves: `python -m holdfast.cli.manual` writes it.
+"""Generates the manual page from the help texts of the commands:
 
 python -m holdfast.cli.manual > docs/man/holdfast.1
 """
@@ -48,7 +48,7 @@ _EXAMPLES = {
 
 
 def manual() -> str:
-    """The page, as man(1) reads it."""
+    """Return the page in the format of man(1)."""
     root = root_command()
     lines = [
         '.\\" Written by python -m holdfast.cli.manual: change the commands, not this.',
@@ -153,7 +153,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Plain text, in which nothing is a request; - stays the character that one types."""
+    """Return plain text with troff requests escaped; - stays an ASCII hyphen."""
     safe = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-").replace("`", "").replace("'", "\\(aq")
     return f"\\&{safe}" if safe[:1] in _STARTS and safe else safe
 

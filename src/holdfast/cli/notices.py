@@ -1,4 +1,4 @@
-"""What else should the user know? Warnings of the library and damage that was met, in yellow on standard error."""
+"""Warnings of the library and reports of damage, printed in yellow on standard error."""
 
 import logging
 from types import TracebackType
@@ -15,19 +15,19 @@ _KEPT = 20
 
 
 def notify(message: str) -> None:
-    """One yellow line on standard error."""
+    """Print one yellow line on standard error."""
     error_console().print(Text(f"holdfast: {one_line(message)}", style="yellow"), soft_wrap=True)
 
 
 def one_line(message: str) -> str:
-    """The message without line breaks, and without what steers a terminal: names of others may be in it."""
+    """Return the message without line breaks and terminal control codes, which names may contain."""
     return safe_text(" ".join(message.split("\n")))
 
 
 class Notices(logging.Handler):
-    """Gathers what the library logs as a warning, so that it can be shown after the command's own output.
+    """Collects warnings that the library logs, so that they are printed after the command's own output.
 
-    Without a handler, Python would print each at once and in the midst of it. Damage is left to `DamageNotices`.
+    Without a handler, Python would print each at once, in the middle of the output. `DamageNotices` reports damage.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Notices(logging.Handler):
             self._more += 1
 
     def show(self) -> None:
-        """Print what was gathered."""
+        """Print the collected warnings."""
         for message in self._messages:
             notify(message)
         if self._more:
@@ -59,19 +59,19 @@ class Notices(logging.Handler):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Gather no more."""
+        """Stop collecting."""
         self._logger.removeHandler(self)
 
 
 class DamageNotices:
-    """Tells of each damaged place of a log once."""
+    """Reports each damaged position of a log once."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._shown = 0
 
     def show(self) -> bool:
-        """Print what was met since the last call; says whether any damage was met at all."""
+        """Print the damage found since the last call; return whether any was found at all."""
         fresh = self._log.damage[self._shown :]
         self._shown += len(fresh)
         for damage in fresh[:_KEPT]:

@@ -1,7 +1,7 @@
-"""How does a command open a store? To read without a lock, to write what exists, or to write what may be new.
+"""Opening a store for a command: read-only, for writing, or for writing with creation.
 
-A store at a URL is opened here as well, so that commands need not know which of the two they work on. The library's own
-words for a missing or locked store speak of Python arguments; here they speak of commands.
+A store at a URL is opened here as well, so that commands need not distinguish the two. The library's errors for a
+missing or locked store mention Python arguments; here they mention commands.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def remote_at(data: Target) -> Iterator[RemoteStore | None]:
-    """The server that was chosen; None if it is a folder."""
+    """Return the chosen server; None if a folder was chosen."""
     if not isinstance(data, Address):
         yield None
         return
@@ -43,7 +43,7 @@ def remote_at(data: Target) -> Iterator[RemoteStore | None]:
 
 
 def seen_as(kind: type[T], thing: object) -> T | None:
-    """A store, log or table as what it is at a URL; None if it is in a folder."""
+    """Return a store, log or table as its remote class; None if it is in a folder."""
     return thing if isinstance(thing, kind) else None
 
 
@@ -54,7 +54,7 @@ def _remote(data: Address, *, read_only: bool) -> contextlib.AbstractContextMana
 
 @contextlib.contextmanager
 def store_to_read(data: Target) -> Iterator[Store]:
-    """A store opened read-only, as it can be while another process writes."""
+    """Open a store read-only, which is possible while another process writes."""
     if isinstance(data, Address):
         with _remote(data, read_only=True) as store:
             yield store
@@ -67,7 +67,7 @@ def store_to_read(data: Target) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def store_to_write(data: Target, *, group_readable: bool | None = None) -> Iterator[Store]:
-    """A store opened for writing, made if there is none; `group_readable` as in `holdfast.open`."""
+    """Open a store for writing; create it if there is none. `group_readable` is as in `holdfast.open`."""
     if isinstance(data, Address):
         with _remote(data, read_only=False) as store:
             yield store
@@ -87,14 +87,14 @@ def store_to_write(data: Target, *, group_readable: bool | None = None) -> Itera
 
 @contextlib.contextmanager
 def log_to_read(data: Target, name: str) -> Iterator[Log]:
-    """A log opened read-only."""
+    """Open a log read-only."""
     with store_to_read(data) as store:
         yield store.log(name)
 
 
 @contextlib.contextmanager
 def log_to_change(data: Target, name: str) -> Iterator[Log]:
-    """A log that must exist, opened for writing: a mistyped name or folder is an error and not a new, empty log."""
+    """Open an existing log for writing: a mistyped name or folder is an error and not a new, empty log."""
     with log_to_read(data, name):
         pass
     with store_to_write(data) as store:
@@ -103,14 +103,14 @@ def log_to_change(data: Target, name: str) -> Iterator[Log]:
 
 @contextlib.contextmanager
 def queue_to_read(data: Target, name: str) -> Iterator[Queue]:
-    """A queue opened read-only, as it can be while another process works on it."""
+    """Open a queue read-only, which is possible while another process writes."""
     with store_to_read(data) as store:
         yield store.queue(name)
 
 
 @contextlib.contextmanager
 def queue_to_change(data: Target, name: str) -> Iterator[Queue]:
-    """A queue that must exist, opened for writing: a mistyped name or folder is an error and not a new, empty queue."""
+    """Open an existing queue for writing: a mistyped name or folder is an error and not a new, empty queue."""
     if isinstance(data, Address):  # one look is enough, and a user who may not list queues may still use this one
         with queue_to_read(data, name) as queue:
             yield queue

@@ -1,4 +1,4 @@
-"""Which options do commands share? Each is spelled, parsed and explained once, here."""
+"""Options that commands share, each defined, parsed and explained once."""
 
 import re
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def duration_option(text: str) -> timedelta:
 
 
 def patience_option(text: str) -> timedelta:
-    """Parse how long to wait; `forever` is as long as there is."""
+    """Parse how long to wait; `forever` is the longest duration there is."""
     return timedelta.max if text.strip().lower() == "forever" else duration_option(text)
 
 

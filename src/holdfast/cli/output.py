@@ -1,4 +1,4 @@
-"""How does a command show what it found? As a table for people, or as JSON for machines."""
+"""Output of commands: tables for people, JSON for programs, and progress bars."""
 
 import json
 import sys
@@ -43,12 +43,12 @@ _PIPE_WIDTH = 10_000
 
 
 def output_console() -> Console:
-    """The console of standard output; made anew each time, because tests replace the stream."""
+    """Return the console of standard output; created each time, because tests replace the stream."""
     return _console(stderr=False)
 
 
 def error_console() -> Console:
-    """The console of standard error."""
+    """Return the console of standard error."""
     return _console(stderr=True)
 
 
@@ -58,7 +58,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def standard_output() -> BinaryIO:
-    """Standard output as bytes: records are printed as they are, whatever the locale."""
+    """Return standard output as bytes: records are printed unchanged, whatever the locale."""
     sys.stdout.flush()  # what was printed as text comes first
     return sys.stdout.buffer
 
@@ -80,7 +80,7 @@ def show(*things: RenderableType) -> None:
 
 
 def _least_width(table: Table, console: Console) -> int:
-    """The columns of a terminal below which some of a table would be cut off."""
+    """Return the terminal width below which some of a table would be cut off."""
     total = 0
     for column in table.columns:
         widest = max(console.measure(cell).maximum for cell in (column.header, *column.cells))
@@ -90,7 +90,7 @@ def _least_width(table: Table, console: Console) -> int:
 
 
 def _show_row_by_row(table: Table, console: Console) -> None:
-    """Each row as lines of a name and a value, where the terminal is too narrow for all columns side by side."""
+    """Print each row as lines of a name and a value, if the terminal is too narrow for the table."""
     for place, row in enumerate(zip(*(column.cells for column in table.columns), strict=True)):
         lines = details({})
         for column, cell in zip(table.columns, row, strict=True):
@@ -102,18 +102,18 @@ def _show_row_by_row(table: Table, console: Console) -> None:
 
 
 def safe_text(value: str | bytes) -> str:
-    """One line that cannot steer a terminal: control codes and what is not UTF-8 are escaped."""
+    """Return one line without terminal control: control codes and invalid UTF-8 are escaped."""
     text = value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
     return text.translate(_ESCAPES)
 
 
 def json_line(content: Mapping[str, Any]) -> bytes:
-    """One object on one line, in UTF-8."""
+    """Return one object on one line, in UTF-8."""
     return json_document(content) + b"\n"
 
 
 def json_document(content: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """An object in UTF-8; where a name in it is no text, which JSON can only escape, all but ASCII is escaped."""
+    """Return an object in UTF-8; if a name in it is not valid text, everything but ASCII is escaped."""
     try:
         return json.dumps(content, indent=indent, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -128,7 +128,7 @@ def write_json(content: Mapping[str, Any]) -> None:
 
 
 def make_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
-    """A table that is as wide as it needs to be; `numbers` are the columns that are aligned to the right."""
+    """Return a table that is as wide as it needs to be; `numbers` are the right-aligned columns."""
     plain = not output_console().is_terminal
     table = Table(
         box=None if plain else box.SIMPLE_HEAD,
@@ -148,7 +148,7 @@ def make_table(*columns: str, numbers: Iterable[str] = ()) -> Table:
 
 
 def details(rows: Mapping[str, RenderableType]) -> Table:
-    """Names and what they stand for, one a line."""
+    """Return a grid of names and values, one a line."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
@@ -158,26 +158,26 @@ def details(rows: Mapping[str, RenderableType]) -> Table:
 
 
 class _Amount(ProgressColumn):
-    """How much is done, of how much, and how fast."""
+    """Progress column: amount done, total and speed."""
 
     def __init__(self, *, in_bytes: bool) -> None:
         self._form = format_size if in_bytes else format_count
         super().__init__(Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
-        """One cell."""
+        """Return one cell."""
         whole = f" of {self._form(task.total)}" if task.total else ""
         pace = f"  {self._form(task.speed)}/s" if task.speed else ""
         return Text(f"{self._form(task.completed)}{whole}{pace}", style="cyan")
 
 
 def byte_progress(*, shown: bool) -> Progress:
-    """A bar that counts bytes on standard error; only on a terminal, and gone when done."""
+    """Return a progress bar of bytes on standard error; only on a terminal, and removed when done."""
     return progress_on(error_console(), shown=shown, in_bytes=True)
 
 
 def progress_on(console: Console, *, shown: bool, in_bytes: bool) -> Progress:
-    """A bar that counts bytes or things."""
+    """Return a progress bar that counts bytes or items."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

@@ -1,4 +1,4 @@
-"""Where does a password come from? A terminal, a file or a pipe, and never the command line: others see that."""
+"""Reading passwords from a terminal, a file or a pipe; never from the command line, which others can see."""
 
 import getpass
 import sys
@@ -25,7 +25,7 @@ PasswordFileOption = Annotated[
 
 
 def read_password(file: Path | None, question: str, *, twice: bool) -> str:
-    """The password: the first line of a file or of standard input, or what a person types, twice if it is new."""
+    """Return the password: the first line of a file or of standard input, or typed, twice if it is new."""
     if file is not None and str(file) != "-":
         with file.open(encoding="utf-8") as lines:
             return _checked(lines.readline())

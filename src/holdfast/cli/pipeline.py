@@ -1,4 +1,4 @@
-"""How are Spark pipelines run from a terminal? By name with `run`, or each as a command with its own options."""
+"""The `holdfast pipeline` commands: run by name, or as a command with the pipeline's own options."""
 
 import contextlib
 import inspect
@@ -93,7 +93,7 @@ def run_pipeline(
 
 
 def _add_shorthand(name: str, description: str) -> None:
-    """A command for a pipeline, which is imported (and Spark with it) when the command is called and not before."""
+    """Add a command for a pipeline, which is imported (and Spark with it) only when the command is called."""
 
     def forward(context: typer.Context) -> Any:
         command = get_command(_typed_command(name))
@@ -114,7 +114,7 @@ for _name, _pipeline in PIPELINES.items():
 
 
 def _typed_command(name: str) -> typer.Typer:
-    """The command of a pipeline: its own options, then those that all have."""
+    """Return the command of a pipeline: its own options, then those that all have."""
     run = _load(name)
     options = options_of(run)
 
@@ -150,7 +150,7 @@ def _typed_command(name: str) -> typer.Typer:
 
 
 def _parameter(option: PipelineOption) -> inspect.Parameter:
-    """The option as typer knows it. All but flags are taken as text, so that `run` and this check in the same words."""
+    """Return the option for typer. All but flags are taken as text, so that `run` and this report the same errors."""
     required = option.default is REQUIRED
     # An enum's or a path's own text is what a user would type.
     default = None if required or option.default is None else str(option.default)
@@ -176,7 +176,7 @@ def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 def _parsed(options: Mapping[str, PipelineOption], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was typed, converted; what was not typed is left to the defaults of `run`."""
+    """Return the typed options, converted; the others are left to the defaults of `run`."""
     found: dict[str, Any] = {}
     for name, option in options.items():
         value = given[name]
@@ -283,7 +283,7 @@ def _result(
 def _plain_interrupts(interrupted: threading.Event) -> Iterator[None]:
     """Let Ctrl-C end a pipeline as it ends any command, and set `interrupted`.
 
-    Spark's own answer to it is to call Java, often in the midst of a call to Java, and then to log both at length.
+    Spark's own handler calls Java, often in the middle of a call to Java, and then logs both at length.
     """
     root, silence = logging.getLogger(), logging.NullHandler()
     root.addHandler(silence)

@@ -1,4 +1,4 @@
-"""What went wrong in Spark? The one line that says it, out of two languages' stack traces."""
+"""Extracts the one line that explains a Spark failure from Python and Java stack traces."""
 
 import re
 
@@ -13,7 +13,7 @@ _BARE = re.compile(r"(?:at |\.\.\. |Caused by: |Driver stacktrace|JVM stacktrace
 
 
 def reason_of(error: BaseException) -> str:
-    """The first meaningful line: of the error that Python code raised, if it was that, else of Java's own message."""
+    """Return the first meaningful line: of the error that Python code raised, if any, else of Java's own message."""
     text = _message(error)
     ours = _OURS.search(text)
     if ours is not None:
@@ -31,7 +31,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _raised_by_python(lines: list[str]) -> str | None:
-    """The error at the end of the first traceback: those behind it, if any, are of who passed it on."""
+    """Return the error at the end of the first traceback: later ones are of code that passed it on."""
     start = next(place for place, line in enumerate(lines) if line.strip() == _TRACEBACK)
     # Within a traceback, code and places are indented: what is not, is the error.
     depth = len(lines[start]) - len(lines[start].lstrip())
@@ -45,7 +45,7 @@ def _raised_by_python(lines: list[str]) -> str | None:
 
 
 def _message(error: BaseException) -> str:
-    """All that was said; a Java error that py4j hands over is asked itself, down to its cause."""
+    """Return the full text; a Java error from py4j is followed down to its cause."""
     java = getattr(error, "java_exception", None)
     said: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""Which options does a pipeline take? The arguments of its `run`, read from their annotations and checked by them."""
+"""Options of a pipeline: derived from the annotations of its `run`, and validated by them."""
 
 import inspect
 import types
@@ -52,16 +52,16 @@ class PipelineOption:
 
     @property
     def spelled(self) -> str:
-        """As it is typed."""
+        """The option as it is typed."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def metavar(self) -> str:
-        """What stands behind it."""
+        """The placeholder of its value."""
         return "|".join(self.words) or _KINDS[self.kind][1]
 
     def parse(self, text: str) -> Any:
-        """The value that was typed; what does not fit is a usage error that says what would."""
+        """Return the typed value; an invalid one is a usage error that says what is valid."""
         convert, _, takes = _KINDS[self.kind]
         try:
             value = convert(text)
@@ -75,7 +75,7 @@ class PipelineOption:
 
 
 def options_of(run: Callable[..., object]) -> dict[str, PipelineOption]:
-    """The options of a pipeline, in the order in which it names them."""
+    """Return the options of a pipeline, in the order of its arguments."""
     return {
         name: _option(run, parameter)
         for name, parameter in inspect.signature(run).parameters.items()
@@ -84,7 +84,7 @@ def options_of(run: Callable[..., object]) -> dict[str, PipelineOption]:
 
 
 def parse_pairs(pipeline: str, options: Mapping[str, PipelineOption], pairs: Iterable[str]) -> dict[str, Any]:
-    """The arguments for `run` from `key=value` pairs; a `list` is given by repeating its key."""
+    """Return the arguments for `run` from `key=value` pairs; repeat a key for a `list`."""
     found: dict[str, Any] = {}
     there = ", ".join(options) or "none"
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""What did a pipeline find? Its table and its facts for people, the same as one JSON object for machines."""
+"""Output of a pipeline's result: its table and facts for people, or one JSON object."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +20,7 @@ _NAMES = ("offset", "message", "sequence", "position", "lease", "id", "byte", "f
 
 
 def show_result(name: str, result: Result, *, as_json: bool) -> None:
-    """Print what a pipeline found."""
+    """Print a pipeline's result."""
     if as_json:
         write_json(result_json(name, result))
         return
@@ -33,7 +33,7 @@ def show_result(name: str, result: Result, *, as_json: bool) -> None:
 
 
 def result_table(result: Result) -> Table:
-    """The rows that a pipeline found."""
+    """Return the rows of a pipeline's result as a table."""
     numbers = [
         column
         for place, column in enumerate(result.columns)
@@ -47,7 +47,7 @@ def result_table(result: Result) -> Table:
 
 
 def result_json(name: str, result: Result) -> dict[str, Any]:
-    """What a pipeline found as `--json` shows it."""
+    """Return a pipeline's result as `--json` shows it."""
     return {
         "pipeline": name,
         "ok": result.ok,

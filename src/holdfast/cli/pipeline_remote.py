@@ -1,4 +1,4 @@
-"""How is a pipeline run on a server's machine? It is begun there, waited for, and what it found is shown here."""
+"""Runs a pipeline on the server's machine: starts it there, waits for it, and prints its result here."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ __all__ = ["raw_options", "run_from_afar", "written_options"]
 
 
 def run_from_afar(remote: RemoteStore, name: str, options: Mapping[str, Any], *, as_json: bool) -> int:
-    """Run a pipeline there and show what it found; the exit code."""
+    """Run a pipeline on the server and print its result; return the exit code."""
     run = remote.pipelines.begin(name, options)
     console = error_console()
     if as_json or not console.is_terminal:
@@ -36,7 +36,7 @@ def run_from_afar(remote: RemoteStore, name: str, options: Mapping[str, Any], *,
 
 
 def raw_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options from `key=value`, which the server checks; one that is repeated is a list."""
+    """Return options from `key=value`, unchecked, for the server to check; a repeated key is a list."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -52,7 +52,7 @@ def raw_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def written_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that were converted already, as JSON can hold them."""
+    """Return converted options in a form that JSON can hold."""
     return {name: _written(value) for name, value in arguments.items()}
 
 

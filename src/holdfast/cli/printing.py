@@ -1,4 +1,4 @@
-"""How is a payload printed with what belongs to it? As text, as a hex dump, bare, or as a line of JSON."""
+"""Output of payloads with their metadata: as text, as a hex dump, raw, or as a line of JSON."""
 
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, Generic, TypeVar
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Body)
 
 
 class Printer(Generic[T]):
-    """Writes things to standard output in one form; a million of them must not take minutes, so rich is not asked."""
+    """Prints items to standard output in one form; without rich, which takes minutes for a million of them."""
 
     def __init__(self, form: FormatChoice, *, json: bool, newline_between: bool = False) -> None:
         self._stream: BinaryIO = standard_output()
@@ -32,22 +32,22 @@ class Printer(Generic[T]):
         self._first = True
 
     def as_json(self, thing: T) -> Mapping[str, object]:
-        """The thing as `--json` shows it."""
+        """Return the item as `--json` shows it."""
         raise NotImplementedError
 
     def place(self, thing: T) -> tuple[int, int, list[str]]:
-        """Its number, its time and what else stands before the key and the headers."""
+        """Return its number, its time and what else is shown before the key and the headers."""
         raise NotImplementedError
 
     def print(self, thing: T) -> None:
-        """Write one."""
+        """Print one item."""
         if self._between and not self._first:
             self._stream.write(b"\n")
         self._first = False
         self._stream.write(self._render(thing))
 
     def flush(self) -> None:
-        """Hand everything to the operating system; raises if nobody reads any more."""
+        """Pass everything to the operating system; raises if the reader is gone."""
         self._stream.flush()
 
     def _json(self, thing: T) -> bytes:

@@ -1,4 +1,4 @@
-"""How is the broker started? `holdfast serve` listens until it is told to stop, and then finishes what it promised."""
+"""The `holdfast serve` command: runs the server until a signal, then completes pending confirms and exits."""
 
 import asyncio
 import contextlib
@@ -136,7 +136,7 @@ async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
 
 
 def _advise(users: Users, data: Path) -> None:
-    """Say how to make an administrator, as long as there is none but the default user."""
+    """Print how to create an administrator, if there is none but the default user."""
     administrators = [user.name for user in users.all() if "administrator" in user.tags]
     if administrators == [DEFAULT] and users.is_default(DEFAULT):
         notify(

@@ -1,6 +1,6 @@
-"""What can be done with tables from a terminal? `holdfast table list`, `get`, `scan` and their kin.
+"""The `holdfast table` commands.
 
-What they need is loaded when one of them runs: who has no tables shall not wait for it.
+Their modules are loaded when one of them runs, so that other commands start fast.
 """
 
 # ruff: noqa: PLC0415

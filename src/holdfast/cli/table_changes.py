@@ -1,4 +1,4 @@
-"""What is to be changed in a record? What is wrong with it as it was typed is a usage error."""
+"""Parsing of typed record changes; an invalid one is a usage error."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["parse_changes", "parse_json"]
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text stands for; a usage error that says why if it stands for nothing."""
+    """Parse a JSON text; an invalid one is a usage error with the reason."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -20,7 +20,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_changes(model: type[Model], given: Sequence[str], unset: Sequence[str] = ()) -> dict[Any, Any]:
-    """The changes that were typed, by path; None removes a value."""
+    """Return the typed changes, by path; None removes a value."""
     try:
         return typed_changes.parse_changes(model, given, unset)
     except InvalidArgument as error:

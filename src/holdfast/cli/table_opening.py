@@ -1,4 +1,4 @@
-"""How does a command open a table? By its name: what its records are like is kept with it."""
+"""Opening a table by name, with the model that is stored with it, and parsing of keys, versions and filters."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def open_table(store: Store, name: str, keyring: Path | None = None) -> Table[Any]:
-    """A table that must exist, with the model that is kept with it."""
+    """Return an existing table, with the model that is stored with it."""
     if seen_as(RemoteStore, store) is not None:
         if keyring is not None:
             raise UsageError("--keyring is for a store of this machine: leave it out, the server has its own keys")
@@ -47,14 +47,14 @@ def open_table(store: Store, name: str, keyring: Path | None = None) -> Table[An
 def table_to_read(
     data: Target, name: str, keyring: Path | None = None
 ) -> Iterator[tuple[Table[Any], Callable[[str], type[Model]]]]:
-    """A table opened read-only, as it can be while another process writes; and what finds the models of others."""
+    """Open a table read-only, also while another process writes; and a function that finds other models."""
     with store_to_read(data) as store:
         yield open_table(store, name, keyring), lambda other: open_table(store, other, keyring).model
 
 
 @contextlib.contextmanager
 def table_to_change(data: Target, name: str, keyring: Path | None = None) -> Iterator[Table[Any]]:
-    """A table that must exist, opened for writing: a mistyped name or folder is an error and makes nothing."""
+    """Open an existing table for writing: a mistyped name or folder is an error and creates nothing."""
     with store_to_read(data) as store:
         open_table(store, name, keyring)  # which says that it is not there, and which ones are
     with store_to_write(data) as store:
@@ -62,7 +62,7 @@ def table_to_change(data: Target, name: str, keyring: Path | None = None) -> Ite
 
 
 def key_of(text: str) -> bytes:
-    """The key that was typed."""
+    """Parse a typed key."""
     try:
         return key_from_text(text)
     except InvalidArgument as error:
@@ -70,7 +70,7 @@ def key_of(text: str) -> bytes:
 
 
 def point_of(text: str | None, option: str) -> Point | None:
-    """A version or a time that was typed."""
+    """Parse a typed version or time."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():
@@ -86,7 +86,7 @@ def point_of(text: str | None, option: str) -> Point | None:
 def expression_of(
     table: Table[Any], where: str | None, find: Callable[[str], type[Model]] | None = None
 ) -> Expression | str | None:
-    """The filter that was typed; for a server it stays a text, which is read there too."""
+    """Parse a typed filter; for a server it stays a text, which the server parses."""
     if where is None:
         return None
     try:
@@ -97,7 +97,7 @@ def expression_of(
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """Names with commas between, as they are typed."""
+    """Split names at commas."""
     if text is None:
         return None
     return [name for part in text.split(",") if (name := part.strip())]

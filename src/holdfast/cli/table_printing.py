@@ -1,4 +1,4 @@
-"""What does a record look like? For people in a table that fits, or one below the other; for programs as JSON."""
+"""Output of table records: a table if it fits the terminal, else one below the other; or JSON."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ _TEXTS = {Kind.STR, Kind.BYTES}
 
 
 def value_text(value: Any) -> str:
-    """A value on one line, for people."""
+    """Return a value on one line, for people."""
     match value:
         case None:
             return "-"
@@ -55,23 +55,23 @@ def value_text(value: Any) -> str:
 
 
 def time_text(version: int) -> str:
-    """When a version was given: UTC, to the millisecond."""
+    """Return the time of a version: UTC, to the millisecond."""
     return time_of(version).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
 def version_text(version: int) -> str:
-    """A version with its time."""
+    """Return a version with its time."""
     return f"{version} ({time_text(version)})"
 
 
 def values_of(record: Record[Any]) -> dict[str, Any]:
-    """The values of a record by name, or by path where some were selected."""
+    """Return the values of a record by name, or by path if some were selected."""
     value = record.value
     return dict(value) if isinstance(value, dict) else {name: getattr(value, name) for name in value.__spec__.fields}
 
 
 def record_details(record: Record[Any]) -> Grid:
-    """One record with all that is known of it."""
+    """Return one record with all that is known of it."""
     facts: dict[str, RenderableType] = {
         "key": Text(text_of_key(record.key), "bold"),
         "version": version_text(record.version),
@@ -88,7 +88,7 @@ def record_details(record: Record[Any]) -> Grid:
 
 
 def changes_parts(changes: RecordChanges) -> list[RenderableType]:
-    """What happened to one record: each version, and the values that it brought."""
+    """Return the changes of one record: each version, and the values that it set."""
     heading = Text(f"{text_of_key(changes.key)}  {plural(len(changes.versions), 'version')}", "bold")
     if output_console().width >= _WIDE:
         return [heading, _changes_grid(changes)]
@@ -126,7 +126,7 @@ def _change_cell(value: Any) -> Text:
 
 
 def table_or_blocks(rows: Sequence[Mapping[str, str]], numbers: Iterable[str]) -> list[RenderableType]:
-    """Rows of short texts, which are never folded: as a table if it fits, else one below the other."""
+    """Return rows of short texts, never folded: as a table if it fits, else one below the other."""
     columns = list(rows[0])
     width = sum(max(cell_len(name), *(cell_len(row[name]) for row in rows)) + 3 for name in columns)
     if width > output_console().width + 3:
@@ -143,7 +143,7 @@ def table_or_blocks(rows: Sequence[Mapping[str, str]], numbers: Iterable[str]) -
 
 
 class RecordTables:
-    """Shows many records, some hundreds at a time; how they stand is decided by the first of them."""
+    """Prints many records, some hundreds at a time; the first of them decide the layout."""
 
     def __init__(self, columns: Mapping[str, Kind]) -> None:
         self._columns = list(columns)
@@ -155,13 +155,13 @@ class RecordTables:
         self._shown = 0
 
     def add(self, record: Record[Any]) -> None:
-        """Show a record, soon."""
+        """Add a record to be printed."""
         self._waiting.append(record)
         if len(self._waiting) == _BATCH:
             self.flush()
 
     def flush(self) -> None:
-        """Show all that wait."""
+        """Print all pending records."""
         if not self._waiting:
             return
         rows = [(self._key(record), [_cell(values.get(name)) for name in self._columns])
@@ -196,7 +196,7 @@ class RecordTables:
         return parts
 
     def _fits(self, rows: Sequence[tuple[Text, list[Text]]]) -> bool:
-        """Whether all columns have room without being folded to slivers."""
+        """Whether the terminal is wide enough for all columns."""
         needed = max(key.cell_len for key, _ in rows) + 1
         for place, name in enumerate(self._columns):
             widest = max(cells[place].cell_len for _, cells in rows)

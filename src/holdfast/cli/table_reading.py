@@ -1,4 +1,4 @@
-"""How are tables read at a terminal? Which there are, one record, those that fit a filter, what happened."""
+"""Implementation of the table commands that read: list, get, scan, changes and migrations."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _STEP = 10_000
 
 
 def list_tables(data: Target, *, as_json: bool) -> None:
-    """Show all tables of a store."""
+    """Print all tables of a store."""
     with store_to_read(data) as store:
         if (remote := seen_as(RemoteStore, store)) is not None:
             found = [_figures_from_afar(row) for row in remote.table_rows()]
@@ -79,7 +79,7 @@ def list_tables(data: Target, *, as_json: bool) -> None:
 
 
 def show_migrations(data: Target, *, as_json: bool) -> None:
-    """Show where the migrations of tables stand."""
+    """Print the status of the tables' migrations."""
     with store_to_read(data) as store:
         found = list(store.migrations())
     if as_json:
@@ -138,7 +138,7 @@ def _figures_from_afar(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(table: Table[Any], *, shown: bool) -> tuple[int, int]:
-    """How many records there are, and softly deleted ones; without reading their values."""
+    """Return the numbers of records and of softly deleted ones, without reading their values."""
     prefix = table.view.prefix
     count = deleted = 0
     with progress_on(error_console(), shown=shown, in_bytes=False) as progress:
@@ -161,7 +161,7 @@ def show_record(
     include_deleted: bool,
     as_json: bool,
 ) -> None:
-    """Show one record."""
+    """Print one record."""
     wanted, point = key_of(key), point_of(as_of, "--as-of")
     with table_to_read(data, name, keyring) as (table, _):
         record = table.get(wanted, as_of=point, include_deleted=True)
@@ -192,7 +192,7 @@ def show_scan(
     as_json: bool,
     keyring: Path | None,
 ) -> None:
-    """Show the records that fit a filter."""
+    """Print the records that match a filter."""
     chosen = names_of(select)
     with _in_options(), table_to_read(data, name, keyring) as (table, find):
         fields = _checked_names(table, chosen)
@@ -250,7 +250,7 @@ def show_changes(
     keyring: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what happened to records."""
+    """Print the changes of records."""
     wanted = [key_of(key) for key in keys] or None
     with _in_options(), table_to_read(data, name, keyring) as (table, find):
         chosen = names_of(select)
@@ -281,7 +281,7 @@ def show_changes(
 
 
 def _checked_names(table: Table[Any], chosen: Sequence[str] | None) -> list[str]:
-    """The columns to show; what was typed must be there."""
+    """Return the columns to show; unknown names are an error."""
     if chosen is None:
         return list(table.spec.fields)
     try:
@@ -294,7 +294,7 @@ def _checked_names(table: Table[Any], chosen: Sequence[str] | None) -> list[str]
 
 @contextlib.contextmanager
 def _in_options() -> Iterator[None]:
-    """The words of the library, which speak of Python arguments, in those of the command line."""
+    """Translate the library's errors, which mention Python arguments, to options of the command line."""
     try:
         yield
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""How are tables changed at a terminal? Records are added from JSON, changed by path, deleted and brought back."""
+"""Implementation of the table commands that write: add, change, delete and undelete."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -106,7 +106,7 @@ def delete_records(
 
 
 def undelete_records(name: str, keys: Sequence[str], data: Target, *, keyring: Path | None, as_json: bool) -> None:
-    """Bring records back that were softly deleted."""
+    """Restore softly deleted records."""
     _carry_out(name, [Undelete(key_of(key)) for key in keys], data, "brought back", keyring=keyring, as_json=as_json)
 
 
@@ -123,7 +123,7 @@ def _carry_out(
 
 
 class _Report:
-    """Tells what came of operations, in their order; ends with the exit code 1 if some failed."""
+    """Prints the outcomes of operations, in their order; ends with the exit code 1 if some failed."""
 
     def __init__(self, *, as_json: bool, keys: bool) -> None:
         self._as_json = as_json
@@ -133,7 +133,7 @@ class _Report:
         self._failed = 0
 
     def take(self, outcomes: Sequence[Outcome]) -> None:
-        """The next ones."""
+        """Print the next outcomes."""
         for outcome in outcomes:
             self._count += 1
             if isinstance(outcome, HoldfastError):
@@ -145,7 +145,7 @@ class _Report:
         self._stream.flush()
 
     def end(self, verb: str) -> None:
-        """No more come."""
+        """Print the summary and set the exit code."""
         well = self._count - self._failed
         if not self._as_json and not self._keys:
             of = f" of {self._count:,}" if self._failed else ""
@@ -164,7 +164,7 @@ class _Report:
 
 
 def _texts(argument: str) -> list[str | bytes]:
-    """The JSON objects of an argument; of a file that has one, a list of them, or one a line."""
+    """Return the JSON objects of an argument; of a file with one, a list of them, or one a line."""
     if not argument.startswith("@"):
         return [argument]
     content = read_file_payload(Path(argument[1:]))
@@ -192,7 +192,7 @@ def _parts(texts: Sequence[str | bytes], *, shown: bool) -> Iterator[Sequence[st
 
 
 def _added(table: Table[Any], texts: Sequence[str | bytes]) -> list[Outcome]:
-    """What came of each; those that can be read are added in one request."""
+    """Return the outcome of each; those that can be parsed are added in one request."""
     outcomes: list[Any] = []
     for text in texts:
         try:

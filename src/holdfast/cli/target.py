@@ -1,6 +1,6 @@
-"""Which store does a command work on? One in a folder or, with --url, one that a server has at that address.
+"""The store that a command works on: a folder or, with --url, a server.
 
-Every command has `--data`; `--url` and `--token-file` are added to them all in one place, `add_urls`.
+Every command has `--data`; `add_urls` adds `--url` and `--token-file` to all of them.
 """
 
 import os
@@ -35,14 +35,14 @@ FOLDER_ONLY = {
 
 
 def folder_of(target: Target, instead: str = "") -> Path:
-    """The folder of a store; a usage error if it is at a URL."""
+    """Return the folder of a store; a usage error if it is at a URL."""
     if isinstance(target, Address):
         raise UsageError(f"this works on a folder only: run it where the store is, with --data DIR{instead}")
     return target
 
 
 def _chosen(context: typer.Context, value: str) -> Target:
-    """The folder or the server that was chosen: what was typed goes before the environment."""
+    """Return the chosen folder or server: options take precedence over the environment."""
     source = context.get_parameter_source("data")
     folder_typed = source is not None and source.name == "COMMANDLINE"
     url, url_typed = context.meta.get(_URL, (None, False))
@@ -136,7 +136,7 @@ def _refusing(
 
 
 def add_urls(root: Any) -> None:
-    """Let a command, or all that a group has, take --url where there is --data; or say what to do instead."""
+    """Add --url to a command, or all commands of a group, that has --data; or an error that says what to do instead."""
     adding, refusing = _parameters(_template), _parameters(_refusing)
     for path, command in _commands(root) if hasattr(root, "commands") else [("", root)]:
         names = [parameter.name for parameter in command.params]

@@ -1,4 +1,4 @@
-"""How do programs come in without a password? By tokens of a server, which can be withdrawn one by one."""
+"""The `holdfast token` commands: create, list and revoke API tokens of a server."""
 
 from datetime import timedelta
 from pathlib import Path

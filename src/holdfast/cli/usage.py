@@ -1,4 +1,4 @@
-"""What is it called when a command line makes no sense? One name for it, wherever typer keeps the class."""
+"""Compatibility alias of click's UsageError across typer versions."""
 
 import typer
 

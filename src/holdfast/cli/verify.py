@@ -1,4 +1,4 @@
-"""The `holdfast verify` command: checks everything in a store and says what to do about what is damaged."""
+"""The `holdfast verify` command: checks everything in a store and prints what to do about damage."""
 
 import time
 from dataclasses import asdict

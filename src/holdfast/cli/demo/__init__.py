@@ -1,4 +1,4 @@
-"""The demo: what Holdfast keeps when it is killed, shown and measured in one run."""
+"""The demo: shows and measures in one run what Holdfast keeps when its processes are killed."""
 
 from holdfast.cli.demo.command import demo
 

@@ -1,4 +1,4 @@
-"""What runs in the demo's other processes? One writes until it is killed, one follows along, one works on a queue.
+"""Child processes of the demo: a writer that is killed, a reader that follows it, and queue workers.
 
 Each is a new Python that calls `run`, and reports to its parent by lines of JSON through a pipe.
 """
@@ -29,7 +29,7 @@ _one_speaks = threading.Lock()
 
 
 def write(data: Path, records: int, sync_every: int) -> None:
-    """Append orders, and report how many are confirmed to be on disk; the parent means to kill this."""
+    """Append orders, and report how many are confirmed to be on disk, until the parent kills the process."""
     with holdfast.open(data) as store:
         log = store.log(LOG, flush=Flush.batch())
         _report(confirmed=0)
@@ -43,7 +43,7 @@ def write(data: Path, records: int, sync_every: int) -> None:
 
 
 def follow(data: Path, start: int, stop: int) -> None:
-    """Read records as another process writes them, and report how many were right and how old they were when seen."""
+    """Read records as another process writes them; report how many were correct, and how old they were when read."""
     seen = right = 0
     delays: list[int] = []
     with holdfast.open(data, read_only=True) as store, store.log(LOG).tailer() as tailer:
@@ -61,7 +61,7 @@ def follow(data: Path, start: int, stop: int) -> None:
 
 @contextlib.contextmanager
 def running(role: str, data: Path, *numbers: int) -> Iterator["subprocess.Popen[str]"]:
-    """A child process of this module; it is gone when the block is left, however that happens."""
+    """Run a child process of this module; it is gone when the block is left, however that happens."""
     program = "from holdfast.cli.demo.children import run; run()"
     command = [sys.executable, "-c", program, role, str(data), *map(str, numbers)]
     with subprocess.Popen(
@@ -79,14 +79,14 @@ def running(role: str, data: Path, *numbers: int) -> Iterator["subprocess.Popen[
 
 
 def next_report(child: "subprocess.Popen[str]") -> dict[str, Any] | None:
-    """What the child says next, None when it has said its last; a line that the kill cut short was not said."""
+    """Return the child's next report; None at its end. A line that the kill truncated does not count."""
     assert child.stdout is not None
     line = child.stdout.readline()
     return dict(json.loads(line)) if line.endswith("\n") else None
 
 
 def run() -> None:
-    """Play the role that the command line names."""
+    """Run the role that the command line names."""
     role, data, *numbers = sys.argv[1:]
     roles: dict[str, Callable[..., None]] = {"write": write, "follow": follow, "work": partial(work, _report)}
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):

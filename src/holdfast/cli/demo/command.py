@@ -1,4 +1,4 @@
-"""What does Holdfast keep when it is killed? `holdfast demo` shows it on a folder of its own."""
+"""The `holdfast demo` command: plays all parts of the demo in a folder of its own."""
 
 import contextlib
 import importlib.util
@@ -92,13 +92,13 @@ def _tell_the_end(figures: Figures, seconds: float, keep: Path | None, *, as_jso
 
 
 def is_watched(stay: bool | None) -> bool:
-    """Whether somebody is there to look at the page."""
+    """Whether a person is there to view the page."""
     return stay if stay is not None else sys.stdin.isatty() and sys.stdout.isatty()
 
 
 @contextlib.contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """Let a terminal that goes away, and who asks for an end, find what Ctrl-C finds: nothing is left behind."""
+    """Let SIGHUP and SIGTERM end the demo as Ctrl-C does, so that nothing is left behind."""
     known = [one for one in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(one) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread():  # only that one can be told
         known = []

@@ -1,4 +1,4 @@
-"""What did the demo measure? Every figure of one run, and the promises that were checked against them."""
+"""Figures of one run of the demo, and the promises that were checked with them."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ __all__ = ["Figures", "Promise"]
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Something that must hold, and whether it did."""
+    """A guarantee, and whether it held in this run."""
 
     text: str
     kept: bool
@@ -15,7 +15,7 @@ class Promise:
 
 @dataclass(slots=True)
 class Figures:
-    """The figures of one run, filled in as the story goes; all were measured in it."""
+    """The figures of one run, filled in step by step; all were measured in it."""
 
     records: int = 0
     confirmed: int = 0
@@ -84,5 +84,5 @@ class Figures:
         return all(promise.kept for promise in self.promises)
 
     def promise(self, text: str, kept: bool) -> None:
-        """Note whether a promise was kept."""
+        """Record whether a promise was kept."""
         self.promises.append(Promise(text, kept))

@@ -1,4 +1,4 @@
-"""What does the demo write? Orders whose every byte follows from their number, so that each can be checked."""
+"""Test data of the demo: orders whose every byte follows from their number, so that each can be verified."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _ITEMS = (b"anchor", b"bollard", b"cleat", b"dinghy", b"fender", b"halyard", b"l
 
 
 def order(number: int) -> bytes:
-    """The payload of one order, about a hundred bytes."""
+    """Return the payload of one order, about a hundred bytes."""
     return b'{"order":%07d,"customer":"c-%05d","item":"%s","quantity":%d,"cents":%d,"paid":true,"ship":"by sea"}' % (
         number,
         number * 7919 % 100_000,
@@ -22,10 +22,10 @@ def order(number: int) -> bytes:
 
 
 def orders(start: int, stop: int) -> Iterator[bytes]:
-    """The payloads from one number up to another."""
+    """Yield the payloads from one number up to another."""
     return map(order, range(start, stop))
 
 
 def count_right(log: Log, start: int, stop: int) -> int:
-    """How many of these records can be read and hold exactly the order of their sequence."""
+    """Return how many of these records can be read and hold exactly the order of their sequence."""
     return sum(record.payload == order(record.sequence) for record in log.read(start, stop))

@@ -1,4 +1,4 @@
-"""What happens in the demo's second part? A queue: workers are killed, an order fails, and none is lost or doubled."""
+"""The demo's second part: a queue whose workers are killed, with a failing order and its dead letter."""
 
 import random
 import signal
@@ -37,7 +37,7 @@ _PUT_BATCH = 50
 
 @dataclass(slots=True)
 class Ledger:
-    """What the workers said, step by step; the demo's own books, against which the queue is checked."""
+    """The reports of the workers, step by step, against which the queue is checked."""
 
     orders: dict[int, int] = field(default_factory=dict)
     """The number of each order by its id in the queue."""
@@ -53,7 +53,7 @@ class Ledger:
     """Orders that were not what was put under their id."""
 
     def note(self, report: dict[str, Any]) -> None:
-        """Take down one report."""
+        """Record one report."""
         for id, lease, attempt in report.get("leased", ()):
             self.leased.setdefault(id, []).append(lease)  # a lease's id is the time of the delivery
             if attempt > 1:
@@ -66,7 +66,7 @@ class Ledger:
 
 
 def tell_of_queues(data: Path, orders: int, figures: Figures, stage: Stage) -> None:
-    """Play the second part in this folder."""
+    """Run the second part in this folder."""
     figures.orders = orders
     ledger = Ledger()
     poison = _put(data, ledger, figures, stage)
@@ -76,7 +76,7 @@ def tell_of_queues(data: Path, orders: int, figures: Figures, stage: Stage) -> N
 
 
 def _put(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> int:
-    """Returns the id of the order that cannot be shipped."""
+    """Put the orders; return the id of the one that cannot be shipped."""
     stage.chapter(f"{format_count(figures.orders)} orders are put into the queue {QUEUE!r}, by {_PRODUCERS} threads")
     payloads, poison = orders_to_ship(figures.orders)
     with holdfast.open(data) as store:
@@ -103,7 +103,7 @@ def _put(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> int:
 
 
 def _work_and_kill(data: Path, ledger: Ledger, figures: Figures, stage: Stage) -> tuple[int, int]:
-    """Returns the time of the kill, and how many orders were acked without our having heard of it."""
+    """Return the time of the kill, and how many orders were acknowledged without a report."""
     stage.chapter(f"A process with {WORKERS} workers ships them, and is killed")
     deadly = round(figures.orders * random.uniform(0.3, 0.5))
     with running("work", data, max(10, figures.orders // 100)) as child:
@@ -199,7 +199,7 @@ def _look_at_the_dead(data: Path, ledger: Ledger, poison: int, figures: Figures,
 
 
 def _waited(ledger: Ledger, poison: int) -> bool:
-    """Whether each delivery after a failure came no sooner than its backoff allows."""
+    """Whether each redelivery after a failure came no sooner than its backoff allows."""
     return all(
         min((time for time in ledger.leased[poison] if time > at), default=at + BACKOFF.delay_ns(attempt))
         >= at + BACKOFF.delay_ns(attempt)

@@ -1,4 +1,4 @@
-"""What is there to remember? The figures of the run and the promises that were kept, in one table."""
+"""The demo's summary: figures and promises of the run, as a table or as JSON."""
 
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["scorecard", "scorecard_json"]
 
 
 def scorecard(figures: Figures, seconds: float) -> RenderableType:
-    """The table at the end."""
+    """Return the summary as a table."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
@@ -91,7 +91,7 @@ def scorecard(figures: Figures, seconds: float) -> RenderableType:
 
 
 def scorecard_json(figures: Figures, seconds: float) -> dict[str, Any]:
-    """The same for machines."""
+    """Return the summary as JSON."""
     content = {"ok": figures.ok, "seconds": seconds} | asdict(figures)
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in content.items()}
 

@@ -1,4 +1,4 @@
-"""What happens in the demo's fourth part? The folder is served, and the server killed, and backed up as it runs."""
+"""The demo's fourth part: the store is served over AMQP and HTTP, killed, and backed up while it runs."""
 
 import contextlib
 import json
@@ -36,10 +36,10 @@ _OPERATOR = "operator"
 
 
 class Serving:
-    """`holdfast serve` on the demo's folder, which is killed and started again as the story goes."""
+    """`holdfast serve` on the demo's folder, as a process that is killed and started again."""
 
     def __init__(self, data: Path, *, watched: bool) -> None:
-        """`watched`: somebody will look at the page, and finds it where it is by default, if that port is free."""
+        """Add an administrator and start the server; if `watched`, at the page's default port, if that is free."""
         self._data = data
         self.password = secrets.token_urlsafe()
         """Of the administrator, who may start a backup over HTTP: the default guest may not."""
@@ -49,7 +49,7 @@ class Serving:
         self.start()
 
     def start(self) -> None:
-        """Serve; returns when everything listens."""
+        """Start the server; returns when everything listens."""
         try:
             self._start()
         except HoldfastError:
@@ -82,26 +82,26 @@ class Serving:
 
     @property
     def backups(self) -> Path:
-        """The folder that the server may write backups to; gone when the server is stopped."""
+        """The folder that the server may write backups to; deleted when the server is stopped."""
         return Path(self._backups.name)
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The URL of the page."""
         return f"http://127.0.0.1:{self._ports['http']}/"
 
     @property
     def amqp(self) -> Address:
-        """Where the broker is."""
+        """The address of the AMQP listener."""
         return Address.parse(f"amqp://guest:guest@127.0.0.1:{self._ports['amqp']}")
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self._end()
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Stop the server in order."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -112,7 +112,7 @@ class Serving:
         self._backups.cleanup()
 
     def payments_on_disk(self) -> int:
-        """How many wait, as who has no part in the server finds them: as it would be after a kill."""
+        """Return how many payments are ready, as a read-only process sees them: what a kill would leave."""
         with holdfast.open(self._data, read_only=True) as store:
             return store.queue(_PAYMENTS).stats().ready
 
@@ -124,7 +124,7 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(data: Path, *, watched: bool) -> Iterator[Serving]:
-    """A server that is gone when the block is left."""
+    """Run a server that is stopped when the block is left."""
     server = Serving(data, watched=watched)
     try:
         yield server
@@ -220,7 +220,7 @@ def _back_up(data: Path, server: Serving, figures: Figures, stage: Stage) -> Non
 
 
 def _add_administrator(data: Path, password: str) -> None:
-    """As `holdfast user add` does, before the first start."""
+    """Add an administrator before the first start, as `holdfast user add` does."""
     with holdfast.open(data) as store:
         definitions = open_definitions(store)
         if definitions.is_new:
@@ -229,7 +229,7 @@ def _add_administrator(data: Path, password: str) -> None:
 
 
 def _eventually(look: Any, wanted: int) -> int:
-    """What is found once it is what is wanted, or after a while what it is by then."""
+    """Call `look` until it returns `wanted`, or a timeout passes; return the last result."""
     deadline = time.monotonic() + 60
     while (found := int(look())) != wanted and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What is there to do in the demo? Orders to be shipped, one of which cannot be until the code is mended."""
+"""The demo's work: orders to be shipped, one of which fails until the code is fixed."""
 
 import json
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ _BY_SEA, _BY_RAIL = b"by sea", b"by rail"
 
 
 def open_queue(store: Store) -> Queue:
-    """The queue of orders to be shipped."""
+    """Return the queue of orders to be shipped."""
     return store.queue(QUEUE, lease=LEASE_S, max_attempts=ATTEMPTS, backoff=BACKOFF)
 
 
 def orders_to_ship(count: int) -> tuple[list[bytes], int]:
-    """The payloads, and the number of the one that asks for what cannot be done."""
+    """Return the payloads, and the number of the order that cannot be shipped."""
     payloads = [order(number) for number in range(count)]
     poison = count * 9 // 10
     payloads[poison] = payloads[poison].replace(_BY_SEA, _BY_RAIL)
@@ -29,7 +29,7 @@ def orders_to_ship(count: int) -> tuple[list[bytes], int]:
 
 
 def number_of(payload: bytes) -> int:
-    """The number of an order."""
+    """Return the number of an order."""
     return int(payload[len(b'{"order":') :].split(b",", 1)[0])
 
 
@@ -41,7 +41,7 @@ def ship(payload: bytes, *, mended: bool = False) -> int:
 
 
 def parts(things: list[bytes], count: int) -> Iterator[list[bytes]]:
-    """The things in so many parts, one for each who works."""
+    """Split the items into `count` parts, one for each worker."""
     return (things[part::count] for part in range(count))
 
 

@@ -1,4 +1,4 @@
-"""What happens in the demo's last part? Spark reads what became of every order, and draws it."""
+"""The demo's last part: Spark computes the lifecycle of every order, and writes a report."""
 
 import importlib.util
 import tempfile
@@ -19,7 +19,7 @@ def has_spark() -> bool:
 
 
 def tell_of_spark(data: Path, figures: Figures, stage: Stage, *, kept: bool) -> None:
-    """Run the pipeline `lifecycle` on this folder. The report stays, also where the folder goes."""
+    """Run the pipeline `lifecycle` on this folder. The report is kept, also if the folder is not."""
     stage.chapter("Spark reads the life of every order from the same files, and draws it")
     if not has_spark():
         stage.say('left out: it needs Spark, which pip install "holdfast[spark]" brings')

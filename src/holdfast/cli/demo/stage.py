@@ -1,4 +1,4 @@
-"""How is the story told? Numbered chapters, with moving bars on a terminal and plain lines elsewhere."""
+"""Output of the demo: numbered chapters, with progress bars on a terminal and plain lines elsewhere."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ _PAUSE_S = 0.8
 
 
 class Stage:
-    """Where the demo speaks; silent for `--json`."""
+    """Prints the demo's output; silent for `--json`."""
 
     def __init__(self, *, silent: bool, pause: bool) -> None:
         self._console: Console = output_console()
@@ -28,18 +28,18 @@ class Stage:
         """How far what is said is set in."""
 
     def chapter(self, title: str) -> None:
-        """Begin the next chapter."""
+        """Start the next chapter."""
         if self._pause and self._chapters:
             time.sleep(_PAUSE_S)
         self._chapters += 1
         self._print(Text.assemble("\n", (f"{self._chapters}  ", "bold cyan"), (title, "bold")))
 
     def say(self, line: str) -> None:
-        """One thing that happened."""
+        """Print one line."""
         self._print(Text(" " * self.margin + line))
 
     def show(self, thing: RenderableType) -> None:
-        """Something to look at, such as a table."""
+        """Print a renderable, such as a table."""
         if self._silent:
             return
         if self._console.is_terminal:
@@ -49,7 +49,7 @@ class Stage:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int, *, in_bytes: bool) -> Iterator[Callable[[int], None]]:
-        """A bar while the block runs; the function it gives is told how much is done."""
+        """Show a progress bar while the block runs; call the yielded function with the amount done."""
         with progress_on(self._console, shown=not self._silent, in_bytes=in_bytes) as bars:
             bar = bars.add_task(f" {what}", total=total)
             yield lambda done: bars.update(bar, completed=done)

@@ -1,4 +1,4 @@
-"""What happens in the demo? A log, in six chapters: write, kill, recover, go on, read in every way, verify."""
+"""The demo's first part: a log in six chapters: write, kill, recover, go on, read in several forms, verify."""
 
 import random
 import signal
@@ -20,7 +20,7 @@ _READ_BATCH = 10_000
 
 
 def tell(data: Path, records: int, stage: Stage) -> Figures:
-    """Play the story in this folder and return what was measured."""
+    """Run the first part in this folder and return what was measured."""
     figures = Figures(records=records)
     sync_every = max(1, records // 200)
     died_at = _write_and_kill(data, sync_every, figures, stage)
@@ -33,7 +33,7 @@ def tell(data: Path, records: int, stage: Stage) -> Figures:
 
 
 def _write_and_kill(data: Path, sync_every: int, figures: Figures, stage: Stage) -> int:
-    """The first two chapters; returns a time after which the killed process wrote nothing."""
+    """Run the first two chapters; return a time after which the killed process wrote nothing."""
     records = figures.records
     deadly = round(records * random.uniform(0.4, 0.6))
     stage.chapter(f"A process sets out to write {plural(records, 'record')}")

@@ -1,4 +1,4 @@
-"""What happens in the demo's third part? Customers in a table: each change is a version, and none is forgotten."""
+"""The demo's third part: a table of customers, in which each change is a version that can be read later."""
 
 import time
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _TOWNS = ("Bergen", "Cadiz", "Genoa", "Hull", "Kiel", "Lisbon", "Odesa", "Porto"
 
 
 class Customer(Model, id=1, version="1.0"):
-    """Who orders."""
+    """A customer."""
 
     email: str = field(1, unique=True, max_length=200)
     name: str = field(2)
@@ -29,7 +29,7 @@ class Customer(Model, id=1, version="1.0"):
 
 
 def tell_of_tables(data: Path, figures: Figures, stage: Stage) -> None:
-    """Add customers, let them move, and look at where they lived before."""
+    """Add customers, change their addresses, and read the earlier ones."""
     stage.chapter(f"{plural(_CUSTOMERS, 'customer')} in a table: typed, indexed, and with a past")
     with holdfast.open(data) as store:
         customers = store.table(Customer, keep_all_versions=True)

@@ -1,4 +1,4 @@
-"""What does a worker do in the demo? It leases orders, ships them and acks; what it cannot ship it gives back.
+"""A queue worker of the demo: leases orders, ships and acknowledges them, and nacks those that fail.
 
 Runs in a process of its own, several workers to one, and reports every step to the parent.
 """
@@ -21,7 +21,7 @@ Report = Callable[..., None]
 
 
 def work(report: Report, data: Path, hold: int) -> None:
-    """Ship until the queue is empty. With `hold`, one more worker takes so many orders and never comes back."""
+    """Ship until the queue is empty. With `hold`, another worker leases so many orders and never returns."""
     with holdfast.open(data) as store:
         queue = open_queue(store)
         report(ready=True)

@@ -1,4 +1,4 @@
-"""What can be done with logs from a terminal? `holdfast log`, one module a question."""
+"""The `holdfast log` commands."""
 
 import typer
 

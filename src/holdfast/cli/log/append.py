@@ -1,4 +1,4 @@
-"""How do records get in from a terminal? One from the command line or a file, or one a line from standard input."""
+"""The `holdfast log append` command: records from an argument, a file, or the lines of standard input."""
 
 import sys
 from collections.abc import Iterator
@@ -110,7 +110,7 @@ def _show_result(name: str, first: int | None, count: int, *, as_json: bool) -> 
 
 
 def _single_payload(payload: str | None, file: Path | None) -> bytes | None:
-    """The one payload that was given, None where lines are to be read."""
+    """Return the one payload that was given; None if lines are to be read."""
     if file is not None:
         if payload is not None:
             raise UsageError("give a PAYLOAD or --file PATH, not both")

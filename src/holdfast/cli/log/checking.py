@@ -1,4 +1,4 @@
-"""Is every byte what was written, and what is at this one? `verify` reads all through, `inspect` looks at one place."""
+"""The `holdfast log verify` and `inspect` commands: check all checksums, or show one position of a segment."""
 
 import time
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""What may go? Drops the oldest segments by age, size or number, and says which and why others stayed."""
+"""The `holdfast log compact` and `clear` commands: drop old segments, and report what holds others back."""
 
 from dataclasses import asdict
 from datetime import timedelta

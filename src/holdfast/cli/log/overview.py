@@ -1,4 +1,4 @@
-"""What is in a store? All its logs, one log with its segments, and the named tailers with how far they have come."""
+"""Commands that list logs, show one log with its segments, and list or delete named tailers."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What does a record look like? Its sequence, its time, its key and headers, its payload."""
+"""Output of log records: sequence, time, key, headers and payload."""
 
 from holdfast.base.units import iso_time
 from holdfast.cli.printing import Printer, body_json
@@ -8,7 +8,7 @@ __all__ = ["RecordPrinter", "record_json"]
 
 
 def record_json(record: Record) -> dict[str, object]:
-    """The record as `--json` shows it."""
+    """Return the record as `--json` shows it."""
     return {
         "sequence": record.sequence,
         "timestamp": record.timestamp,
@@ -18,12 +18,12 @@ def record_json(record: Record) -> dict[str, object]:
 
 
 class RecordPrinter(Printer[Record]):
-    """Writes records to standard output."""
+    """Prints records to standard output."""
 
     def as_json(self, thing: Record) -> dict[str, object]:
-        """The record as `--json` shows it."""
+        """Return the record as `--json` shows it."""
         return record_json(thing)
 
     def place(self, thing: Record) -> tuple[int, int, list[str]]:
-        """Its sequence and its time."""
+        """Return its sequence and its time."""
         return thing.sequence, thing.timestamp, []

@@ -1,4 +1,4 @@
-"""How are records read at a terminal? `cat` prints a stretch of a log, `tail` its end and what comes next."""
+"""The `holdfast log cat` and `tail` commands: print a range of a log, or its end and new records."""
 
 import re
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ def tail(
 
 
 def _print_on(tailer: Tailer, printer: RecordPrinter, damage: DamageNotices, count: int | None) -> None:
-    """Print to the present end, or `count` records, and keep the place of what was surely printed."""
+    """Print to the present end, or `count` records, and commit the position of what was certainly printed."""
     left = count
     while left is None or left > 0:
         records = tailer.read_many(_BATCH if left is None else min(left, _BATCH))

@@ -1,4 +1,4 @@
-"""What can be done with queues from a terminal? `holdfast put`, `get` and their kin, one module a question."""
+"""The queue commands: `holdfast put`, `get`, `peek`, `queues`, `stats` and others."""
 
 import typer
 
@@ -15,7 +15,7 @@ _PANEL = "Queues"
 
 
 def add_queue_commands(app: typer.Typer) -> None:
-    """They stand at the top, without a word before them: queues are what most people come for."""
+    """Add the commands at the top level, without a group: queues are the main use."""
     app.command("put", rich_help_panel=_PANEL)(put)
     app.command("get", rich_help_panel=_PANEL)(get)
     app.command("peek", rich_help_panel=_PANEL)(peek)

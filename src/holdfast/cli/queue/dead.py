@@ -1,4 +1,4 @@
-"""What could not be delivered, and why? `dlq` shows the dead letters of a queue, `redrive` moves them back."""
+"""The `holdfast dlq` and `redrive` commands: show, delete or move back the dead letters of a queue."""
 
 from pathlib import Path
 from typing import Annotated
@@ -136,7 +136,7 @@ def redrive(
 
 
 def letter_table(found: list[DeadLetter], *, margin: int = 0) -> RenderableType:
-    """Dead letters, one a row; where the terminal is narrow, without what matters least."""
+    """Return dead letters, one a row; a narrow terminal drops the least important columns."""
     width = output_console().width - margin
     columns = _COLUMNS if width >= _WIDE else [name for name in _COLUMNS if name not in _LESS]
     rows = [_letter_cells(letter, seconds=width >= _WIDEST) for letter in found]
@@ -197,7 +197,7 @@ def _letter_details(letter: DeadLetter) -> dict[str, RenderableType]:
 
 
 def _where(queue: Queue) -> str:
-    """The queue of its dead letters. A server also knows those that AMQP led into a queue: they lie in it itself."""
+    """Return the queue of its dead letters; with a server that may be the queue itself, if AMQP routed them there."""
     name = queue.settings.dead_letter
     if name is None and seen_as(RemoteQueue, queue) is not None:
         return queue.name
@@ -209,7 +209,7 @@ def _where(queue: Queue) -> str:
 
 
 def _none(name: str) -> str:
-    """The same whether they would lie in a queue of their own, or AMQP leads them wherever it is told to."""
+    """Return the text for no dead letters, in a queue of their own or wherever AMQP routes them."""
     return f"no dead letters of {name!r}"
 
 
@@ -218,7 +218,7 @@ def _home(name: str, where: str) -> str:
 
 
 def _check_ids(queue: Queue, found: list[DeadLetter], wanted: list[int]) -> None:
-    """Before anything is moved: whoever mistypes one id of five does not want the other four moved."""
+    """Check all ids before anything is moved: after one mistyped id of five, the other four must not move."""
     unknown = sorted(set(wanted) - {letter.id for letter in found})
     if unknown:
         raise NotFound(

@@ -1,4 +1,4 @@
-"""How is a queue emptied, or set back to deliver again? `purge` and `seek` say what that means before they do it."""
+"""The `holdfast purge` and `seek` commands, which show their consequences and ask before they act."""
 
 from datetime import datetime
 from pathlib import Path
@@ -98,8 +98,10 @@ def _position(queue: Queue, to: int | None, when: datetime | None, *, start: boo
 
 
 def _consequences(queue: Queue, figures: QueueStats, position: int) -> tuple[int | None, int | None]:
-    """How many messages that are done come again, and how many that are not are given up; None where only a search
-    through the whole queue could tell."""
+    """Return how many acknowledged messages are delivered again, and how many others are dropped.
+
+    None if only a search through the whole queue could tell.
+    """
     waiting = _waiting(figures)
     oldest = queue.log.end - figures.lag
     if position <= oldest:

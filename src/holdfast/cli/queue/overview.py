@@ -1,4 +1,4 @@
-"""How are the queues doing? All of them in one table, or one with everything that is known of it."""
+"""The `holdfast queues` and `stats` commands: all queues in one table, or one in detail."""
 
 import time
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ def stats(
 
 
 def stats_panel(queue: Queue, figures: QueueStats, *, watched: bool) -> RenderableType:
-    """Everything that is known of a queue, for people. `watched`: whether it was open long enough to know its pace."""
+    """Return all that is known of a queue, for people. `watched`: it was open long enough to know its rates."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -148,7 +148,7 @@ def _panels(queues: list[Queue], *, watched: bool) -> RenderableType:
 
 
 def _moments(*, watch: bool) -> Iterator[None]:
-    """Once, or each second for ever."""
+    """Yield once, or each second forever."""
     yield
     while watch:
         time.sleep(_TICK_S)
@@ -156,7 +156,7 @@ def _moments(*, watch: bool) -> Iterator[None]:
 
 
 def _put_rate(queue: Queue, figures: QueueStats, *, watched: bool) -> float:
-    """Messages a second: as this process saw it or, as it has seen nothing yet, by the times in the log."""
+    """Return messages a second: as this process measured or, if it has not yet, by the times in the log."""
     if watched:
         return figures.put_rate
     log = queue.log

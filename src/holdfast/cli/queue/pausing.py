@@ -1,4 +1,4 @@
-"""What does a queue hold back, and for whom? Pausing it, and looking at what is leased and what must wait."""
+"""The `holdfast pause`, `resume`, `leases` and `delayed` commands."""
 
 from pathlib import Path
 from typing import Annotated, Any

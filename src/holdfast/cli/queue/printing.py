@@ -1,4 +1,4 @@
-"""What does a message of a queue look like? Its id, when it was put, how often it was tried, and what it carries."""
+"""Output of queue messages: id, time, attempts, priority, key, headers and payload."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ __all__ = ["MessagePrinter", "letter_json"]
 
 
 class MessagePrinter(Printer[Delivery | Waiting]):
-    """Writes messages to standard output, whether they were taken or only looked at."""
+    """Prints messages to standard output, leased or only peeked at."""
 
     def as_json(self, thing: Delivery | Waiting) -> dict[str, object]:
-        """The message as `--json` shows it."""
+        """Return the message as `--json` shows it."""
         tried = {"attempt": thing.attempt} if isinstance(thing, Delivery) else {"attempts": thing.attempts}
         return {
             "id": thing.id,
@@ -25,7 +25,7 @@ class MessagePrinter(Printer[Delivery | Waiting]):
         }
 
     def place(self, thing: Delivery | Waiting) -> tuple[int, int, list[str]]:
-        """Its id, when it was put and, where they say something, its attempts and its priority."""
+        """Return its id, when it was put and, if they are not the defaults, its attempts and its priority."""
         facts = []
         if isinstance(thing, Delivery):
             if thing.attempt > 1:
@@ -38,7 +38,7 @@ class MessagePrinter(Printer[Delivery | Waiting]):
 
 
 def letter_json(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as `--json` shows it."""
+    """Return a dead letter as `--json` shows it."""
     content = letter._asdict() | body_json(letter)
     for moment in ("first_failed", "last_failed", "enqueued", "died"):
         content[f"{moment}_time"] = iso_time(content[f"{moment}_at"])

@@ -1,4 +1,4 @@
-"""How do messages get in from a terminal? From the command line, from a file, or one a line from standard input."""
+"""The `holdfast put` command: messages from arguments, a file, or the lines of standard input."""
 
 import sys
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def put(
 
 
 def _given(payloads: list[str], file: Path | None) -> list[bytes] | None:
-    """The payloads that were given, None where lines are to be read."""
+    """Return the payloads that were given; None if lines are to be read."""
     if file is not None:
         if payloads:
             raise UsageError("give PAYLOADs or --file PATH, not both")

@@ -1,4 +1,4 @@
-"""How are messages taken at a terminal? `get` prints and settles them, `peek` only looks."""
+"""The `holdfast get` and `peek` commands: get prints and settles messages, peek only prints them."""
 
 import contextlib
 from datetime import timedelta
@@ -117,7 +117,7 @@ def peek(
 
 
 def why_nothing(queue: Queue) -> str:
-    """Why no message can be had just now."""
+    """Return why no message is available."""
     figures = queue.stats()
     if figures.ready and queue.paused:
         return f"{queue.name!r} is paused, with {format_count(figures.ready)} ready: see holdfast resume"
@@ -144,7 +144,7 @@ def _print(printer: MessagePrinter, held: list[Delivery]) -> None:
 
 
 def _say_what_became(queue: Queue, taken: list[Delivery], *, ack: bool | None, nack: str | None) -> None:
-    """On standard error, where nothing was printed or what was printed is not done."""
+    """Report on standard error if nothing was printed, or printed messages were not acknowledged."""
     if not taken:
         notify(why_nothing(queue))
     elif nack is not None:
