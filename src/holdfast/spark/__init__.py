@@ -1,4 +1,4 @@
-"""Everything that went through Holdfast as a DataFrame: source, sink and shipped pipelines. Needs `holdfast[spark]`."""
+"""Holdfast as a Spark data source: reader, sink and shipped pipelines. Needs `holdfast[spark]`."""
 
 import os
 import warnings

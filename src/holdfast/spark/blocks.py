@@ -1,4 +1,4 @@
-"""How do Arrow batches become blocks? Payloads and keys as they lie; what few messages have, by way of a draft."""
+"""Encodes Arrow batches as log blocks: payloads and keys without copying, rare columns through a draft."""
 
 import time
 from array import array
@@ -27,7 +27,7 @@ _PRIORITY_MAX = 255
 
 
 def blocks(batches: Iterator[pa.RecordBatch], block_bytes: int, codec: Codec | None) -> Iterator[Sealed]:
-    """Blocks of about `block_bytes` with the rows of all batches, in their order. Their times are not set."""
+    """Yield blocks of about `block_bytes` with the rows of all batches, in their order. Their times are not set."""
     held: list[pa.RecordBatch] = []
     size = count = 0
     for batch in batches:
@@ -52,7 +52,7 @@ def _sealed(batches: list[pa.RecordBatch], codec: Codec | None) -> Sealed:
 
 
 def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> Sealed:
-    """The columns of a block from Arrow's own: both lay out byte strings alike."""
+    """Return a block whose columns are Arrow's own: both store byte strings alike."""
     value = batch.column("value").cast(pa.binary())
     offsets, payload = _strings(value)
     sections: list[bytes | memoryview] = [offsets, array("I", map(crc32c, value.to_pylist())).tobytes()]
@@ -70,7 +70,7 @@ def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> Sealed:
 
 
 def _strings(column: pa.Array) -> tuple[bytes, memoryview]:
-    """Offsets from 0 on, and the bytes between the first and the last."""
+    """Return offsets that start at 0, and the bytes from the first to the last."""
     _, ends, data = column.buffers()
     offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
     first, last = int(offsets[0]), int(offsets[-1])
@@ -78,7 +78,7 @@ def _strings(column: pa.Array) -> tuple[bytes, memoryview]:
 
 
 def _stretches(batch: pa.RecordBatch, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Rows of the batch that fit into a block together, and their bytes."""
+    """Yield ranges of rows that fit into a block together, and their bytes."""
     if not batch.num_rows:
         return
     value = batch.column("value")
@@ -143,7 +143,7 @@ def _bytes(column: pa.Array) -> list[Any]:
 
 
 def _headers(row: list[dict[str, Any]] | None, texts: list[str] | None) -> dict[str, HeaderValue] | None:
-    """The headers of a message: those named in `texts`, and values that are strings already, are text."""
+    """Return the headers of a message; those named in `texts`, and values that are already strings, are text."""
     if not row:
         return None
     found: dict[str, HeaderValue] = {}
@@ -167,7 +167,7 @@ def _headers(row: list[dict[str, Any]] | None, texts: list[str] | None) -> dict[
 
 
 def _header_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
-    """How many bytes the headers of each row have."""
+    """Return the size of the headers of each row."""
     items = column.flatten()
     sizes = sum(
         pc.fill_null(pc.binary_length(items.field(name)), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -181,7 +181,7 @@ def _header_bytes(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _expiry(now: int, ttl: Any, delay: Any) -> int | None:
-    """A life begins when the delay is over."""
+    """Return the expiry of a message; its time to live starts when its delay ends."""
     return _after(_after(now, delay, "delay") or now, ttl, "ttl")
 
 

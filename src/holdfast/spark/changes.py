@@ -1,4 +1,4 @@
-"""What happened to the records of a table? Its log as rows, one an event; each task reads its share of the bytes."""
+"""The `changes` view of a table: a row for each event of its log; each task reads a share of the bytes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """What the rows of a view of a table look like: plain values, that travel to the tasks."""
+    """The columns of a view of a table: plain values, pickled for the tasks."""
 
     view: str
     definition: str
@@ -73,7 +73,7 @@ class Layout:
 
     @cached_property
     def own(self) -> dict[str, str]:
-        """By the name of each column that is no field, what it says: the same, unless a field has this name too."""
+        """The view's own columns: by name their meaning, which differs only if a field has the same name."""
         taken = {name.lower() for name in self.model.__spec__.fields}  # Spark does not tell A from a
         return {f"_{name}" if name in taken else name: name for name in _OWN[self.view]}
 
@@ -90,7 +90,7 @@ class Layout:
         return next(name for name, says in self.own.items() if says == "key")
 
     def fields(self, names: Iterable[str]) -> Fields:
-        """What reads the fields among these columns, in their order."""
+        """Return the reader of those of these columns that are fields, in their order."""
         model = self.model
         known = columns_of(model, opened=self.keyring is not None, text_decimals=self.text_decimals)
         by_name = {column.name: column for column in known}
@@ -98,7 +98,7 @@ class Layout:
 
 
 class Heads(NamedTuple):
-    """What events begin with, as columns."""
+    """The heads of events, as columns."""
 
     kind: Numbers
     deleted: Numbers
@@ -123,7 +123,7 @@ class Events:
     heads: Heads
 
     def take(self, chosen: Numbers) -> "Events":
-        """Those at these places, or where a mask is true."""
+        """Return the events at these positions, or where a mask is true."""
         if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen)
         places = pa.array(chosen)
@@ -131,7 +131,7 @@ class Events:
         return Events(self.keys.take(places), self.positions[chosen], taken, read_heads(taken))
 
     def images(self) -> list[bytes]:
-        """The record after each event; empty after a hard delete."""
+        """Return the record after each event; empty after a hard delete."""
         heads = self.heads
         view = memoryview(heads.data.data)
         starts = (heads.starts + 2 * heads.counts).tolist()
@@ -142,7 +142,7 @@ class Events:
 
 
 def read_heads(payloads: pa.Array) -> Heads:
-    """The heads of events, all at once."""
+    """Decode the heads of all events at once."""
     wide = pa.types.is_large_binary(payloads.type)
     _, offsets, content = payloads.buffers()
     every: Numbers = np.frombuffer(offsets, np.int64 if wide else np.int32)
@@ -173,7 +173,7 @@ def read_heads(payloads: pa.Array) -> Heads:
 
 
 def events_of(pieces: list[Piece], keys: frozenset[bytes] | None) -> Events:
-    """The events of these records of a table's log, those of damaged records left out."""
+    """Return the events in these records of a table's log, without those of damaged records."""
     names = pa.concat_arrays([byte_strings("key", *piece) for piece in pieces])
     values = pa.concat_arrays([payloads(*piece) for piece in pieces])
     names = pc.fill_null(names, b"") if names.null_count else names
@@ -197,13 +197,13 @@ def _legible(block: Any, start: int, stop: int) -> Numbers:
 
 
 def time_of_versions(versions: Numbers, absent: Numbers | None = None) -> pa.Array:
-    """When versions were given, to the millisecond."""
+    """Return the times of versions, to the millisecond."""
     micros = (versions >> _LOGICAL_BITS) * 1000
     return pa.array(micros, mask=absent).view(TIME)
 
 
 class ChangeRows:
-    """A row for each event of a table's log."""
+    """Turns a table's log into a row for each event."""
 
     def __init__(self, layout: Layout, columns: list[str], keys: frozenset[bytes] | None = None) -> None:
         self.layout = layout
@@ -213,7 +213,7 @@ class ChangeRows:
         self.schema = arrow_schema(layout.schema, columns)
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records; many small blocks become few batches."""
+        """Yield the rows of all these records; many small blocks become few batches."""
         own = self.layout.own
         named = [name for name in self.columns if name not in own]
         fields = self.layout.fields(named) if named else None
@@ -246,7 +246,7 @@ class ChangeRows:
                 return self._changed(heads)
 
     def _changed(self, heads: Heads) -> pa.Array:
-        """The names of the fields that each event changed; a field that is gone from the model has only its number."""
+        """Return the names of the fields that each event changed; a removed field has only its number."""
         ends = np.concatenate([[0], np.cumsum(heads.counts)])
         within = np.arange(ends[-1]) - np.repeat(ends[:-1], heads.counts)
         places = np.repeat(heads.starts, heads.counts) + 2 * within

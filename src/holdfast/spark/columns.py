@@ -1,4 +1,4 @@
-"""How do the fields of a model become columns? Their types for Arrow, and the values of many records at once."""
+"""Model fields as Arrow columns: their types, and the conversion of many records at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,12 +63,12 @@ class Column:
 
 @lru_cache(16)
 def model_of(definition: str) -> type[Model]:
-    """The model that a table's kept definition, as JSON, describes."""
+    """Return the model that a table's stored definition, as JSON, describes."""
     return model_from(msgspec.json.decode(definition))
 
 
 def columns_of(model: type[Model], *, opened: bool, text_decimals: bool) -> list[Column]:
-    """The columns of a model, in the order of its fields; `opened` if what is sensitive can be read."""
+    """Return the columns of a model, in the order of its fields; `opened` if sensitive fields can be decrypted."""
     return [_column(spec, opened=opened, text_decimals=text_decimals) for spec in model.__spec__.fields.values()]
 
 
@@ -80,7 +80,7 @@ def _column(spec: FieldSpec, *, opened: bool, text_decimals: bool) -> Column:
 
 
 def _typed(ftype: FieldType, text: bool, within: tuple[type[Model], ...]) -> tuple[pa.DataType, Convert | None]:
-    """The Arrow type of a field's type, and what turns a value into one of it."""
+    """Return the Arrow type of a field's type, and a function that converts a value to it."""
     match ftype.kind:
         case Kind.INT if ftype.limits.max is not None and ftype.limits.max > LONG_MAX:
             return BIG, None
@@ -123,7 +123,7 @@ def _embedded(model: type[Model], text: bool, within: tuple[type[Model], ...]) -
 
 
 def _union(ftype: FieldType, text: bool, within: tuple[type[Model], ...]) -> tuple[pa.DataType, Convert]:
-    """A struct with a field for each type that the value can have, of which one is not null."""
+    """Return a struct with a field for each type that the value can have, of which one is not null."""
     variants = {variant_name(one): _typed(one, text, within) for one in ftype.variants}
     name_of = variant_of(ftype)
 
@@ -136,7 +136,7 @@ def _union(ftype: FieldType, text: bool, within: tuple[type[Model], ...]) -> tup
 
 
 def _items(convert: Convert | None, *, ordered: bool) -> Convert | None:
-    """A set has no order of its own: that of its items makes the same set the same array."""
+    """Return a converter of lists. A set is sorted, so that equal sets become equal arrays."""
     if ordered:
         return lambda value: sorted(value if convert is None else map(convert, value))
     return None if convert is None else lambda value: [convert(item) for item in value]
@@ -151,7 +151,7 @@ def _same(value: Any) -> Any:
 
 
 class Fields:
-    """Reads images of records into columns. Lives in a task."""
+    """Decodes record images into columns. Used inside a task."""
 
     def __init__(self, model: type[Model], columns: Sequence[Column], keyring: str | None) -> None:
         self._model = model
@@ -170,7 +170,7 @@ class Fields:
         )
 
     def arrays(self, keys: Sequence[bytes], images: Sequence[bytes]) -> list[pa.Array]:
-        """The columns of these records; null in all of them where an image is empty."""
+        """Return the columns of these records; null in all of them if an image is empty."""
         raws: list[dict[str, msgspec.Raw]] = []
         if self._hidden:
             raws = [_raw_map.decode(image) if image else {} for image in images]

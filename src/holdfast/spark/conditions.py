@@ -1,8 +1,8 @@
-"""Conditions from users who must not run code: a small SQL grammar, parsed here and written anew for Spark.
+"""Conditions from users who must not run code: a small SQL grammar, parsed here and rewritten for Spark.
 
 Spark's SQL can call any static Java method (`reflect`, `java_method`, `try_reflect`), functions that a session
-registered, and subqueries. So a condition that comes over HTTP is parsed by this grammar, which knows only what is
-listed here, and Spark gets the text that is made of the parse tree, never the text that came. Names are quoted in it:
+registered, and subqueries. So a condition that comes over HTTP is parsed by this grammar, which accepts only what is
+listed here, and Spark gets text that is generated from the parse tree, never the original text. Names are quoted in it:
 none of them can be a keyword.
 
     condition   = and ("OR" and)*                   and = not ("AND" not)*          not = "NOT" not | comparison
@@ -123,7 +123,7 @@ class _Token(NamedTuple):
 
 
 def safe_condition(text: str) -> str:
-    """The condition as Spark gets it; `InvalidArgument` for anything that is not in the grammar."""
+    """Return the condition as Spark gets it; raise `InvalidArgument` for anything outside the grammar."""
     if len(text) > _LENGTH_MAX:
         raise InvalidArgument(f"the condition has {len(text)} characters: {_LENGTH_MAX} are allowed over HTTP")
     if "\0" in text:
@@ -132,7 +132,7 @@ def safe_condition(text: str) -> str:
 
 
 class _Parser:
-    """One condition, read from left to right; each method gives SQL for what it has read."""
+    """Recursive-descent parser of one condition; each method returns SQL for what it has read."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -160,7 +160,7 @@ class _Parser:
         )
 
     def _is(self, *words: str) -> bool:
-        """Whether the next token is one of these keywords or signs; a quoted name is never one."""
+        """Whether the next token is one of these keywords or operators; a quoted name never is."""
         return self._token.kind in ("word", "sign") and self._token.text.upper() in words
 
     def _take(self, *words: str) -> str | None:
@@ -216,7 +216,7 @@ class _Parser:
         return left
 
     def _list(self, item: Callable[[], str]) -> str:
-        """One or more, up to the closing parenthesis."""
+        """Parse one or more items, up to the closing parenthesis."""
         found = [item()]
         while self._take(","):
             found.append(item())
@@ -313,7 +313,7 @@ class _Parser:
         return "`" + name.replace("`", "``") + "`"
 
     def _literal(self, token: _Token) -> str:
-        """The text of a literal, quoted anew."""
+        """Return the text of a literal, quoted again."""
         quote, inner = token.text[0], token.text[1:-1]
         found, at = [], 0
         while at < len(inner):

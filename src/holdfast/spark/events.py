@@ -1,4 +1,4 @@
-"""What happened to each message? Blocks of a queue's log and journal as rows, one a message and event."""
+"""The `lifecycle` view of a queue: blocks of its log and journal as rows, one a message and event."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ _OF_SPAN = ("start", "count", "priority", "attempt")
 
 
 class PutRows:
-    """One `put` row for each message that came into a queue."""
+    """Turns a queue's log into a `put` row for each message."""
 
     def __init__(self, queue: str, columns: list[str]) -> None:
         self.queue = queue
@@ -108,11 +108,11 @@ class PutRows:
         self.schema = arrow_schema(LIFECYCLE, columns)
 
     def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the records at these positions of a block of the log."""
+        """Yield the rows of the records at these positions of a block of the log."""
         return self.gather([(block, start, stop)])
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records; many small blocks become few batches."""
+        """Yield the rows of all these records; many small blocks become few batches."""
         for portion in portions(pieces):
             own = own_records(portion, self.queue)
             count = int(own.sum())
@@ -146,7 +146,7 @@ class PutRows:
 
 
 class JournalRows:
-    """A row for each message that an event of the journal speaks of."""
+    """Turns a queue's journal into a row for each message of each event."""
 
     def __init__(self, queue: str, columns: list[str]) -> None:
         self.queue = queue
@@ -154,11 +154,11 @@ class JournalRows:
         self.schema = arrow_schema(LIFECYCLE, columns)
 
     def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the records at these positions of a block of the journal."""
+        """Yield the rows of the records at these positions of a block of the journal."""
         return self.gather([(block, start, stop)])
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records, in their order; many small blocks become few batches."""
+        """Yield the rows of all these records, in their order; many small blocks become few batches."""
         for portion in portions(pieces):
             spans = read_spans(portion)
             for which, messages in spans.expanded():
@@ -199,7 +199,7 @@ class JournalRows:
 
 @dataclass(slots=True)
 class Spans:
-    """What journal records say, in their order: an entry a span of messages, as columns. `NONE` where there is none."""
+    """Decoded journal records, in their order, as columns: an entry a span of messages. `NONE` for missing values."""
 
     start: Numbers
     """The first message; `NONE` for what befalls a whole lease or queue."""
@@ -221,7 +221,7 @@ class Spans:
     texts: list[str]
 
     def expanded(self, rows: int = BATCH_ROWS) -> Iterator[tuple[Numbers | slice, Numbers]]:
-        """So many rows at a time: for each row its entry here, and its message."""
+        """Yield up to `rows` rows at a time: for each row its entry here, and its message."""
         ends = np.cumsum(self.count)
         total = int(ends[-1]) if len(ends) else 0
         for low in range(0, total, rows):
@@ -240,9 +240,9 @@ class Spans:
 
 
 def read_spans(pieces: list[Piece]) -> Spans:
-    """What the records of these pieces of a journal say.
+    """Decode the records of these pieces of a journal.
 
-    The common events are not decoded one by one: where each begins is found by hopping, and numpy reads them all.
+    Common events are not decoded one by one: their offsets are found first, and numpy reads them all.
     """
     datas: list[bytes] = []
     ends: list[int] = [0]
@@ -296,7 +296,7 @@ def read_spans(pieces: list[Piece]) -> Spans:
 
 
 def _common(raw: bytes, ats: Numbers, reasons: Numbers) -> dict[str, Numbers]:
-    """The columns of the events that begin at these bytes, each of a form in `_FORMS`."""
+    """Return the columns of the events that begin at these bytes, each of a form in `_FORMS`."""
     columns = {name: np.full(len(ats), NONE, np.int64) for name in (*_NUMBERS, *_OF_SPAN)}
     columns["count"][:] = 1
     data = np.frombuffer(raw, np.uint8)
@@ -321,7 +321,7 @@ def _common(raw: bytes, ats: Numbers, reasons: Numbers) -> dict[str, Numbers]:
 
 
 class _Others:
-    """Events that were decoded one by one, gathered as columns."""
+    """Events that were decoded one by one, collected as columns."""
 
     def __init__(self) -> None:
         self.heads: list[_Head] = []
@@ -332,7 +332,7 @@ class _Others:
         self.texts: dict[str, int] = {}
 
     def add(self, event: Event, position: int, before: int) -> None:
-        """Take in an event."""
+        """Add an event."""
         already = len(self.spans)
         match event:
             case Leased(time, lease, expires, spans):
@@ -370,7 +370,7 @@ class _Others:
         self._close(head, position, before, already)
 
     def merged(self, common: dict[str, Numbers]) -> Spans:
-        """All entries, in the order in which they stand in the journal."""
+        """Return all entries, in the order of the journal."""
         texts = list(self.texts)
         if not self.spans:
             return Spans(texts=texts, **common)
@@ -395,7 +395,7 @@ class _Others:
             self.places.append((position, before, len(self.spans) - already))
 
     def text(self, text: str) -> int:
-        """The number of a text."""
+        """Return the number of a text."""
         if not text:
             return NONE
         # An exception's text may hold anything, and Arrow takes only what is UTF-8.
@@ -404,7 +404,7 @@ class _Others:
 
 
 def portions(pieces: Iterable[Piece], rows: int = BATCH_ROWS) -> Iterator[list[Piece]]:
-    """Pieces of at most so many records together: large ones divided, small ones joined."""
+    """Yield groups of pieces with at most `rows` records: large pieces are divided, small ones joined."""
     held: list[Piece] = []
     count = size = 0
     for block, start, stop in pieces:
@@ -423,7 +423,7 @@ def portions(pieces: Iterable[Piece], rows: int = BATCH_ROWS) -> Iterator[list[P
 
 
 def own_records(pieces: list[Piece], queue: str) -> Mask:
-    """Which of these records are messages of the queue: they can be read, and were not moved here for another one."""
+    """Return which of these records are readable messages of the queue, and not moved here for another one."""
     own = np.ones(sum(stop - start for _, start, stop in pieces), bool)
     at = 0
     for block, start, stop in pieces:
@@ -440,12 +440,12 @@ def own_records(pieces: list[Piece], queue: str) -> Mask:
 
 
 def sequences(pieces: list[Piece]) -> Numbers:
-    """The sequence of each record."""
+    """Return the sequence of each record."""
     return np.concatenate([np.arange(block.sequence + start, block.sequence + stop) for block, start, stop in pieces])
 
 
 def _numbers(name: str, pieces: list[Piece]) -> Numbers:
-    """An optional column of numbers, 0 where a record has none."""
+    """Return an optional column of numbers, 0 for records without a value."""
     found = []
     for block, start, stop in pieces:
         column = block.numbers(name) if block.has(name) else None
@@ -455,23 +455,23 @@ def _numbers(name: str, pieces: list[Piece]) -> Numbers:
 
 
 def priorities(pieces: list[Piece]) -> Numbers:
-    """The priority of each message, as it was put."""
+    """Return the priority of each message, as it was put."""
     return _numbers("priority", pieces)
 
 
 def moments(ns: Numbers) -> pa.Array:
-    """Nanoseconds as Spark's timestamps."""
+    """Return nanoseconds as Spark's timestamps."""
     return nullable(np.where(ns == NONE, NONE, ns // 1000)).view(TIME)
 
 
 def nullable(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Numbers, null where there is none."""
+    """Return numbers, null where the value is `NONE`."""
     absent = values == NONE
     return pa.array(values, mask=absent if absent.any() else None)
 
 
 def texts_of(words: Sequence[str], codes: np.ndarray[Any, Any]) -> pa.Array:
-    """The words that codes stand for, null where there is none."""
+    """Return the words for these codes, null where the code is `NONE`."""
     if len(codes) and (codes == codes[0]).all():
         word = None if codes[0] == NONE else words[codes[0]]
         return pa.repeat(pa.scalar(word, pa.string()), len(codes))

@@ -1,4 +1,4 @@
-"""DataFrames that are planned anew at each call and narrowed by explicit arguments.
+"""DataFrames that are planned again at each call and narrowed by explicit arguments.
 
 Spark 4.3 plans the scan of a Python source once for a DataFrame: at its first action, and for all queries on it. So a
 DataFrame shows the records that were there then, and a plan that the filter of one query narrowed would be the plan of
@@ -82,7 +82,7 @@ def _text(value: object) -> str:
 
 
 def _keys(keys: Keys, *, of_table: bool) -> str:
-    """The option `key`: texts as they are, bytes as base64, and keys of a table's records as their text."""
+    """Return the option `key`: texts unchanged, bytes as base64, and keys of a table's records as their text."""
     try:
         every = [keys] if isinstance(keys, bytes | str) else list(keys)
     except TypeError:
@@ -99,7 +99,7 @@ def _record_key(key: bytes | str) -> str:
 
 
 def _moment(spark: SparkSession, when: datetime | str | None, what: str) -> datetime | None:
-    """The moment in UTC; a time without a zone is one of the session's."""
+    """Return the time in UTC; one without a zone is in the session's time zone."""
     if when is None:
         return None
     if isinstance(when, str):

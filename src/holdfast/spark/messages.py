@@ -1,4 +1,4 @@
-"""How does each message of a queue stand now? One moment of its state, laid over the records of its log."""
+"""The `messages` view of a queue: the present state of each message, joined with the records of its log."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 def _fates() -> Numbers:
-    """What each event makes of a message, by its code."""
+    """Return, by event code, the state that each event gives a message."""
     fates = np.full(len(EVENTS), _OPEN, np.uint8)
     for word, fate in (
         ("leased", _LEASED),
@@ -79,10 +79,10 @@ _FAILURES = np.isin(EVENTS, ("nacked", "expired"))
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Where the messages `start` up to `end` stand, all at one moment; as runs of messages that stand alike.
+    """The states of the messages from `start` up to `end`, all at one moment, as runs of messages in the same state.
 
-    Messages beyond `end` were put later, and do not exist yet as far as this moment goes. Pickled, a run takes 17
-    bytes, a delayed message 16 more and a leased one 24; a million ready messages that never failed are one run.
+    Messages beyond `end` were put later, and do not exist yet at this moment. Pickled, a run takes 17 bytes, a delayed
+    message 16 more and a leased one 24; a million ready messages that never failed are one run.
     """
 
     start: int
@@ -104,7 +104,7 @@ class Overlay:
     expires: Numbers
 
     def slice(self, start: int, stop: int) -> "Overlay":
-        """The part that speaks of these messages: what one task needs."""
+        """Return the part about these messages: what one task needs."""
         start, stop = max(start, self.start), max(start, self.start, min(stop, self.end))
         first = max(0, int(np.searchsorted(self.firsts, start, "right")) - 1)
         last = int(np.searchsorted(self.firsts, stop, "left")) if stop > start else first
@@ -130,7 +130,7 @@ class Overlay:
 
 
 class MessageRows:
-    """A row for each message of a queue, as an overlay says that it stands."""
+    """Turns a queue's log into a row for each message, with its state from an overlay."""
 
     def __init__(self, queue: str, columns: list[str], overlay: Overlay, keys: frozenset[bytes] | None = None) -> None:
         self.queue = queue
@@ -141,11 +141,11 @@ class MessageRows:
         self.schema = arrow_schema(MESSAGES, columns)
 
     def batches(self, block: Block, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the records at these positions of a block of the log."""
+        """Yield the rows of the records at these positions of a block of the log."""
         return self.gather([(block, start, stop)])
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records; many small blocks become few batches."""
+        """Yield the rows of all these records; many small blocks become few batches."""
         for portion in portions(self._within(pieces)):
             own = own_records(portion, self.queue)
             if self.keys is not None:
@@ -190,14 +190,14 @@ class MessageRows:
 
 
 def _having(pieces: list[Piece], keys: frozenset[bytes]) -> Numbers:
-    """Which of these records have one of the keys."""
+    """Return which of these records have one of the keys."""
     wanted = pa.array(sorted(keys), pa.binary())
     fits = [pc.is_in(byte_strings("key", *piece), value_set=wanted) for piece in pieces]
     return np.concatenate([each.to_numpy(zero_copy_only=False) for each in fits])
 
 
 def _of_records(name: str, pieces: list[Piece]) -> pa.Array:
-    """What the log itself says; keys and payloads of a large block are not copied."""
+    """Return a column of the log itself; keys and payloads of a large block are not copied."""
     match name:
         case "priority":
             return pa.array(priorities(pieces).astype(np.int32))
@@ -217,7 +217,7 @@ def _of_records(name: str, pieces: list[Piece]) -> pa.Array:
 
 
 def _placed(messages: Numbers, known: Numbers, values: Numbers) -> Numbers:
-    """The values of those messages that are known, `NONE` for the others. Both ascend."""
+    """Return the values of the known messages, `NONE` for the others. Both inputs are sorted."""
     found = np.full(len(messages), NONE, np.int64)
     first, last = np.searchsorted(known, (messages[0], messages[-1] + 1))
     places = np.searchsorted(messages, known[first:last])
@@ -227,12 +227,12 @@ def _placed(messages: Numbers, known: Numbers, values: Numbers) -> Numbers:
 
 
 def overlay(queue: Queue) -> Overlay:
-    """How the messages of a queue, opened read-only, stand now.
+    """Return the present states of the messages of a queue that is open read-only.
 
-    The queue is brought up to its log and journal once, and what it holds then is copied. What it no longer holds is
-    done; how it ended, the kept journal tells, which is read up to the very record that the queue has followed. So all
-    is of one moment, whatever its owner writes meanwhile. Takes nine bytes of memory a message that the log keeps, and
-    reads the whole journal, at millions of events a second.
+    The queue is advanced to the end of its log and journal once, and its state is copied. What it no longer holds is
+    acknowledged or dropped; the retained journal, read up to the record that the queue has followed, says which. So all
+    is of one moment, whatever its owner writes meanwhile. Takes nine bytes of memory a message that the log retains,
+    and reads the whole journal, at millions of events a second.
     """
     if not queue.read_only:
         raise InvalidArgument(f"the queue {queue.name!r} is open for writing: open the store with read_only=True")
@@ -258,10 +258,11 @@ def overlay(queue: Queue) -> Overlay:
 
 
 class _Past:
-    """What the journal says of each message: its end, its deliveries and its last failure.
+    """The journal's record of each message: its end, its deliveries and its last failure.
 
-    A message that was put after the kept journal begins has its whole life in it, and so has everything from the place
-    of a `sought` on. Of an older one the end may be lost: if nothing is known of it, a purge or a seek does not count.
+    A message that was put after the start of the retained journal has its whole history in it, and so has everything
+    from the position of a `sought` on. The end of an older one may be lost: if nothing is known of it, a purge or a
+    seek does not count.
     """
 
     def __init__(self, start: int, end: int) -> None:
@@ -275,7 +276,7 @@ class _Past:
         self.texts: dict[str, int] = {}
 
     def read(self, journal: Log, start: int, stop: int) -> None:
-        """Go through these records of the journal."""
+        """Process these records of the journal."""
         self.attempts[self._at(self.known_from) :] = 0
         blocks = journal.blocks_between(start, stop)
         for portion in portions((block, start - block.sequence, stop - block.sequence) for block in blocks):
@@ -285,18 +286,18 @@ class _Past:
                 self._take(spans, np.arange(len(spans.start))[which], messages, reasons)
 
     def end_all(self) -> None:
-        """What is done and nobody knows how was acked, as far as anybody knows."""
+        """Mark ended messages without a known end as acknowledged."""
         lost = (self.fates == _OPEN) | (self.fates == _LEASED)
         self.fates[lost] = _ACKED
         # Nobody acks what was never delivered: its lease was in a part of the journal that is gone.
         self.attempts[(self.fates == _ACKED) & (self.attempts == 0)] = NONE
 
     def text(self, text: str) -> int:
-        """The number of a reason."""
+        """Return the number of a reason."""
         return self.texts.setdefault(text, len(self.texts))
 
     def _take(self, spans: Spans, which: Numbers, messages: Numbers, reasons: Numbers) -> None:
-        """Let events happen, in their order: those of single messages together, between those that befall all."""
+        """Apply events in their order: those of single messages together, between those that affect the whole queue."""
         events = spans.event[which]
         at = 0
         for cut in [*np.flatnonzero(np.isin(events, _OF_ALL)).tolist(), len(events)]:
@@ -344,7 +345,7 @@ class _Past:
 
 
 class _Present:
-    """What the queue holds, copied at one moment."""
+    """The queue's state, copied at one moment."""
 
     def __init__(self, standing: Standing, start: int, end: int) -> None:
         self.start = start
@@ -370,7 +371,7 @@ class _Present:
         self.failures = [(sequence, failure) for sequence, failure in standing.failures if start <= sequence < end]
 
     def laid_over(self, past: _Past) -> Overlay:
-        """Both together."""
+        """Return the overlay of this state and the journal's past."""
         start, fates, attempts, reasons = self.start, past.fates, past.attempts, past.reasons
         for first, last in self.ready:
             span = slice(max(first - start, 0), max(last - start, 0))

@@ -1,4 +1,4 @@
-"""What may be asked of the source and the sink? Kafka's names and meanings where the thing is the same."""
+"""Options of the source and the sink, validated; named as in Spark's Kafka source where they mean the same."""
 
 import base64
 import json
@@ -84,7 +84,7 @@ Places = int | dict[str, int]
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The checked options of a read."""
+    """The validated options of a read."""
 
     path: Path
     url: str = ""
@@ -129,12 +129,12 @@ class ReadOptions:
 
     @property
     def place(self) -> str:
-        """Where the store is, for people."""
+        """The location of the store, for people."""
         return self.url or str(self.path)
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
-        """From what a user typed, with an error that names the option and says what it takes."""
+        """Validate what a user typed; an error names the option and its valid values."""
         options = _lower(given)
         _refuse_unknown(options, _READ)
         if streaming:
@@ -213,7 +213,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The checked options of a write."""
+    """The validated options of a write."""
 
     path: Path
     log: str | None
@@ -228,7 +228,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":
-        """From what a user typed."""
+        """Validate what a user typed."""
         options = _lower(given)
         _refuse_unknown(options, _WRITE)
         log, queue = options.get("log"), options.get("queue")
@@ -253,7 +253,7 @@ class WriteOptions:
 
 
 def chosen_names(options: ReadOptions, known: list[str]) -> list[str]:
-    """Which of the logs (or queues) that are there were asked for; an error where one is not there."""
+    """Return the logs (or queues) that were asked for; an error if one does not exist."""
     what = "table" if options.table else "queue" if options.view else "log"
     if options.pattern is not None:
         found = [name for name in known if fnmatchcase(name, options.pattern)]
@@ -297,7 +297,7 @@ def _path(options: Mapping[str, str]) -> Path:
 
 
 def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str | None]:
-    """The names that were given one way or the other, or the pattern."""
+    """Return the names that were given in either form, or the pattern."""
     one, many, pattern = what, f"{what}s", f"{what}Pattern"
     given = [name for name in (one, many, pattern) if name.lower() in options]
     if len(given) > 1:
@@ -313,7 +313,7 @@ def _chosen(options: Mapping[str, str], what: str) -> tuple[tuple[str, ...], str
 
 
 def _keys(options: Mapping[str, str], view: str | None) -> frozenset[bytes] | None:
-    """One key, or several as a JSON list: texts, and what is not text as `{"base64": "AQI="}`."""
+    """Parse one key, or several as a JSON list: texts, and bytes as `{"base64": "AQI="}`."""
     value = options.get("key")
     if value is None:
         return None
@@ -331,7 +331,7 @@ def _keys(options: Mapping[str, str], view: str | None) -> frozenset[bytes] | No
 
 
 def _record_keys(options: Mapping[str, str]) -> frozenset[bytes] | None:
-    """Keys of records as text: one, or several as a JSON list."""
+    """Parse keys of records as text: one, or several as a JSON list."""
     value = options.get("key")
     if value is None:
         return None
@@ -345,7 +345,7 @@ def _record_keys(options: Mapping[str, str]) -> frozenset[bytes] | None:
 
 
 def _table_view(options: Mapping[str, str], view: str | None, *, streaming: bool) -> str:
-    """The view of a table, with which the other options must go together."""
+    """Return the view of a table, after checking that the other options apply to it."""
     view = "now" if view is None else view
     if view not in TABLE_VIEWS:
         raise InvalidArgument(f"the option 'view' of a table is one of {', '.join(TABLE_VIEWS)}, not {view!r}")
@@ -363,7 +363,7 @@ def _table_view(options: Mapping[str, str], view: str | None, *, streaming: bool
 
 
 def _version(options: Mapping[str, str]) -> int | datetime | None:
-    """The version that `asOf` means; a time that has no zone as it is."""
+    """Return the version that `asOf` means; a time without a zone is returned unchanged."""
     value = options.get("asof")
     if value is None:
         return None
@@ -437,7 +437,7 @@ def _places(options: Mapping[str, str], name: str) -> Places | None:
 
 
 def _times(options: Mapping[str, str], name: str, by_log: str) -> int | dict[str, int] | datetime | None:
-    """Nanoseconds, for all logs or for each; a time that has no zone as it is."""
+    """Return nanoseconds, for all logs or for each; a time without a zone is returned unchanged."""
     value = options.get(name.lower())
     if value is not None:
         try:
@@ -456,7 +456,7 @@ def _times(options: Mapping[str, str], name: str, by_log: str) -> int | dict[str
 
 
 def _ns(moment: datetime, shift: timedelta) -> int:
-    """Nanoseconds since 1970 of a time that is UTC unless it says otherwise, moved by so much."""
+    """Return a time, in UTC unless it has a zone, in nanoseconds since 1970, shifted by `shift`."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - datetime(1970, 1, 1, tzinfo=UTC) + shift) // timedelta(microseconds=1) * 1000
 
@@ -470,7 +470,7 @@ def _by_log(name: str, takes: str, value: str) -> dict[str, int]:
 
 
 def _one(place: Any) -> int:
-    """A log has one partition, 0: `{"0": 5}`; a bare number will do."""
+    """Return the offset of partition 0, the only one of a log: `{"0": 5}`, or just a number."""
     number = place if isinstance(place, int) else place["0"]
     if isinstance(number, bool) or not isinstance(number, int) or (isinstance(place, dict) and len(place) > 1):
         raise ValueError(place)

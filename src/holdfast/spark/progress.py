@@ -1,4 +1,4 @@
-"""How far is Spark? A bar that counts the tasks of running jobs, or the rows of streams; only on a terminal."""
+"""Progress bar of Spark jobs by tasks, and of streams by rows; on a terminal only."""
 
 import contextlib
 import threading
@@ -16,7 +16,7 @@ _BESIDE_BAR = 62
 
 
 class JobWatch:
-    """Adds up the tasks of all jobs that were seen to run since it was made."""
+    """Adds up the tasks of all jobs that ran since it was created."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -25,7 +25,7 @@ class JobWatch:
         self._running: set[int] = set()
 
     def look(self) -> tuple[int, int]:
-        """Tasks that are done, of how many that are known of so far."""
+        """Return the finished tasks, and all tasks known so far."""
         running: set[int] = set()
         for job in self._tracker.getActiveJobsIds():
             info = self._tracker.getJobInfo(job)
@@ -42,7 +42,7 @@ class JobWatch:
 
 
 class StreamWatch:
-    """Adds up the rows of all micro-batches of all streams of a session since it was made."""
+    """Adds up the rows of all micro-batches of a session's streams since it was created."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -52,7 +52,7 @@ class StreamWatch:
         self.pace = 0.0
 
     def look(self) -> bool:
-        """Count what is new; whether any stream runs."""
+        """Count new rows; return whether any stream is running."""
         active = self._spark.streams.active
         self.pace = 0.0
         for query in active:
@@ -72,7 +72,7 @@ class StreamWatch:
 def progress(
     spark: SparkSession, title: str = "Spark", *, shown: bool = True, console: Console | None = None
 ) -> Iterator[None]:
-    """Show how far Spark is while the block runs; not where nobody looks, such as in a pipe."""
+    """Show Spark's progress while the block runs; only on a terminal."""
     console = console or Console(stderr=True)
     if not (shown and console.is_terminal):
         yield

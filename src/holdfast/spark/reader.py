@@ -25,7 +25,7 @@ __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
 
 @dataclass
 class Share(InputPartition):
-    """What one task reads."""
+    """The work of one task."""
 
     work: list[Work]
 
@@ -43,7 +43,7 @@ class Reader(DataSourceReader):
 
     @in_one_line
     def partitions(self) -> Sequence[Share]:
-        """A share of the bytes for each task."""
+        """Return a share of the bytes for each task."""
         view = View(self.options)
         try:
             stretches: list[Stretch] = []
@@ -57,13 +57,13 @@ class Reader(DataSourceReader):
             view.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one task."""
+        """Yield the batches of one task."""
         return read_share(self.options, partition, self.options.keys)
 
 
 @in_one_line
 def wanted_columns(full: pa.Schema, given: StructType) -> list[str]:
-    """The columns that the user's schema asks for, or an error that names one that is not there."""
+    """Return the columns that the user's schema asks for, or raise an error that names an unknown one."""
     asked = to_arrow_schema(given, timezone="UTC")
     for field in asked:
         if field.name not in full.names:

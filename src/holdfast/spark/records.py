@@ -1,7 +1,7 @@
-"""How do the records of a table stand, or stood? Each task folds the events of its part of the keys into rows.
+"""The `now` and `history` views of a table: each task folds the events of its share of the keys into rows.
 
-All events of a record must meet, and a source has no shuffle: so each task goes through the whole log, but looks only
-at the keys, keeps the events of those that fall to it, and reads records only where they make a row.
+All events of a record must meet, and a source has no shuffle: so each task goes through the whole log, but reads only
+the keys, keeps the events of its share, and decodes records only if they make a row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,13 +31,13 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of so many parts of all keys."""
+    """One of `of` parts of all keys."""
 
     number: int
     of: int
 
     def mask(self, keys: pa.Array) -> Numbers:
-        """Which of these keys are in it."""
+        """Return which of these keys are in it."""
         if self.of == 1:
             return np.ones(len(keys), bool)
         hashes = np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
@@ -45,7 +45,7 @@ class Part:
         return ours
 
     def touches(self, block: Block) -> bool:
-        """Whether a block, of which only the columns are there, has a key that is in it."""
+        """Whether a block, of which only the columns were read, has a key in this part."""
         if self.of == 1 or block.count > _FEW * self.of:
             return True
         return any(crc32(key or b"") % self.of == self.number for key in block.byte_strings("key"))
@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which records, and of when."""
+    """The version to show, and whether to include deleted records."""
 
     as_of: int | None = None
     """Up to this version, itself included; None: as they are now."""
@@ -61,7 +61,7 @@ class Wish:
 
 
 class RecordRows:
-    """A row for each record, or for each time in which a record stayed the same."""
+    """Turns events into a row for each record, or for each version of a record."""
 
     def __init__(
         self, layout: Layout, columns: list[str], wish: Wish, part: Part, keys: frozenset[bytes] | None = None
@@ -75,11 +75,11 @@ class RecordRows:
         self.schema = arrow_schema(layout.schema, columns)
 
     def look_back(self, as_of: int | None) -> None:
-        """Choose the version up to which records are shown."""
+        """Set the version up to which records are shown."""
         self.wish = replace(self.wish, as_of=as_of)
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all records whose events are among these, and whose keys are in our part."""
+        """Yield the rows of all records with events among these and keys in this part."""
         return self.fold(self._ours(pieces))
 
     def _ours(self, pieces: Iterable[Piece]) -> Iterator[Events]:
@@ -88,7 +88,7 @@ class RecordRows:
             yield events.take(self.part.mask(events.keys))
 
     def fold(self, portions: Iterable[Events]) -> Iterator[pa.RecordBatch]:
-        """The rows that events come to: all of the records that they speak of, in any order that keeps the log's."""
+        """Yield the rows that result from events: all events of their records, each record's in the log's order."""
         held: list[Events] = []
         count, enough = 0, _FOLD_ROWS
         present = self.layout.view == "now"
@@ -163,7 +163,7 @@ def _joined(held: list[Events]) -> Events:
 
 
 def _last(events: Events) -> Events:
-    """The last event of each record."""
+    """Return the last event of each record."""
     table = pa.table({"key": events.keys, "position": events.positions})
     last = table.group_by("key").aggregate([("position", "max")]).column("position_max").to_numpy()
     if len(last) == len(events):
@@ -173,7 +173,7 @@ def _last(events: Events) -> Events:
 
 
 def _versions(events: Events) -> tuple[Events, Numbers, Numbers]:
-    """Which events made a version of a record that is remembered, and with which version that ended; -1: it did not."""
+    """Return the events that made a retained version, and the version that ended each; -1 if none did."""
     table = pa.table({"key": events.keys, "position": events.positions})
     order = pc.sort_indices(table, [("key", "ascending"), ("position", "ascending")]).to_numpy()
     codes = events.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)[order]

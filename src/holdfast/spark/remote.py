@@ -1,4 +1,4 @@
-"""How is a store read that lies elsewhere? Copied segments behind any URL that fsspec knows, read-only."""
+"""Read-only access to copied segments behind any URL that fsspec supports."""
 
 import errno
 import io
@@ -14,17 +14,17 @@ __all__ = ["RemoteFiles", "files_at", "is_url"]
 
 
 def is_url(path: str) -> bool:
-    """Whether this is the address of something that is not a folder here."""
+    """Whether this is a URL and not a local folder."""
     return "://" in path and not path.startswith("file://")
 
 
 def files_at(url: str) -> Files:
-    """The files behind this URL; without one, those of the operating system."""
+    """Return the files behind this URL; without one, those of the operating system."""
     return RemoteFiles(url) if url else SystemFiles()
 
 
 class RemoteFiles:
-    """A file system that is only read. What lies there is a copy that nobody writes to, so no lock is looked at."""
+    """A read-only file system. It holds a copy that nobody writes to, so no lock is checked."""
 
     awake = AWAKE
 
@@ -40,7 +40,7 @@ class RemoteFiles:
             raise InvalidArgument(f"{url!r} cannot be read: {error}") from error
 
     def open(self, path: Path, mode: Mode) -> File:
-        """A file, for reading."""
+        """Open a file for reading."""
         if mode != "r":
             _refuse()
         place = self._place(path)
@@ -50,7 +50,7 @@ class RemoteFiles:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place) from None
 
     def list(self, path: Path) -> list[str]:
-        """The sorted names in a folder."""
+        """Return the sorted names in a folder."""
         try:
             found = self._system.ls(self._place(path), detail=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -62,43 +62,43 @@ class RemoteFiles:
         return bool(self._system.exists(self._place(path)))
 
     def is_locked(self, path: Path) -> bool:
-        """Nobody writes to a copy."""
+        """Return False: nobody writes to a copy."""
         return False
 
     def make_dirs(self, path: Path) -> None:
-        """Refused, as all that changes something."""
+        """Raise an error, as all methods that change something do."""
         _refuse()
 
     def replace(self, source: Path, target: Path) -> None:
-        """Refused."""
+        """Raise an error."""
         _refuse()
 
     def remove(self, path: Path) -> None:
-        """Refused."""
+        """Raise an error."""
         _refuse()
 
     def remove_dir(self, path: Path) -> None:
-        """Refused."""
+        """Raise an error."""
         _refuse()
 
     def sync_dir(self, path: Path) -> None:
-        """Refused."""
+        """Raise an error."""
         _refuse()
 
     def lock(self, path: Path) -> Lock:
-        """Refused."""
+        """Raise an error."""
         _refuse()
 
     def random_bytes(self, size: int) -> bytes:
-        """Bytes that nobody else has."""
+        """Return random bytes."""
         return os.urandom(size)
 
     def free(self, path: Path) -> int | None:
-        """Not known, and not needed: nothing is written."""
+        """Return None: the free space is unknown, and not needed."""
         return None
 
     def allocate(self, path: Path, size: int) -> None:
-        """Refused."""
+        """Raise an error."""
         _refuse()
 
     def _place(self, path: Path) -> str:
@@ -106,7 +106,7 @@ class RemoteFiles:
 
 
 class _RemoteFile:
-    """A file behind a URL. What is mapped is fetched whole: a task reads whole segments anyway."""
+    """A file behind a URL. A mapped file is fetched whole: a task reads whole segments anyway."""
 
     def __init__(self, system: Any, place: str, size: int) -> None:
         self._system = system

@@ -1,4 +1,4 @@
-"""How do blocks become Arrow batches? Columns are wrapped where they lie; small blocks are joined to large batches."""
+"""Log blocks as Arrow batches: columns are wrapped without copying, and small blocks joined to large batches."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -33,17 +33,17 @@ Piece = tuple[Block, int, int]
 
 
 class Rows(Protocol):
-    """What turns records into rows of a view."""
+    """Interface of a converter from records to rows of a view."""
 
     schema: pa.Schema
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records."""
+        """Yield the rows of all these records."""
         ...
 
 
 class LogRows:
-    """The records of a log, with the columns that were asked for."""
+    """Turns a log into rows with the requested columns."""
 
     def __init__(self, topic: str, columns: list[str], keys: frozenset[bytes] | None = None) -> None:
         self.topic = topic
@@ -53,7 +53,7 @@ class LogRows:
         self.schema = arrow_schema(LOG, columns)
 
     def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of all these records."""
+        """Yield the rows of all these records."""
         held: list[Piece] = []
         count = size = 0
         for piece in pieces:
@@ -116,7 +116,7 @@ class LogRows:
                 raise KeyError(name)
 
     def _optional(self, name: str, pieces: list[Piece], count: int, kind: pa.DataType) -> pa.Array:
-        """Numbers that are absent where they are 0."""
+        """Return numbers, null where they are 0."""
         if not _any(pieces, name):
             return _nulls(count, kind)
         values = _numbers(name, pieces)
@@ -126,7 +126,7 @@ class LogRows:
 
 
 def times(block: Block, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """When these records were written, in nanoseconds."""
+    """Return when these records were written, in nanoseconds."""
     column = block.numbers("timestamp") if block.has("timestamp") else None
     if column is None:
         return np.full(stop - start, block.header.timestamp, np.int64)
@@ -134,7 +134,7 @@ def times(block: Block, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.in
 
 
 def time_array(ns: np.ndarray[Any, Any], absent: np.ndarray[Any, Any] | None = None) -> pa.Array:
-    """Nanoseconds as Spark's microseconds."""
+    """Return nanoseconds as Spark's microseconds."""
     micros = ns.astype(np.int64, copy=False) // 1000
     if absent is not None:
         return pa.array(micros, mask=absent).view(TIME)
@@ -142,12 +142,12 @@ def time_array(ns: np.ndarray[Any, Any], absent: np.ndarray[Any, Any] | None = N
 
 
 def payloads(block: Block, start: int, stop: int) -> pa.Array:
-    """The payloads of these records, not copied."""
+    """Return the payloads of these records, without copying."""
     return _strings_in_place(block, pa.binary(), None, block.offsets, block.data, block.count)[start:stop]
 
 
 def byte_strings(name: str, block: Block, start: int, stop: int) -> pa.Array:
-    """A column of byte strings, not copied; null where a record has none."""
+    """Return a column of byte strings, without copying; null for records without one."""
     columns = block.sections(name)
     if columns is None:
         return _nulls(stop - start, pa.binary())
@@ -157,12 +157,12 @@ def byte_strings(name: str, block: Block, start: int, stop: int) -> pa.Array:
 
 @lru_cache
 def partial_strings(name: str) -> Callable[[Block, int, int], pa.Array]:
-    """`byte_strings` of this column."""
+    """Return `byte_strings` bound to this column."""
     return lambda block, start, stop: byte_strings(name, block, start, stop)
 
 
 def header_lists(block: Block, start: int, stop: int) -> pa.Array:
-    """The headers of these records as Kafka's source shows them; null where a record has none."""
+    """Return the headers of these records as Kafka's source shows them; null for records without any."""
     columns = block.sections("headers")
     if columns is None:
         return _nulls(stop - start, HEADERS)
@@ -180,7 +180,7 @@ def header_lists(block: Block, start: int, stop: int) -> pa.Array:
 
 
 def text_header_lists(block: Block, start: int, stop: int) -> pa.Array:
-    """The names of those headers of these records whose values are text; null where a record has no headers."""
+    """Return the names of these records' headers whose values are text; null for records without headers."""
     columns = block.sections("headers")
     if columns is None:
         return _nulls(stop - start, TEXT_HEADERS)

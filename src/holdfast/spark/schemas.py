@@ -1,4 +1,4 @@
-"""Which columns does each view have? For Spark as DDL, for Arrow as the exact types that Spark expects."""
+"""Columns of each view: as DDL for Spark, and as the exact Arrow types that Spark expects."""
 
 import pyarrow as pa
 
@@ -83,12 +83,12 @@ _TYPES = {
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The schema as Spark reads it."""
+    """Return the schema as Spark's DDL."""
     return ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in schema)
 
 
 def arrow_schema(schema: pa.Schema, columns: list[str]) -> pa.Schema:
-    """The columns that were asked for, in the order they were asked for."""
+    """Return the requested columns, in the requested order."""
     return pa.schema([schema.field(name) for name in columns])
 
 

@@ -1,4 +1,4 @@
-"""How does one get a Spark that just works? `session()` finds a Java, keeps quiet, and knows `format("holdfast")`."""
+"""Creates Spark sessions that know `format("holdfast")`: finds a Java, and sends Java's output to a file."""
 
 import atexit
 import contextlib
@@ -71,7 +71,7 @@ def _running() -> SparkSession | None:
 
 
 def _keep_quiet() -> None:
-    """Every error of a query is also logged as a page of JSON on standard error; it is raised, that is enough."""
+    """Silence PySpark's JSON log of query errors on standard error: each error is raised anyway."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
@@ -113,7 +113,7 @@ def _umask() -> int:
 
 
 def _own_folder() -> str:
-    """A folder for sockets and what Java says, gone at the end; those that killed processes left behind go now."""
+    """Return a folder for sockets and Java's output, deleted at the end; remove those of killed processes."""
     root = Path(tempfile.gettempdir())
     for left in root.glob("holdfast-spark-*-*"):
         owner = left.name.split("-")[2]
@@ -126,7 +126,7 @@ def _own_folder() -> str:
 
 
 def _launch(conf: SparkConf, log: Path) -> JavaGateway:
-    """Start Java with its standard error in a file: loggers can be told to be quiet, Java's own warnings cannot."""
+    """Start Java with its standard error in a file: loggers can be silenced, Java's own warnings cannot."""
     with log.open("ab") as errors:
         try:
             gateway: JavaGateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
@@ -137,7 +137,7 @@ def _launch(conf: SparkConf, log: Path) -> JavaGateway:
 
 
 def _local_cores(master: str) -> int:
-    """How many cores a local master uses; 0 for a cluster."""
+    """Return how many cores a local master uses; 0 for a cluster."""
     match = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
     if match is None:
         return 0
@@ -146,7 +146,7 @@ def _local_cores(master: str) -> int:
 
 
 def _memory_gib() -> int:
-    """A quarter of the machine's memory, within reason: locally all of Spark lives in the driver."""
+    """Return a quarter of the machine's memory, within limits: locally all of Spark runs in the driver."""
     with contextlib.suppress(ValueError, OSError):
         quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 32
         return max(_MEMORY_MIN, min(_MEMORY_MAX, quarter))

@@ -27,12 +27,12 @@ _users: dict[int, tuple[int, dict[str, str | None]]] = {}
 
 
 def partitions_for(rows: int, each: int = ROWS) -> int:
-    """How many partitions so many rows deserve."""
+    """Return the number of partitions for this many rows."""
     return max(1, min(_MOST, -(-rows // each)))
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at once."""
+    """Return how many tasks run at once."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except Exception:  # Spark Connect has no context, but a range has a partition for each core

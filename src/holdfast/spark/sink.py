@@ -1,4 +1,4 @@
-"""How do results come back, each batch once? Tasks write finished parts; one manifest hands the batch over."""
+"""The sink: tasks write finished parts, and one manifest commits the batch, once."""
 
 import contextlib
 import logging
@@ -60,7 +60,7 @@ _READ_ONLY = {"topic", "partition", "offset", "timestamp", "timestampType", "pro
 
 @dataclass
 class Parts(WriterCommitMessage):
-    """What a task wrote."""
+    """The parts that a task wrote."""
 
     task: int
     query: str | None
@@ -68,7 +68,7 @@ class Parts(WriterCommitMessage):
 
 
 class _Sink:
-    """What writing a batch and writing a stream have in common. Travels to the tasks."""
+    """Common base of batch and stream writers. Pickled for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self.options = WriteOptions.of(options)
@@ -78,7 +78,7 @@ class _Sink:
         _check_columns(schema)
 
     def target(self, query: str, batch: int, *, once: bool) -> Manifest:
-        """The manifest of a batch, as yet without parts."""
+        """Return the manifest of a batch, without parts yet."""
         options = self.options
         log = options.log
         if log is None:
@@ -106,7 +106,7 @@ class _Sink:
             raise
 
     def hand_over(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the batch, and see it into the log."""
+        """Commit the batch, and wait until the store's owner has adopted it, or a timeout passes."""
         written = sorted((m for m in messages if isinstance(m, Parts)), key=lambda message: message.task)
         manifest = replace(manifest, parts=[part for message in written for part in message.parts])
         if not manifest.parts:
@@ -131,7 +131,7 @@ class _Sink:
             )
 
     def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what was written for a batch that failed, unless it was handed over before it did."""
+        """Delete the parts of a failed batch, unless it was committed before it failed."""
         incoming = Incoming(SystemFiles.of_store(self.options.path), self.options.path)
         parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
         try:
@@ -144,7 +144,7 @@ class _Sink:
             logger.warning("the parts of a batch that failed are left for now: %s", error)
 
     def _adopt(self) -> bool:
-        """Take the batch into the log, if no other process owns the store: that one will."""
+        """Adopt the batch into the log, if no other process owns the store; else the owner does."""
         try:
             with holdfast.open(self.options.path, background=False) as store:
                 store.adopt()
@@ -155,7 +155,7 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """Writes a DataFrame to a log or a queue: all of it or nothing."""
+    """Writes a DataFrame to a log or a queue, all or nothing."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite=overwrite)
@@ -164,17 +164,17 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 
     @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
-        """One task."""
+        """Write the rows of one task."""
         return self.write_parts(iterator, self.manifest, None)
 
     @in_one_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Commit the batch after all tasks have finished."""
         self.hand_over(self.manifest, messages)
 
     @in_one_line
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed for good."""
+        """Discard the batch after a task has failed for good."""
         self.take_back(self.manifest, messages)
 
 
@@ -183,7 +183,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
-        """One task of one batch."""
+        """Write the rows of one task of one batch."""
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch = context.getLocalProperty("streaming.sql.batchId") if context else None
@@ -193,13 +193,13 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     @in_one_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of the batch are done."""
+        """Commit a batch after all its tasks have finished."""
         if (query := _query_of(messages)) is not None:
             self.hand_over(self.target(query, batchId, once=True), messages)
 
     @in_one_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task failed for good; the batch will come again."""
+        """Discard a batch after a task has failed for good; Spark will repeat it."""
         if (query := _query_of(messages)) is not None:
             self.take_back(self.target(query, batchId, once=True), messages)
 
@@ -225,7 +225,7 @@ def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
 
 
 def _check_folder(path: Path) -> None:
-    """Before any task runs: what it would fail with, in one line."""
+    """Check the folder before any task runs, and report in one line what a task would fail with."""
     with errors_as_ours("looking for a store in", path):
         there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():

@@ -1,4 +1,4 @@
-"""How does Spark know Holdfast? As `format("holdfast")`, for reading and writing, in batches and streams."""
+"""The Spark data source `format("holdfast")`: reading and writing, in batches and streams."""
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -15,34 +15,34 @@ __all__ = ["HoldfastSource"]
 
 
 class HoldfastSource(DataSource):
-    """Logs, queues and what became of their messages, as DataFrames."""
+    """Logs, queues, lifecycles of messages and tables, as DataFrames."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "holdfast"
 
     @in_one_line
     def schema(self) -> str:
-        """The columns of the view; a schema that the user gives may narrow them."""
+        """Return the columns of the view; a schema that the user gives may narrow them."""
         return ddl(view_schema(ReadOptions.of(self.options)))
 
     @in_one_line
     def reader(self, schema: StructType) -> Reader:
-        """Reads a batch."""
+        """Return a batch reader."""
         return Reader(self.options, schema)
 
     @in_one_line
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Reads a stream."""
+        """Return a stream reader."""
         return StreamReader(self.options, schema)
 
     @in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Writes a batch, once."""
+        """Return a batch writer."""
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     @in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Writes a stream, each batch once."""
+        """Return a stream writer, which writes each batch once."""
         return StreamWriter(self.options, schema, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""How does Spark follow logs? Offsets that only move forward, batches within limits, and a place that is kept."""
+"""Streaming reads: monotonic offsets, bounded batches, and a committed position that holds retention back."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ Offsets = dict[str, dict[str, Any]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches of what is durable. Invariant: a batch from one offset to another is always the same rows."""
+    """Reads micro-batches of durable records. Invariant: a batch between two offsets always has the same rows."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = ReadOptions.of(options)
@@ -48,10 +48,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def initialOffset(self) -> Offsets:
-        """Where a stream without a checkpoint begins.
+        """Return where a stream without a checkpoint begins.
 
-        A batch tells its tasks the session's time zone, and they leave out what is too early. A stream cannot do so:
-        a restart with another time, or in another zone, would leave out records that its checkpoint says are to come.
+        A batch passes the session's time zone to its tasks, and they leave out what is too early. A stream cannot do
+        so: a restart with another time, or in another zone, would leave out records that its checkpoint says are to
+        come.
         """
         if self.options.local_start is not None:
             raise InvalidArgument(
@@ -64,7 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What bounds a batch, where anything does."""
+        """Return the limit of a batch, if there is one."""
         if self.options.max_records is not None:
             return ReadMaxRows(self.options.max_records)
         if self.options.max_bytes is not None:
@@ -75,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Where the next batch ends: within the limits, never before it starts."""
+        """Return where the next batch ends: within the limits, never before it starts."""
         tracks = self._available(start)
         self._keep_place({label: begin for label, (_, begin, _) in tracks.items()})
         begins = {label: begin for label, (_, begin, _) in tracks.items()}
@@ -106,17 +107,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def reportLatestOffset(self) -> Offsets:
-        """How far there is to go; Spark shows the lag."""
+        """Return the end of the logs, from which Spark computes the lag."""
         return {track.label: _offset(track, track.look(durable=True).end) for track in self._view.tracks()}
 
     @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:
-        """From here on the stream ends where it ends now."""
+        """Fix the end of the stream at the present end of its logs."""
         self._target = self.reportLatestOffset()
 
     @in_one_line
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """What each task of a batch reads."""
+        """Return the work of each task of a batch."""
         stretches: list[Stretch] = []
         for track in self._in(end):
             _check_same(track, end)
@@ -135,22 +136,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Share(self._view.share(part, self.columns, self.options.keys)) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one task."""
+        """Yield the batches of one task."""
         return read_share(self.options, partition, self.options.keys, whole=True)
 
     @in_one_line
     def commit(self, end: Offsets) -> None:
-        """All before `end` is done: retention may take it."""
+        """Note that everything before `end` is processed: retention may drop it."""
         self._keep_place({label: int(offset["0"]) for label, offset in end.items()})
 
     def stop(self) -> None:
-        """The query ended."""
+        """Close the store after the query has ended."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks: no open files."""
+        """Return the state for the tasks, without open files."""
         return {**vars(self), "_opened": None}
 
     @property
@@ -169,14 +170,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [track for label, track in tracks.items() if label in offsets]
 
     def _begin(self, track: Track, picture: Picture, start: Offsets, end: Offsets | None = None) -> int:
-        """Where a batch begins; in a log that the query did not know yet, at its start as it was then."""
+        """Return where a batch begins; in a log that is new to the query, at its start as it was then."""
         if track.label not in start:
             return picture.start if end is None else int(end[track.label].get("from", 0))
         _check_same(track, start)
         return int(start[track.label]["0"])
 
     def _available(self, start: Offsets) -> dict[str, tuple[Picture, int, int]]:
-        """For each track where it stands, where the next batch begins, and how far it could reach."""
+        """Return for each track its picture, where the next batch begins, and how far it could reach."""
         self._in(start)
         found = {}
         for track in self._view.tracks():
@@ -195,10 +196,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _keep_place(self, begins: dict[str, int]) -> None:
-        """Keep the position of this stream: retention waits for it, and its lag is counted from it. Never moves back.
+        """Commit the position of this stream: retention waits for it, and its lag is counted from it. Never moves back.
 
-        Spark asks for the end of a batch when the one before it is done and noted, so that all before its begin is
-        done. It says so in `commit` only when there is a next batch: after the last one that would be too late.
+        Spark asks for the end of a batch when the one before it is processed and noted, so that all before its begin is
+        processed. It says so in `commit` only when there is a next batch: after the last one that would be too late.
         """
         if self.options.name is None:
             return
@@ -226,7 +227,7 @@ def _check_same(track: Track, offsets: Offsets) -> None:
 
 
 def _within(begins: dict[str, int], ends: dict[str, int], limit: int) -> dict[str, int]:
-    """Ends with at most `limit` records in all, shared out by what there is, so that no log starves another."""
+    """Return ends with at most `limit` records in all, shared in proportion, so that no log starves another."""
     left, rest = limit, sum(ends[label] - begins[label] for label in ends)
     if rest <= limit:
         return ends
@@ -243,7 +244,7 @@ def _within(begins: dict[str, int], ends: dict[str, int], limit: int) -> dict[st
 def _within_bytes(
     pictures: dict[str, Picture], begins: dict[str, int], ends: dict[str, int], limit: int
 ) -> dict[str, int]:
-    """Ends at which about this many bytes are read; at least a block, so that every stream gets on."""
+    """Return ends such that about `limit` bytes are read; at least a block, so that every stream progresses."""
     sizes = {
         label: sum(stretch.bytes for stretch in plan(pictures[label], begins[label], end))
         for label, end in ends.items()

@@ -1,4 +1,4 @@
-"""How does a person learn what went wrong? In one line, also where Spark tells it."""
+"""Hides tracebacks of HoldfastError in Spark workers, so that users read the message first."""
 
 import sys
 from collections.abc import Callable
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def in_one_line(call: Callable[P, T]) -> Callable[P, T]:
-    """Where Spark runs this in a worker and it raises an error of ours, the error is told without its traceback."""
+    """Decorate a function so that a HoldfastError that it raises in a Spark worker is reported without traceback."""
 
     @wraps(call)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

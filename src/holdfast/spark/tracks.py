@@ -1,4 +1,4 @@
-"""Which bytes does each task read? Plans stretches of segments at block boundaries, and reads them, verified."""
+"""Plans which bytes each task reads, as stretches of segments at block boundaries, and reads them, verified."""
 
 import json
 import logging
@@ -42,12 +42,12 @@ SMALL_BYTES = 1 << 20
 
 
 class DataLoss(HoldfastError):
-    """Records that a query should read are no longer there."""
+    """Records that a query should read were dropped."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Records `start` up to `stop` of one segment: all that a task needs to find and read them."""
+    """The records from `start` up to `stop` of one segment: all that a task needs to find and read them."""
 
     log: str
     """The folder of the log."""
@@ -67,7 +67,7 @@ class Stretch:
     """Where its files lie, if not here."""
 
     def segment(self) -> Segment:
-        """The segment, bounded as it was when the stretch was planned."""
+        """Return the segment, bounded as it was when the stretch was planned."""
         segment = Segment(files_at(self.url), Path(self.log), self.name, self.header, self.limit)
         segment.extent = (self.limit, self.end)
         return segment
@@ -75,7 +75,7 @@ class Stretch:
 
 @dataclass
 class Wanted:
-    """What a task needs to know beside its stretches."""
+    """What a task needs besides its stretches: filters and damage handling."""
 
     skip_damage: bool = False
     damage_report: str | None = None
@@ -93,7 +93,7 @@ class Wanted:
     """Of blocks whose payloads were read."""
 
     def report_in(self, stretch: Stretch) -> Report:
-        """Who is told of damage in a stretch: only what costs records of its own counts, so no two tasks count one."""
+        """Return the damage callback for a stretch. It counts only losses in the stretch, so tasks count none twice."""
 
         def report(damage: Damage) -> None:
             first = stretch.start if damage.first_lost is None else max(damage.first_lost, stretch.start)
@@ -113,7 +113,7 @@ class Wanted:
         return report
 
     def narrowed(self, block: Block, start: int, stop: int) -> Piece:
-        """The records at these positions that are of the wanted time. Those of a log are ordered by time."""
+        """Return the records at these positions within the wanted time. Those of a log are ordered by time."""
         if self.since is not None or self.until is not None:
             found = times(block, start, stop)
             if self.until is not None:
@@ -123,7 +123,7 @@ class Wanted:
         return block, min(start, stop), stop
 
     def finish(self) -> None:
-        """Say what was skipped."""
+        """Log, and report if asked to, what was skipped."""
         if not self.damage:
             return
         records = sum(damage.lost or 0 for damage in self.damage)
@@ -138,7 +138,7 @@ class Wanted:
 
 
 class Picture(NamedTuple):
-    """A log at one moment. Its segments are opened as far as a plan needs them."""
+    """A log at one moment. Its segments are opened as a plan needs them."""
 
     log: Log
     durable: bool
@@ -146,12 +146,12 @@ class Picture(NamedTuple):
     end: int
 
     def segments(self, start: int, stop: int) -> tuple[Segment, ...]:
-        """The segments that hold these records."""
+        """Return the segments that hold these records."""
         return self.log.segments_between(start, stop, durable=self.durable) if start < stop else ()
 
 
 def look(log: Log, *, durable: bool) -> Picture:
-    """The log as it is now; with `durable`, only what no power cut can take back."""
+    """Return the log as it is now; with `durable`, only what a power cut cannot lose."""
     log.refresh()
     last = log.last_segment
     if last is None:
@@ -168,9 +168,9 @@ def look(log: Log, *, durable: bool) -> Picture:
 
 
 def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stretch]:
-    """The stretches, one a segment, that hold the records from `start` up to `stop`.
+    """Return the stretches, one a segment, that hold the records from `start` up to `stop`.
 
-    The first one begins behind `start` where retention has dropped what is before it since the picture was taken.
+    The first one begins behind `start` if retention has dropped earlier records since the picture was taken.
     """
     segments = picture.segments(start, stop)
     found = []
@@ -189,7 +189,7 @@ def plan(picture: Picture, start: int, stop: int, track: str = "") -> list[Stret
 
 
 def parts_of(stretches: Sequence[Stretch], least: int | None) -> int:
-    """How many tasks the work is worth."""
+    """Return how many tasks the work is worth."""
     size = sum(stretch.bytes for stretch in stretches)
     return max(least or min(os.cpu_count() or 1, 1 + size // SMALL_BYTES), -(-size // PARTITION_BYTES))
 
@@ -228,7 +228,7 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
 
 
 def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple[Stretch, Stretch | None]:
-    """The beginning that fits, and the rest: at a place that the index knows, so that no block is divided."""
+    """Return the beginning that fits, and the rest; split at a position that the index knows, so between blocks."""
     index = segment.index
     begin = byte_at(segment, stretch.start, HEADER_SIZE)
     entries = [index.at_or_before_offset(begin + max(0, room)), index.at_or_before(stretch.start + records)]
@@ -245,7 +245,7 @@ def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple
 
 
 def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Piece]:
-    """The blocks of these stretches, verified."""
+    """Yield the blocks of these stretches, verified."""
     for stretch in stretches:
         segment = stretch.segment()
         try:
@@ -292,7 +292,7 @@ def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Bloc
 
 
 def sequence_near(picture: Picture, start: int, stop: int, size: int) -> int:
-    """Where about `size` bytes from `start` end, at a place that the index knows; at least one such place on."""
+    """Return where about `size` bytes from `start` end, at an indexed position; at least one such position later."""
     for stretch in plan(picture, start, stop):
         if stretch.bytes < size:
             size -= stretch.bytes
@@ -306,6 +306,6 @@ def sequence_near(picture: Picture, start: int, stop: int, size: int) -> int:
 
 
 def byte_at(segment: Segment, sequence: int, default: int) -> int:
-    """About where in the segment a record lies."""
+    """Return about where in the segment a record is."""
     entry = segment.index.at_or_before(sequence)
     return entry.offset if entry is not None and entry.offset <= segment.limit else default

@@ -1,4 +1,4 @@
-"""What does a query read? The logs and journals behind a view, where it starts and ends in each, and its columns."""
+"""The logs and journals behind a view, the offsets at which a query starts and ends in each, and its columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,12 +43,12 @@ class Track:
     queue: str = ""
 
     def look(self, *, durable: bool) -> Picture:
-        """The log as it is now: for a stream only what no power cut can take back."""
+        """Return the log as it is now: for a stream only what a power cut cannot lose."""
         return look(self.log, durable=durable)
 
 
 def view_schema(options: ReadOptions) -> pa.Schema:
-    """All columns of the view that was asked for."""
+    """Return all columns of the view that was asked for."""
     if options.table is not None and options.view != "log":
         store = open_store(options.path, options.url)
         try:
@@ -65,7 +65,7 @@ def view_schema(options: ReadOptions) -> pa.Schema:
 
 
 def open_store(path: Path, url: str = "") -> holdfast.Store:
-    """The store, read-only: also while its owner writes."""
+    """Open the store read-only, which is possible while its owner writes."""
     files = files_at(url)
     with errors_as_ours("looking for a store in", path):
         if not url and path.is_file():
@@ -76,7 +76,7 @@ def open_store(path: Path, url: str = "") -> holdfast.Store:
 
 
 def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
-    """What the rows of a table look like, by the definition that is kept with it."""
+    """Return the layout of a table's rows, from its stored definition."""
     from holdfast.spark.changes import Layout  # noqa: PLC0415 - as above
 
     (name,) = chosen_names(options, store.tables())
@@ -85,7 +85,7 @@ def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
 
 
 class View:
-    """The tracks of a view over an open store. Lives in the driver."""
+    """The tracks of a view over an open store. Used in the driver only."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -95,13 +95,13 @@ class View:
         self._layout: Layout | None = None
 
     def close(self) -> None:
-        """Let the store go."""
+        """Close the logs and the store."""
         for track in self._tracks.values():
             track.log.close()
         self.store.close()
 
     def tracks(self) -> list[Track]:
-        """Every log that belongs to the view now: those that a pattern fits may become more."""
+        """Return every log that belongs to the view now: a pattern may match more over time."""
         if self.options.table is not None:
             if not self._tracks:
                 name = self.options.table
@@ -143,7 +143,7 @@ class View:
     def shares(
         self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None
     ) -> list[list[Work]]:
-        """What each task does: a share of the bytes; or where all events of a record must meet, of the keys."""
+        """Return the work of each task: a share of the bytes or, if all events of a record must meet, of the keys."""
         options = self.options
         if self._layout is None or options.view == "changes":
             parts = shares(stretches, options.min_partitions, options.partition_records)
@@ -158,7 +158,7 @@ class View:
         ]
 
     def share(self, stretches: Sequence[Stretch], columns: list[str], keys: frozenset[bytes] | None) -> list[Work]:
-        """What a task does with its stretches, one track after the other."""
+        """Return a task's work on its stretches, one track after the other."""
         return [
             (self._rows(self._tracks[label], columns, keys, run[0].start, run[-1].stop), run)
             for label, group in groupby(stretches, key=lambda stretch: stretch.track)
@@ -181,7 +181,7 @@ class View:
                 return LogRows(track.label, columns, keys)
 
     def start(self, track: Track, picture: Picture, default: int) -> int:
-        """Where the options say that reading begins."""
+        """Return where the options say that reading begins."""
         options = self.options
         if (when := _for(options.starting_time, track, "startingOffsetsByTimestamp")) is not None:
             return max(picture.start, min(track.log.sequence_at(when, past_damage=False), picture.end))
@@ -189,7 +189,7 @@ class View:
         return self._place(track, picture, default if place is None else place)
 
     def end(self, track: Track, picture: Picture) -> int:
-        """Where the options say that a batch ends."""
+        """Return where the options say that a batch ends."""
         options = self.options
         end = min(picture.end, self._overlays[track.queue].end) if track.kind == "messages" else picture.end
         if (when := _for(options.ending_time, track, "endingOffsetsByTimestamp")) is not None:
@@ -201,14 +201,14 @@ class View:
         return end
 
     def stretches(self, track: Track, picture: Picture, start: int, stop: int) -> list[Stretch]:
-        """Where these records lie; an error, or where that is allowed only the rest, if some were dropped meanwhile."""
+        """Return the stretches of these records; if some were dropped, raise an error or, if allowed, skip them."""
         found = plan(picture, start, stop, track.label)
         if found and found[0].start > start:
             self.check_kept(track, picture._replace(start=found[0].start), start)
         return found
 
     def check_kept(self, track: Track, picture: Picture, start: int) -> int:
-        """The place, if the log still has it; else an error, or where that is allowed the first that is kept."""
+        """Return the position if the log retains it; else raise an error or, if allowed, return the first retained."""
         if start >= picture.start:
             return start
         if self.options.fail_on_data_loss:

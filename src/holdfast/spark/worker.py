@@ -1,4 +1,4 @@
-"""What does a task's process need before it reads or writes? That the garbage collector leaves it alone."""
+"""Garbage collector settings for Spark's Python workers."""
 
 import gc
 
@@ -8,10 +8,10 @@ _THRESHOLDS = (200_000, 50, 1000)
 
 
 def settle() -> None:
-    """Keep the garbage collector out of the way.
+    """Freeze what the worker has loaded, and raise the garbage collector's thresholds.
 
-    The modules of a worker are not searched again and again, and what a task makes is freed by counting references:
-    30 ms a task, and a twentieth of all that a write costs.
+    The modules of a worker are then not traversed again and again, and what a task makes is freed by reference
+    counting: this saves 30 ms a task, and a twentieth of all that a write costs.
     """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

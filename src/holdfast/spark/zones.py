@@ -45,7 +45,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))
 
 
 def session_zone(name: str) -> tzinfo:
-    """The zone that a value of `spark.sql.session.timeZone` names: a region or an offset."""
+    """Return the zone that a value of `spark.sql.session.timeZone` names: a region or an offset."""
     name = _SHORT.get(name, name)
     if name in ("Z", "UTC", "GMT", "UT"):
         return UTC
@@ -63,7 +63,7 @@ def session_zone(name: str) -> tzinfo:
 
 
 def task_moment(when: datetime) -> datetime:
-    """The moment that a time without a zone means to the session whose task this is; outside of a task it is UTC.
+    """Return a time without a zone in the zone of this task's session; outside of a task it is UTC.
 
     Spark hands the settings of a session to its tasks. A session that has not chosen a zone has that of its machine.
     """
@@ -75,7 +75,7 @@ def task_moment(when: datetime) -> datetime:
 
 
 def moment_of(when: datetime, zone: tzinfo | None) -> datetime:
-    """The moment in UTC; a time without a zone is one of `zone`, or of this machine's zone if that is None.
+    """Return the time in UTC; one without a zone is in `zone`, or in this machine's zone if that is None.
 
     At the ends of the calendar, where UTC would be another year, it is the first or last moment there is.
     """

@@ -1,4 +1,4 @@
-"""Which pipelines are shipped, and what is one? A module with a function `run`, to use as it is or to copy and change.
+"""The shipped pipelines. Each is a module with a function `run`, to use as it is or to copy and change.
 
     def run(spark: SparkSession, data: str, *, log: str, out: str = "archive", limit: int | None = None) -> Result:
 
@@ -32,7 +32,7 @@ __all__ = ["PIPELINES", "Pipeline", "Result", "load_pipeline"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a pipeline has to say when it is done: a small table, and facts such as paths and counts."""
+    """The result of a pipeline: a small table, and facts such as paths and counts."""
 
     title: str
     columns: list[str] = field(default_factory=list)
@@ -43,12 +43,12 @@ class Result:
 
     @classmethod
     def of(cls, title: str, frame: "DataFrame", **facts: object) -> "Result":
-        """The rows of a DataFrame that is small enough to be shown."""
+        """Return a result with the rows of a DataFrame that is small enough to be shown."""
         return cls(title, frame.columns, [tuple(row) for row in frame.collect()], facts)
 
 
 class Pipeline(NamedTuple):
-    """Where a pipeline is, and what it does in one line."""
+    """The module of a pipeline, and its description in one line."""
 
     module: str
     description: str
@@ -72,7 +72,7 @@ PIPELINES: dict[str, Pipeline] = {
 
 
 def load_pipeline(name: str) -> Callable[..., Result]:
-    """The `run` of a pipeline."""
+    """Return the `run` of a pipeline."""
     known = PIPELINES.get(name)
     if known is None:
         raise NotFound(f"there is no pipeline {name!r}; there are: {', '.join(PIPELINES)}")

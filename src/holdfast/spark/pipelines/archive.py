@@ -1,4 +1,4 @@
-"""How is everything kept for ever? Logs and lifecycles go into a lake of Parquet, Delta or Iceberg, each record once.
+"""Archives logs and lifecycles to a lake of Parquet, Delta or Iceberg, each record once.
 
     holdfast pipeline archive --data data --lake lake
     holdfast pipeline archive --data data --lake lake --logs 'orders*' --no-lifecycle --compression snappy
@@ -141,14 +141,14 @@ def archive(
 
 
 def tasks_for(size: int, cores: int) -> int:
-    """How many tasks write so many bytes: files are full where possible, and no core waits for the last task."""
+    """Return how many tasks write `size` bytes: files are full if possible, and no core waits for the last task."""
     tasks = max(1, -(-size // FILE_BYTES))
     even = -(-tasks // cores) * cores
     return even if size // even >= FILE_BYTES // 2 else tasks
 
 
 class Batches:
-    """What a stream does with each of its batches."""
+    """Adds each batch of one shelf's stream to the lake, once."""
 
     def __init__(
         self,
@@ -172,21 +172,21 @@ class Batches:
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark keeps what a batch is."""
+        """The folder of Spark's checkpoint."""
         return self.shelf.folder / "checkpoint"
 
     @property
     def tally(self) -> Path:
-        """Where the batches of this run are counted."""
+        """The file that counts the batches of this run."""
         return self.shelf.folder / "added.json"
 
     def count(self) -> None:
-        """Take over what the batches of this run have added."""
+        """Load from `tally` what the batches of this run have added."""
         if (found := read_json(self.tally)) is not None:
             self.done.rows, self.done.bytes, self.done.batches = (found[name] for name in ("rows", "bytes", "batches"))
 
     def places(self, ends: dict[str, int]) -> str:
-        """Offsets as the source takes them."""
+        """Return offsets in the form that the source takes."""
         return json.dumps({label: {"0": ends[track]} for label, track in self.kinds.items()})
 
     def __call__(self, frame: DataFrame, number: int) -> None:
@@ -202,12 +202,12 @@ class Batches:
             raise self.error from error
 
     def ends_of(self, number: int) -> dict[str, int]:
-        """Where a batch ends: Spark writes that down before it begins the batch."""
+        """Return where a batch ends: Spark writes that down before it begins the batch."""
         last = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]
         return {self.kinds[label]: int(place["0"]) for label, place in json.loads(last).items()}
 
     def add(self, frame: DataFrame, ends: dict[str, int]) -> Added | None:
-        """Put a batch in, unless it is there."""
+        """Add a batch, unless it is in the lake already."""
         there = self.card.reach(self.table.ends())
         if there == ends:
             return None
@@ -259,7 +259,7 @@ def _stream(spark: SparkSession, shelf: Shelf, table: Table, batches: Batches, s
 
 
 def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) -> Card:
-    """The shelf's card, checked against the store; a new one if there is none."""
+    """Return the shelf's card, checked against the store; a new one if there is none."""
     pictures = {track.kind: track.look(durable=True) for track in tracks}
     ids = {track.kind: track.log.id.hex() for track in tracks}
     card = shelf.card()
@@ -290,7 +290,7 @@ def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) 
 
 
 def _size(tracks: list[Track], starts: dict[str, int]) -> int | None:
-    """About how many bytes there are to archive; None if there is not a record."""
+    """Return about how many bytes there are to archive; None if there are no records."""
     size, new = 0, False
     for track in tracks:
         picture = track.look(durable=True)
@@ -300,7 +300,7 @@ def _size(tracks: list[Track], starts: dict[str, int]) -> int | None:
 
 
 def _keep_place(track: Track, reader: str, end: int) -> None:
-    """Let retention have what is archived: Spark itself tells the source only when the next batch begins."""
+    """Release what is archived to retention: Spark notifies the source only when the next batch begins."""
     positions = track.log.positions
     kept = positions.get(PLACE + reader)
     if kept is None or kept.position != end:

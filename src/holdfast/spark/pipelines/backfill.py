@@ -1,4 +1,4 @@
-"""How does a large table get a new index? Spark computes its entries from the log, and hands them over as sorted files.
+"""Builds a new index of a large table: Spark computes its entries from the log, as sorted files.
 
     holdfast pipeline backfill --data data --table Account --index "surname"
 
@@ -81,9 +81,9 @@ def run(
 def migrate(
     spark: SparkSession, store: holdfast.Store, data: str, model: type[Model], files: str, *, keyring: str | None = None
 ) -> tuple[BackfillPlan, dict[str, list[str]]]:
-    """Open a table with a model that has more indexes or unique fields, and let Spark build them: what was built.
+    """Open a table with a model that has more indexes or unique fields; let Spark build them; return what was built.
 
-    `store` is open for writing, and lies in `data`. If this is cut short, the next opening of the table begins anew.
+    `store` is open for writing, and is in `data`. If this is interrupted, the next opening of the table starts again.
     """
     name = model.__spec__.name
     options: TableOptions = {"migration": Migration(external_indexes=True)}
@@ -101,7 +101,7 @@ def migrate(
 def build(
     spark: SparkSession, data: str, plan: BackfillPlan, files: str, *, keyring: str | None = None
 ) -> dict[str, list[str]]:
-    """Write the entries of a plan into sorted files in a folder: by family, the paths, for `ingest`."""
+    """Write the entries of a plan into sorted files in a folder; return the paths by family, for `ingest`."""
     folder = local_path(files, "the folder for files").absolute() / uuid.uuid4().hex
     make_private(folder)
     found = entries(events(spark, data, plan), plan, keyring).persist()  # to find the ranges it is gone through twice
@@ -124,7 +124,7 @@ def build(
 
 
 def events(spark: SparkSession, data: str, plan: BackfillPlan) -> DataFrame:
-    """The part of the table's log that a plan speaks of: key, offset and value."""
+    """Return the part of the table's log that a plan covers: key, offset and value."""
     places = {"startingOffsets": plan.start, "endingOffsets": plan.position}
     reader = spark.read.format("holdfast").option("path", data).option("table", plan.table).option("view", "log")
     for option, place in places.items():
@@ -133,7 +133,7 @@ def events(spark: SparkSession, data: str, plan: BackfillPlan) -> DataFrame:
 
 
 def entries(events: DataFrame, plan: BackfillPlan, keyring: str | None = None) -> DataFrame:
-    """The entries that events leave behind: family, key and value. The events of a record meet in one task."""
+    """Return the index entries that result from events: family, key and value. One task gets all events of a record."""
     model = model_of(msgspec.json.encode(plan.definition).decode())
     hidden = [spec.name for spec in model.__spec__.fields.values() if spec.number in plan.uniques and spec.sensitive]
     if hidden and keyring is None:
@@ -150,7 +150,7 @@ def _tasks(plan: BackfillPlan) -> int:
 
 
 def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in the workers: the events of a record come one after the other."""
+    """Compute entries in the workers; the events of a record come one after the other."""
     view = _view(BackfillPlan.from_dict(given), keyring)
     records = (
         record
@@ -181,7 +181,7 @@ def _view(plan: BackfillPlan, keyring: str | None) -> View:
 
 
 def _write(folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in the workers: a file for each family among the entries, which come sorted."""
+    """Write in the workers: a file for each family among the entries, which arrive sorted."""
     for family, same in groupby(_rows(batches), key=lambda entry: entry[0]):
         path = f"{folder}/{uuid.uuid4().hex}.sst"
         count = write_sst(family, ((key, value) for _, key, value in same), path)

@@ -1,4 +1,4 @@
-"""Why did messages fail and die? Failures grouped by what they have in common, with examples and what to do next.
+"""Report on failed and dead-lettered messages, grouped by normalised reason, with examples.
 
     holdfast pipeline deadletters --data data
     holdfast pipeline deadletters --data data --queues orders --no-payload
@@ -73,14 +73,14 @@ _SILENT = "no reason given"
 
 
 def normalised(reason: Column) -> Column:
-    """A reason without what differs from failure to failure: numbers, ids, names in quotes, paths, times, addresses."""
+    """Return a reason without what varies: numbers, ids, names in quotes, paths, times, addresses."""
     for pattern, placeholder in RULES:
         reason = F.regexp_replace(reason, F.lit(pattern), F.lit(placeholder))
     return F.trim(reason)
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """Every delivery that failed and every message that died, with its reason as given and normalised."""
+    """Return every failed delivery and every death, with its reason as given and normalised."""
     text = F.substring(F.trim("reason"), 1, REASON_MAX)
     by_cause = F.lit(_SILENT)
     for word, said in _SAID.items():
@@ -103,10 +103,10 @@ def failures(events: DataFrame) -> DataFrame:
 
 
 def reasons(failed: DataFrame, hours: float) -> DataFrame:
-    """One row for each queue and reason: how often, how many messages, since when, and the messages that failed last.
+    """Return a row for each queue and reason: failures, messages, first time, and the messages that failed last.
 
-    `hours` is the time that the rate is of. Messages are counted exactly: first by message, then by reason, so that no
-    set of them is ever held in memory.
+    `hours` is the period of the rate. Messages are counted exactly: first by message, then by reason, so that no set of
+    them is ever held in memory.
     """
     by_message = failed.groupBy("queue", "reason", "message").agg(
         F.count("*").alias("times"),
@@ -136,7 +136,7 @@ def reasons(failed: DataFrame, hours: float) -> DataFrame:
 
 
 def top_reasons(groups: DataFrame, failed: DataFrame, first: int, last: int, most: int = TOP) -> list[dict[str, Any]]:
-    """The most frequent reasons as plain values for a report: times in microseconds, and a strip of when."""
+    """Return the most frequent reasons as plain values for a report: times in microseconds, and a histogram."""
     rows = (
         groups.orderBy(F.desc("failures"), "queue", "reason")
         .limit(most)
@@ -164,7 +164,7 @@ def top_reasons(groups: DataFrame, failed: DataFrame, first: int, last: int, mos
 
 
 def over_time(failed: DataFrame, first: datetime, last: datetime) -> list[tuple[int, int, int]]:
-    """How many failures there were, and how many of them deadly, in each step of a chart: from its second on."""
+    """Return failures, and how many of them were final, in each step of a chart, by the step's first second."""
     step = bucket_seconds(first, last, chart=True)
     start = (F.floor(F.unix_seconds("time") / step) * step).alias("at")
     rows = failed.groupBy(start).agg(F.count("*").alias("failures"), F.count_if("is_dead").alias("dead")).collect()
@@ -174,7 +174,7 @@ def over_time(failed: DataFrame, first: datetime, last: datetime) -> list[tuple[
 
 
 def payloads(spark: SparkSession, data: str, wanted: dict[str, set[int]]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Excerpts of messages, and their sizes, by log and sequence: from the logs, as far as retention has left them."""
+    """Return excerpts of messages, and their sizes, by log and sequence, as far as the logs retain them."""
     found: dict[tuple[str, int], tuple[str, int]] = {}
     for log, sequences in sorted(wanted.items()):
         records = spark.read.format("holdfast").option("path", data).option("log", log).load()
@@ -186,7 +186,7 @@ def payloads(spark: SparkSession, data: str, wanted: dict[str, set[int]]) -> dic
 
 
 def excerpt(value: Column, length: int = EXCERPT) -> Column:
-    """The first bytes of a payload: as text where they are text, else in hex."""
+    """Return the first bytes of a payload: as text if they are text, else in hex."""
     # A cut may go through a character, which has four bytes at most.
     tries = [F.try_validate_utf8(F.substring(value, 1, length - back)) for back in range(4)]
     whole = F.when(F.octet_length(value) <= length, tries[0]).otherwise(F.coalesce(*tries))

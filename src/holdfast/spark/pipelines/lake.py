@@ -1,4 +1,4 @@
-"""What is in a lake? For each log and each queue's lifecycle a shelf: whose it is, and how far it reaches.
+"""Layout of a lake: for each log and each queue's lifecycle a shelf, with its source and its end offsets.
 
     <lake>/logs/log=<name>/date=YYYY-MM-DD/*.parquet          records, by the day in UTC on which they were written
     <lake>/lifecycle/queue=<name>/date=YYYY-MM-DD/*.parquet   what happened to messages, by the day it happened
@@ -64,7 +64,7 @@ _VALUE_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that the store had dropped before they were archived."""
+    """Records that the store dropped before they were archived."""
 
     track: str
     start: int
@@ -73,7 +73,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a shelf was begun with. A track is `log`; for a lifecycle `put` (the queue's log) and `journal`."""
+    """The origin of a shelf. A track is `log`; for a lifecycle `put` (the queue's log) and `journal`."""
 
     name: str
     ids: dict[str, str]
@@ -83,7 +83,7 @@ class Card:
     gaps: list[Gap] = field(default_factory=list)
 
     def reach(self, ends: dict[str, int]) -> dict[str, int]:
-        """How far the shelf reaches, if this is where its batches end."""
+        """Return the offsets that the shelf reaches, given the ends of its batches."""
         found = {**self.starts, **ends}
         for gap in self.gaps:
             found[gap.track] = max(found[gap.track], gap.stop)
@@ -92,7 +92,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be archived together."""
+    """Rows to be archived together."""
 
     frame: DataFrame
     """Its rows."""
@@ -105,7 +105,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What a batch brought."""
+    """What a batch added."""
 
     rows: int
     bytes: int
@@ -113,7 +113,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a shelf holds at one moment."""
+    """The contents of a shelf at one moment."""
 
     ends: dict[str, int]
     """How far each track is archived; nothing where there is no batch yet."""
@@ -122,23 +122,23 @@ class Contents:
 
 
 class Table(Protocol):
-    """How rows get into a shelf, each batch whole and once."""
+    """Interface of a table format: adds each batch to a shelf atomically and once."""
 
     def ends(self) -> dict[str, int]:
-        """How far each track is archived; nothing where there is no batch yet."""
+        """Return how far each track is archived; empty if there is no batch yet."""
 
     def add(self, batch: Batch) -> Added:
-        """Put a batch in. Durable when this returns."""
+        """Add a batch. Durable when this returns."""
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """What is there of these days."""
+        """Return what is archived of these days."""
 
     def settle(self) -> None:
-        """Finish, or clear away, what a run that was killed had begun."""
+        """Finish, or remove, what a killed run had begun."""
 
 
 class Lake:
-    """A folder with archives, which the driver and all workers see."""
+    """A folder with archives, which the driver and all workers can access."""
 
     def __init__(self, path: str) -> None:
         if "://" in path.removeprefix("file://"):
@@ -166,11 +166,11 @@ class Lake:
 
     @property
     def reader(self) -> str:
-        """The name under which its streams hold retention back: it stays the same where the lake is moved."""
+        """The name under which its streams hold retention back; it does not change if the lake is moved."""
         return f"archive:{shortened(self.name, 60)}-{self.id[:8]}"
 
     def begin(self, table: str) -> None:
-        """Make it, if it is not there; an error if it is one of another format."""
+        """Create it, if it does not exist; an error if it has another format."""
         if self.is_there:
             if table != self.table:
                 raise InvalidArgument(
@@ -186,11 +186,11 @@ class Lake:
             write_json(self.own / "lake.json", {"id": self.id, "name": self.name, "table": table})
 
     def shelf(self, kind: str, name: str) -> "Shelf":
-        """The place for a log (`logs`) or for the lifecycle of a queue (`lifecycle`)."""
+        """Return the shelf of a log (`logs`) or of the lifecycle of a queue (`lifecycle`)."""
         return Shelf(self, kind, name)
 
     def names(self, kind: str) -> list[str]:
-        """What is archived here of a kind."""
+        """Return the names of what is archived here of a kind."""
         cards = (read_json(self.own / kind / folder / "card.json") for folder in self._files.list(self.own / kind))
         return sorted(str(card["name"]) for card in cards if card is not None)
 
@@ -206,7 +206,7 @@ class Shelf:
 
     @property
     def options(self) -> dict[str, str]:
-        """How the source is told to read it."""
+        """The source's options to read it."""
         if self.kind == "logs":
             return {"log": self.name, "includeHeaders": "true"}
         return {"queue": self.name, "view": "lifecycle"}
@@ -225,25 +225,25 @@ class Shelf:
 
     @property
     def partition(self) -> str:
-        """The column, beside `date`, by which the lake is partitioned."""
+        """The column, in addition to `date`, by which the lake is partitioned."""
         return "log" if self.kind == "logs" else "queue"
 
     @property
     def path(self) -> Path:
-        """Where its days are, in a lake of plain Parquet."""
+        """The folder of its days, in a lake of plain Parquet."""
         # Spark unescapes a character at a time, so what is not ASCII must stand as it is.
         value = _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", self.name)
         return self.lake.root / self.kind / f"{self.partition}={shortened(value, _VALUE_MAX)}"
 
     def lock(self) -> Lock:
-        """Held by the one run that archives into it."""
+        """Return the lock that the one archiving run holds."""
         files = UmaskFiles()
         with errors_as_ours("archiving into", self.folder):
             files.make_dirs(self.folder)
             return files.lock(self.folder / "LOCK")
 
     def card(self) -> Card | None:
-        """What it was begun with; None if it was not."""
+        """Return its card; None if nothing was archived yet."""
         content = read_json(self.folder / "card.json")
         if content is None:
             return None
@@ -251,12 +251,12 @@ class Shelf:
         return Card(content["name"], content["ids"], content["starts"], gaps)
 
     def put_card(self, card: Card) -> None:
-        """Begin it, or note a gap."""
+        """Store its card, at the beginning or with a new gap."""
         with errors_as_ours("archiving into", self.folder):
             write_json(self.folder / "card.json", asdict(card))
 
     def open_table(self) -> Table:
-        """What reads and writes its rows."""
+        """Return the reader and writer of its rows."""
         if self.lake.table == "parquet":
             from holdfast.spark.pipelines.lake_parquet import ParquetTable  # noqa: PLC0415 - it imports this module
 
@@ -267,14 +267,14 @@ class Shelf:
 
 
 def day_of(kind: str) -> Column:
-    """The date of a row in UTC, whatever the session's time zone is."""
+    """Return the date of a row in UTC, whatever the session's time zone is."""
     micros = F.unix_micros("timestamp" if kind == "logs" else "time")
     return F.date_from_unix_date(F.floor(micros / F.lit(_DAY_US)).cast("int"))
 
 
 @contextmanager
 def opened(data: str, shelf: Shelf) -> Iterator[View]:
-    """The logs of a store that are behind a shelf."""
+    """Open the logs of a store that a shelf archives."""
     view = View(ReadOptions.of({"path": data, **shelf.options}))
     try:
         yield view
@@ -283,7 +283,7 @@ def opened(data: str, shelf: Shelf) -> Iterator[View]:
 
 
 def needs(module: str, install: str) -> Any:
-    """A library that is only wanted for some lakes."""
+    """Import a library that only some lakes need."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -291,7 +291,7 @@ def needs(module: str, install: str) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A small file of the lake; None where there is none."""
+    """Return a small file of the lake; None if there is none."""
     try:
         content: dict[str, Any] = json.loads(read_file(UmaskFiles(), path))
         if content["format"] > _FORMAT:
@@ -304,5 +304,5 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Put a small file of the lake in place: durable when this returns."""
+    """Write a small file of the lake atomically; durable when this returns."""
     replace_file(UmaskFiles(), path, json.dumps({"format": _FORMAT, **content}, ensure_ascii=False).encode() + b"\n")

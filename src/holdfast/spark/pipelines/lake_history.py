@@ -1,4 +1,4 @@
-"""How does one read all there ever was? The archive as far as it reaches, then the live log, as one DataFrame.
+"""Complete history as one DataFrame: the archive as far as it reaches, then the live log.
 
     everything = history(spark, "data", "lake", log="orders")
     lives = history(spark, "data", "lake", queue="orders", since=datetime(2026, 1, 1, tzinfo=UTC))
@@ -39,10 +39,10 @@ def history(
     until: datetime | None = None,
     allow_gaps: bool = False,
 ) -> DataFrame:
-    """All records of a log, or all events of a queue: from a lake and, behind that, from the store at `path`.
+    """Return all records of a log, or all events of a queue: from a lake and, behind that, from the store at `path`.
 
     Without a `path` only what is archived. `since` and `until` (not included) leave out what is earlier or later, and
-    days of the lake that are not needed are not opened; times without a zone are UTC. A gap is refused unless
+    days of the lake that are not needed are not opened; times without a zone are UTC. A gap is an error unless
     `allow_gaps`.
     """
     if (log is None) == (queue is None):
@@ -68,13 +68,13 @@ def history(
 
 
 def live(spark: SparkSession, path: str, *, log: str | None = None, queue: str | None = None) -> DataFrame:
-    """What the store itself has, with the columns of `history`."""
+    """Return what the store itself has, with the columns of `history`."""
     options = {"log": log, "includeHeaders": "true"} if log is not None else {"queue": queue, "view": "lifecycle"}
     return spark.read.format("holdfast").option("path", path).options(**options).load()
 
 
 def between(frame: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:
-    """The rows from one time up to another, not included; times without a zone are UTC."""
+    """Return the rows from one time up to another, not included; times without a zone are UTC."""
     column = F.col("timestamp" if "timestamp" in frame.columns else "time")
     if (first := _in_utc(since)) is not None:
         frame = frame.where(column >= _moment(first))
@@ -102,12 +102,12 @@ def _archived(spark: SparkSession, shelf: Shelf, files: list[str]) -> DataFrame:
 
 
 def _literal(path: str) -> str:
-    """A path in which a bracket is no pattern. (With patterns switched off, Spark reads such files twice.)"""
+    """Escape brackets in a path, which are not patterns here: without glob patterns, Spark reads such files twice."""
     return "file://" + re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 
 def _behind(spark: SparkSession, path: str, shelf: Shelf, card: Card, ends: dict[str, int]) -> DataFrame:
-    """The live part: from where the archive ends."""
+    """Return the live part, from where the archive ends."""
     with opened(path, shelf) as view:
         starts = {}
         for track in view.tracks():

@@ -1,4 +1,4 @@
-"""How does a batch get into plain Parquet, whole and once? Written aside, planned, moved into place, then committed.
+"""Atomic batches in plain Parquet: written to staging, planned, moved into place, then committed.
 
 Spark's own file sink writes straight into place and keeps a list, `_spark_metadata`, of what counts. Only Spark knows
 to look there: any other reader sees the files of a batch that is being written, and for ever those of one that was
@@ -50,7 +50,7 @@ _WRITTEN = "day STRING, file STRING, rows LONG, bytes LONG"
 
 
 class ParquetTable:
-    """The days of a shelf as folders of Parquet files, and `commits/` that says which files count."""
+    """The days of a shelf as folders of Parquet files, and `commits/`, which says which files count."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -59,12 +59,12 @@ class ParquetTable:
         self._staging = shelf.folder / "staging"
 
     def ends(self) -> dict[str, int]:
-        """How far each track is archived, by the last commit."""
+        """Return how far each track is archived, by the last commit."""
         numbers = self._numbers()
         return dict(self._commit(numbers[-1])["ends"]) if numbers else {}
 
     def add(self, batch: Batch) -> Added:
-        """Put a batch in. Durable when this returns."""
+        """Add a batch. Durable when this returns."""
         numbers = self._numbers()
         number = numbers[-1] + 1 if numbers else 0
         with errors_as_ours("archiving into", self._shelf.folder):
@@ -79,7 +79,7 @@ class ParquetTable:
         return Added(sum(file["rows"] for file in files), sum(file["bytes"] for file in files))
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """The files of all commits that have rows of these days."""
+        """Return the files of all commits that have rows of these days."""
         commits = [self._commit(number) for number in self._numbers()]
         found = []
         for commit in commits:
@@ -90,7 +90,7 @@ class ParquetTable:
         return Contents(dict(commits[-1]["ends"]) if commits else {}, found)
 
     def settle(self) -> None:
-        """Carry out the plan of a run that was killed, and clear away what it had not planned."""
+        """Carry out the plan of a killed run, and remove what it had not planned."""
         with errors_as_ours("archiving into", self._shelf.folder):
             for name in self._files.list(self._commits):
                 path = self._commits / name
@@ -99,7 +99,7 @@ class ParquetTable:
             shutil.rmtree(self._staging, ignore_errors=True)
 
     def _write(self, batch: Batch, staging: Path, number: int) -> list[dict[str, Any]]:
-        """Have the tasks write the batch; which files it is made of."""
+        """Let the tasks write the batch; return its files."""
         # The folder says which queue it is, and some readers refuse to hear it twice.
         columns = [name for name in self._shelf.schema.names if name != "queue"]
         schema = StructType.fromDDL(ddl(arrow_schema(self._shelf.schema, columns)))
@@ -151,7 +151,7 @@ class ParquetTable:
 
 
 class DayWriter:
-    """Writes the rows of one task, in a worker: a file for each day, synced before it is told of."""
+    """Writes the rows of one task, in a worker: a file for each day, synced before it is reported."""
 
     def __init__(self, folder: Path, compression: str) -> None:
         self._folder = folder
@@ -160,7 +160,7 @@ class DayWriter:
         self._done: list[dict[str, Any]] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Add rows; those of a log come in the order of their days, events nearly so."""
+        """Add rows; those of a log are in the order of their days, events nearly so."""
         when = rows.column("timestamp" if "timestamp" in rows.schema.names else "time")
         days = pc.divide(pc.cast(when, pa.int64()), _DAY_US)
         bounds = pc.min_max(days)
@@ -171,7 +171,7 @@ class DayWriter:
             self._write(day, rows.filter(pc.equal(days, day)))
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Finish all files, and tell which they are."""
+        """Finish all files, and yield their descriptions."""
         for day in list(self._open):
             self._close(day)
         if self._done:

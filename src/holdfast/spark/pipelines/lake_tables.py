@@ -1,4 +1,4 @@
-"""How does a batch get into a Delta or Iceberg table? Through the driver, in one commit that says how far it reaches.
+"""Batches in Delta and Iceberg tables, written by the driver; each commit also stores the end offset.
 
 Spark's own writers of both are Java libraries that pip does not bring; `deltalake` and `pyiceberg` do without. They
 run in the driver, so that each batch passes through its memory as Arrow: it is bounded by `batch_mb`.
@@ -34,11 +34,11 @@ class DeltaTable:
         self._path = str(shelf.lake.root / shelf.kind)
 
     def ends(self) -> dict[str, int]:
-        """How far each track is archived, by the last transaction."""
+        """Return how far each track is archived, by the last transaction."""
         return {} if (table := self._open()) is None else self._ends(table)
 
     def add(self, batch: Batch) -> Added:
-        """Put a batch in: one commit."""
+        """Add a batch in one commit."""
         rows = _arrow(self._shelf, batch.frame)
         delta = self._delta
         transactions = [delta.Transaction(self._app(track), end) for track, end in batch.ends.items()]
@@ -55,7 +55,7 @@ class DeltaTable:
         return Added(rows.num_rows, rows.nbytes)
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """The files of the table as it is now."""
+        """Return the files of the table as it is now."""
         table = self._open()
         if table is None:
             return Contents({}, [])
@@ -74,7 +74,7 @@ class DeltaTable:
         return Contents(self._ends(table), found)
 
     def settle(self) -> None:
-        """A commit is whole or nothing: there is nothing to do. What was not committed goes with a `vacuum`."""
+        """Do nothing: a commit is atomic. A `vacuum` removes uncommitted files."""
 
     def _open(self) -> Any:
         delta = self._delta
@@ -98,12 +98,12 @@ class IcebergTable:
         self._name = f"holdfast.{shelf.kind}"
 
     def ends(self) -> dict[str, int]:
-        """How far each track is archived, by the table's properties."""
+        """Return how far each track is archived, by the table's properties."""
         with self._catalog() as catalog:
             return self._ends(catalog.load_table(self._name)) if catalog.table_exists(self._name) else {}
 
     def add(self, batch: Batch) -> Added:
-        """Put a batch in: one commit."""
+        """Add a batch in one commit."""
         rows = _arrow(self._shelf, batch.frame)
         places = {_key(self._shelf, track): str(end) for track, end in batch.ends.items()}
         with self._catalog() as catalog:
@@ -122,7 +122,7 @@ class IcebergTable:
         return Added(rows.num_rows, rows.nbytes)
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """The files of the table as it is now."""
+        """Return the files of the table as it is now."""
         expressions = needs("pyiceberg.expressions", "pyiceberg[sql-sqlite]")
         with self._catalog() as catalog:
             if not catalog.table_exists(self._name):
@@ -137,7 +137,7 @@ class IcebergTable:
             return Contents(self._ends(table), files)
 
     def settle(self) -> None:
-        """A commit is whole or nothing: there is nothing to do."""
+        """Do nothing: a commit is atomic."""
 
     def _create(self, catalog: Any, schema: pa.Schema) -> None:
         catalog.create_namespace_if_not_exists("holdfast")
@@ -161,7 +161,7 @@ class IcebergTable:
 
 
 def _arrow(shelf: Shelf, frame: DataFrame) -> pa.Table:
-    """The rows, with the columns by which the table is partitioned."""
+    """Return the rows, with the columns by which the table is partitioned."""
     frame = frame.withColumn("date", day_of(shelf.kind))
     schema = shelf.schema
     if shelf.partition not in schema.names:

@@ -1,4 +1,4 @@
-"""What became of each message? One row a message, one row a minute, and a report that a person enjoys reading.
+"""Lifecycle of messages: one row a message, one row a minute, and an HTML report.
 
     holdfast pipeline lifecycle --data data
     holdfast pipeline lifecycle --data data --queues 'orders*' --out /reports/orders
@@ -67,7 +67,7 @@ _ACCURACY = 10_000  # of percentile_approx: at most n / 10,000 places off, exact
 
 
 def read_events(spark: SparkSession, data: str, queues: Sequence[str]) -> DataFrame:
-    """The events of these queues, one DataFrame of all."""
+    """Return the events of these queues, as one DataFrame."""
 
     def read(option: str, value: str) -> DataFrame:
         reader = spark.read.format("holdfast").option("path", data).option("view", "lifecycle")
@@ -80,11 +80,12 @@ def read_events(spark: SparkSession, data: str, queues: Sequence[str]) -> DataFr
 
 
 def messages(events: DataFrame) -> DataFrame:
-    """One row for each message of each queue: when, how long, how often, and how it ended.
+    """Return one row for each message of each queue: times, durations, attempts and outcome.
 
     `wait_s` is the time to the first lease, from when it could first be delivered; `ack_s` the time from put to the
     first ack; `busy_s` how long its last attempt took. `attempts` counts deliveries, but not those released untried,
-    `retries` those that failed and came back. `gaps` are the times in which it was done before a seek brought it back.
+    `retries` those that failed and were redelivered. `gaps` are the times in which it was done before a seek brought it
+    back.
     """
     orders = F.broadcast(_orders(events))
     is_void = F.exists(
@@ -231,24 +232,24 @@ def summary(lives: DataFrame, letters: Collection[str] = ()) -> DataFrame:
 
 
 def period(events: DataFrame) -> Span | None:
-    """From when to when there are events; None without any."""
+    """Return the times of the first and the last event; None if there are no events."""
     return _span(events.agg(*_ends()).collect()[0].asDict())
 
 
 def with_period(events: DataFrame) -> tuple[DataFrame, Callable[[], Span | None]]:
-    """The same events, and what tells their period when they have been read to the end: without reading them again."""
+    """Return the events, and a function for their period, to be called after they have been read to the end."""
     observed, seen = _observed(events)
     return observed, lambda: _span(seen.get)
 
 
 def with_period_and_count(events: DataFrame) -> tuple[DataFrame, Callable[[], tuple[Span | None, int]]]:
-    """The same events, and what tells their period and how many they are, when they have been read to the end."""
+    """Return the events, and a function for their period and number, to be called after they have been read."""
     observed, seen = _observed(events)
     return observed, lambda: (_span(seen.get), int(seen.get["rows"]))
 
 
 def bucket_seconds(first: datetime, last: datetime, *, chart: bool = False) -> int:
-    """How long a "minute" should be, so that neither a table nor a chart of a year is too long."""
+    """Return the length of a "minute", such that neither a table nor a chart of a year is too long."""
     span = (last - first).total_seconds()
     lengths, most = (CHART, CHART_MAX) if chart else (TABLE, TABLE_MAX)
     return next((seconds for seconds in lengths if span <= seconds * most), lengths[-1])
@@ -331,7 +332,7 @@ def _span(ends: dict[str, int | None]) -> Span | None:
 
 
 def _orders(events: DataFrame) -> DataFrame:
-    """What befell whole queues, a row for each: purges, seeks and cuts; and how far back the journal reaches."""
+    """Return the events of whole queues, a row for each: purges, seeks and cuts; and where the journal starts."""
     order = F.struct("time", F.lit(_LAST).alias("turn"), F.lit(9).alias("rank"), "event", "upto")
     is_order = F.col("message").isNull() & F.col("event").isin("purged", "sought", "cut")
     return (
@@ -346,7 +347,7 @@ def _orders(events: DataFrame) -> DataFrame:
 
 
 def _step() -> Column:
-    """An event, with what puts it into its place among others of the same microsecond: its lease, then what it is."""
+    """Return an event with its order among others of the same microsecond: its lease, then its kind."""
     event = F.col("event")
     turn = (
         F.when(event == "put", F.lit(0)).when(event.isin(*_GONE), F.lit(_LAST)).otherwise(F.coalesce("lease", F.lit(0)))
@@ -365,7 +366,7 @@ def _step() -> Column:
 
 
 def _end() -> Column:
-    """Where a message stands after all that happened to it and to its queue, since when, and the gaps on the way."""
+    """Return a message's state after all events of it and its queue, since when, and the gaps in between."""
     nowhere = F.struct(
         F.lit(None).cast("string").alias("state"),
         F.lit(None).cast("timestamp").alias("since"),
@@ -388,7 +389,7 @@ def _end() -> Column:
 
 
 def _state(state: Column, step: Column) -> Column:
-    """Where a message stands after one more step."""
+    """Return a message's state after the next event."""
     event, upto, message = step["event"], step["upto"], F.col("message")
     is_below = F.coalesce(message < upto, F.lit(True))
     return (
@@ -404,7 +405,7 @@ def _state(state: Column, step: Column) -> Column:
 
 
 def _changes() -> Column:
-    """What a message adds to the minutes: it comes and goes, is first leased, is first acked."""
+    """Return what a message adds to the minutes: arrival, end, first lease, first ack."""
 
     def change(at: Column, delta: int, wait: Column, ack: Column) -> Column:
         return F.struct(at.alias("at"), F.lit(delta).alias("delta"), wait.alias("wait_s"), ack.alias("ack_s"))

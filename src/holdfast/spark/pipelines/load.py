@@ -1,4 +1,4 @@
-"""How do files get in? Parquet, ORC, CSV or JSON lines become records of a log or messages of a queue, in parallel.
+"""Loads Parquet, ORC, CSV or JSON lines into a log or a queue, in parallel.
 
     holdfast pipeline load --data data --source 'orders/*.parquet' --log orders --key customer
     holdfast pipeline load --data data --source jobs.csv --queue jobs --value url --headers tenant --headers region
@@ -65,14 +65,14 @@ def run(
 
 
 def read_files(spark: SparkSession, source: str, format: str | None = None) -> DataFrame:
-    """The rows of the files."""
+    """Return the rows of the files."""
     reader = spark.read.format(format or _format_of(source))
     # A CSV file says nothing of types, and guessing them would read it twice and drop leading zeros.
     return reader.option("header", "true").load(source)
 
 
 def messages(frame: DataFrame, value: str | None, key: str | None, headers: list[str]) -> DataFrame:
-    """The columns that the sink takes: `value`, and `key` and `headers` if they are wanted."""
+    """Return the columns that the sink takes: `value`, and `key` and `headers` if they are wanted."""
     for name in (*([value] if value else []), *([key] if key else []), *headers):
         if name not in frame.columns:
             raise InvalidArgument(f"the files have no column {name!r}; there are: {', '.join(frame.columns)}")
@@ -89,7 +89,7 @@ def messages(frame: DataFrame, value: str | None, key: str | None, headers: list
 
 
 def _text(frame: DataFrame, name: str) -> Column:
-    """A column as text, or as the bytes that it is; what has parts becomes JSON."""
+    """Return a column as text, or as the bytes that it is; a nested one becomes JSON."""
     kind = frame.schema[name].dataType
     column = F.col(f"`{name}`")
     if isinstance(kind, BinaryType | StringType):
@@ -121,7 +121,7 @@ def _fingerprint(files: list[str], how: list[str | None]) -> str:
 
 
 def _end(data: str, log: str | None, queue: str | None) -> int:
-    """How many records the log has ever had."""
+    """Return how many records the log has ever had."""
     try:
         with holdfast.open(data, read_only=True) as store:
             return store.log(log or store.log_of(queue or "")).readable()[1]

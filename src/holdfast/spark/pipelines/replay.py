@@ -1,4 +1,4 @@
-"""How are old messages done again? Picked from a log, or from all its history, and put into a queue or a log, once.
+"""Replays messages selected from a log or its archived history into a queue or a log, once.
 
     holdfast pipeline replay --data data --log orders --since 2026-11-01 --where "key = 'ann'" --to-queue jobs
     holdfast pipeline replay --data data --log orders --since 2026-11-01 --where "key = 'ann'" --to-queue jobs --execute
@@ -111,7 +111,7 @@ def select(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> DataFrame:
-    """The records of a log, or the messages of a queue, between two times and by a condition in SQL."""
+    """Return the records of a log, or the messages of a queue, between two times that satisfy an SQL condition."""
     if (log is None) == (queue is None):
         raise InvalidArgument("say what to read: either the option 'log' or the option 'queue'")
     source = log if log is not None else _log_of(data, queue or "")
@@ -139,10 +139,10 @@ def replay(
     queue: str | None = None,
     log: str | None = None,
 ) -> int | None:
-    """Put the rows of a DataFrame into a queue or a log, all or none; None if a replay of that name was done before.
+    """Put the rows of a DataFrame into a queue or a log, all or none; return None if this replay was done before.
 
     It needs a column `value`, and may have `key`, `headers`, `textHeaders`, `priority`, `delay` and `ttl`. `topic`,
-    `offset` and `timestamp` become headers that say where a message came from; other columns are left out.
+    `offset` and `timestamp` become headers that record a message's origin; other columns are left out.
     """
     options = {"path": data, "txnAppId": f"replay {name}", "txnVersion": "0"}
     options |= {"queue": queue} if queue is not None else {}
@@ -158,7 +158,7 @@ def replay(
 
 
 def replayable(frame: DataFrame) -> DataFrame:
-    """The columns that the sink takes, with headers that say where each message came from."""
+    """Return the columns that the sink takes, with headers that record each message's origin."""
     if "value" not in frame.columns:
         raise InvalidArgument(f"the column 'value' is missing; there are: {', '.join(frame.columns)}")
     said: list[Column] = []
@@ -184,7 +184,7 @@ def replayable(frame: DataFrame) -> DataFrame:
 
 
 def _text_names(frame: DataFrame) -> Column:
-    """The names of the headers that are text: as the frame says or, where it does not, those whose value is UTF-8."""
+    """Return the names of the text headers: as the frame says or, if it does not, those whose value is UTF-8."""
     nothing = F.array().cast(_NAMES_TYPE)
     if "headers" not in frame.columns:
         return nothing
@@ -197,7 +197,7 @@ def _text_names(frame: DataFrame) -> Column:
 
 
 def _iso(column: str) -> Column:
-    """A time as text in UTC, whatever the session's time zone is: counted from 1970 without one."""
+    """Return a time as text in UTC, whatever the session's time zone is."""
     seconds = f"CAST(unix_micros({column}) / CAST(1000000 AS DECIMAL(7, 0)) AS DECIMAL(18, 6))"
     text = F.expr(f"CAST(TIMESTAMP_NTZ'1970-01-01' + make_dt_interval(0, 0, 0, {seconds}) AS STRING)")
     return F.concat(F.translate(text, " ", "T"), F.lit("Z"))

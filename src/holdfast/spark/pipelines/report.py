@@ -1,4 +1,4 @@
-"""What is a report made of? Sections of cards, plots and tables, as one HTML file that needs nothing else to be read.
+"""HTML reports of cards, plots and tables, each a single self-contained file.
 
 No script, no font and no picture from elsewhere: it can be mailed, printed, and opened in ten years. Whatever comes
 from users is escaped by the template; and a policy in the page's head forbids browsers to load or run anything.
@@ -23,7 +23,7 @@ Cell = str | Markup
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A key figure: what it is, how much, and a word on it."""
+    """A key figure: its name, its value, and a note."""
 
     label: str
     value: str
@@ -34,7 +34,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing with a title and a line on how to read it."""
+    """A plot with a title and a line on how to read it."""
 
     title: str
     svg: Markup
@@ -43,7 +43,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text; all columns but the first `words` hold figures, and stand at the right."""
+    """Rows of text; all columns but the first `words` hold figures, and are right-aligned."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A message that failed: what was said, and how its payload begins."""
+    """A message that failed: its reason, and the beginning of its payload."""
 
     message: int
     said: str
@@ -63,7 +63,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Failures of one kind."""
+    """Failures with the same reason."""
 
     queue: str
     text: str
@@ -107,7 +107,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     environment = Environment(
         loader=PackageLoader("holdfast.spark.pipelines", ""),
         autoescape=True,
@@ -120,7 +120,7 @@ def render(page: Page) -> str:
 
 
 def write(path: str, page: Page) -> None:
-    """Write the report, whole or not at all."""
+    """Write the report atomically."""
     target = Path(path)
     beside = target.with_name(target.name + ".new")
     beside.write_text(render(page), encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""How are failures told? The figures of the dead letters pipeline as a page, and reasons as all pages show them."""
+"""The HTML report of the deadletters pipeline, and reasons as all reports show them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def deadletters_page(
     told: Span | None,
     times: Sequence[tuple[int, int, int]],
 ) -> Page:
-    """The page: the main reasons as `top_reasons` gives them, how much there is in all, and when (`over_time`)."""
+    """Return the page: the main reasons from `top_reasons`, the totals, and their times from `over_time`."""
     title = "Why messages failed"
     if told is None or not reasons:
         when = "no events" if told is None else span(*told)
@@ -111,7 +111,7 @@ def deadletters_page(
 
 
 def shown_reasons(reasons: Sequence[Row], told: Span) -> list[Reason]:
-    """Reasons for a page: counted, with a strip of when and what is known of some messages."""
+    """Return reasons for a page: counted, with a small histogram and examples."""
     most = max((row["failures"] for row in reasons), default=1)
     return [
         Reason(
@@ -133,7 +133,7 @@ def shown_reasons(reasons: Sequence[Row], told: Span) -> list[Reason]:
 
 
 def blame(reasons: Sequence[Row], queue: str | None, lost: int) -> str:
-    """What most of those that were lost died of, as the end of a sentence; nothing if nobody knows."""
+    """Return the main reason of the lost messages, as the end of a sentence; empty if it is unknown."""
     dead: Counter[str] = Counter()
     for row in reasons:
         if queue in (None, row["queue"]):

@@ -1,4 +1,4 @@
-"""Where does a run's output go, and what if it fails half-way? Written beside, then put where the last run's was."""
+"""Output folder of a run: written to a hidden folder, then swapped for the output of the last run."""
 
 import shutil
 import uuid
@@ -19,7 +19,7 @@ _NAMED = 10
 
 
 def chosen_queues(data: str, queues: str | None) -> list[str]:
-    """The queues that names and patterns mean; all without them. A name that fits none is an error."""
+    """Return the queues that names and patterns match; all without them. A name that matches none is an error."""
     with holdfast.open(data, read_only=True, background=False) as store:
         known = store.queues()
     if queues is None:
@@ -35,16 +35,16 @@ def chosen_queues(data: str, queues: str | None) -> list[str]:
 
 
 def default_folder(data: str, name: str) -> str:
-    """`reports/<name>` in the store's folder, where the store itself has nothing."""
+    """Return `reports/<name>` in the store's folder, which the store itself does not use."""
     return str(Path(data.removeprefix("file://")) / "reports" / name)
 
 
 class Folder:
-    """A folder in which a run replaces what the last run left there, and nothing else.
+    """A folder in which a run replaces the output of the last run, and nothing else.
 
-    Everything is written into a hidden folder inside it first. Only when all is there are the old entries moved out of
-    the way and the new ones in: a run that fails changes nothing, and one that is killed as it moves leaves both, one
-    of them hidden. The folder must be one that this machine and Spark's workers see, as the store's own is.
+    Everything is written into a hidden folder inside it first. Only when all is complete are the old entries moved out
+    and the new ones in: a run that fails changes nothing, and one that is killed during the move leaves both, one of
+    them hidden. The folder must be one that this machine and Spark's workers can access, as the store's own is.
     """
 
     def __init__(self, path: str, entries: tuple[str, ...]) -> None:
@@ -60,11 +60,11 @@ class Folder:
         self._staging = self.root / f".new-{uuid.uuid4().hex}"
 
     def new(self, entry: str) -> str:
-        """Where an entry is written, and can be read from, during the run."""
+        """Return the path of an entry during the run."""
         return str(self._staging / entry)
 
     def path(self, entry: str) -> str:
-        """Where an entry is after the run."""
+        """Return the path of an entry after the run."""
         return str(self.root / entry)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""How is the life of messages told? The figures of the lifecycle pipeline as a page: a story, plots and tables."""
+"""The HTML report of the lifecycle pipeline: a summary in words, plots and tables."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -56,7 +56,7 @@ _NOTES = (
 
 
 def write_lifecycle(path: str, events: DataFrame, lives: DataFrame, table: Sequence[Row], told: Span | None) -> None:
-    """Gather what the page needs, all of it aggregated, and write it."""
+    """Collect what the page needs, all of it aggregated, and write it."""
     if told is None:
         write(path, lifecycle_page(None, [], {}, [], []))
         return
@@ -85,7 +85,7 @@ def lifecycle_page(
     reasons: Sequence[Row],
     names: Sequence[str],
 ) -> Page:
-    """The page: the rows of `summary`, the minutes of the queues to tell of (None: of all), and the main reasons."""
+    """Return the page: the rows of `summary`, the minutes of the chosen queues (None: of all), and the main reasons."""
     title = "What became of the messages"
     if told is None or not table:
         nothing = "Nothing has happened yet: no message was ever put into these queues."
@@ -119,13 +119,13 @@ def lifecycle_page(
 
 
 def _busiest(table: Sequence[Row]) -> list[Row]:
-    """The queues, those where work is done first, then by how much came in."""
+    """Return the queues, working queues first, then by how many messages were put."""
     queues = [row for row in table if not row["is_total"]]
     return sorted(queues, key=lambda row: (row["is_letters"], -row["messages"], row["queue"]))
 
 
 def _working(queues: Sequence[Row]) -> list[Row]:
-    """Those that are not for dead letters; if there are no others, these."""
+    """Return the queues that are not for dead letters; all if there are no others."""
     return [queue for queue in queues if not queue["is_letters"]] or list(queues)
 
 
@@ -139,7 +139,7 @@ def _total(table: Sequence[Row]) -> Row:
 
 
 def _story(subject: str, row: Row, reasons: Sequence[Row], *, many: bool) -> str:
-    """What a person would say who has looked at all the figures."""
+    """Return a summary in words."""
     taken, acked = row["messages"], row["acked"]
     said = f"{subject} took in {plural(taken, 'message')}"
     if acked == taken:
@@ -169,7 +169,7 @@ def _story(subject: str, row: Row, reasons: Sequence[Row], *, many: bool) -> str
 
 
 def _detail(queues: Sequence[Row], names: Sequence[str]) -> str:
-    """What is left out, said before anybody looks for it."""
+    """Return a note about what is left out."""
     left = [queue for queue in queues if queue["queue"] not in names]
     if not left:
         return ""

@@ -1,4 +1,4 @@
-"""How do the plots look? Drawn by matplotlib as SVG that takes its colours and font from the page, light or dark."""
+"""Plots as SVG, drawn by matplotlib, with colours and font from the page, light or dark."""
 
 import io
 import re
@@ -88,7 +88,7 @@ class Series:
 def rates(
     title: str, starts: Sequence[datetime], seconds: int, series: Sequence[Series], noun: str = "messages"
 ) -> Markup:
-    """How much happened in each bucket, as a rate in the unit that suits it."""
+    """Plot how much happened in each bucket, as a rate in a suitable unit."""
     peak = max((value or 0 for line in series for value in line.values), default=0) / seconds
     scale, unit = per_unit(peak)
     with _figure() as (figure, axes):
@@ -107,7 +107,7 @@ def rates(
 
 
 def level(title: str, starts: Sequence[datetime], seconds: int, values: Values, ylabel: str) -> Markup:
-    """How many there were at the end of each bucket."""
+    """Plot how many there were at the end of each bucket."""
     with _figure() as (figure, axes):
         edges = [_days(starts)[0], *(start + seconds / _DAY for start in _days(starts))]
         heights = [0.0, *(value or 0 for value in values)]
@@ -120,7 +120,7 @@ def level(title: str, starts: Sequence[datetime], seconds: int, values: Values, 
 
 
 def latency(title: str, starts: Sequence[datetime], seconds: int, series: Sequence[Series], ylabel: str) -> Markup:
-    """How long it took, a line for each percentile; logarithmic where the values are far apart."""
+    """Plot latencies, a line for each percentile; logarithmic if the values are far apart."""
     known = [value for line in series for value in line.values if value]
     with _figure() as (figure, axes):
         middles = [start + seconds / 2 / _DAY for start in _days(starts)]
@@ -157,7 +157,7 @@ def latency(title: str, starts: Sequence[datetime], seconds: int, series: Sequen
 
 
 def bars(title: str, parts: Sequence[tuple[str, int, str]], xlabel: str) -> Markup:
-    """Named parts of a whole, one bar each, longest names at the left: name, count, role."""
+    """Plot named parts of a whole, one bar each, with the names at the left: name, count, role."""
     with _figure() as (figure, axes):
         names = [_label(name) for name, _, _ in parts]
         counts = [number for _, number, _ in parts]
@@ -178,7 +178,7 @@ def bars(title: str, parts: Sequence[tuple[str, int, str]], xlabel: str) -> Mark
 
 
 def columns(title: str, names: Sequence[str], counts: Sequence[int], xlabel: str, ylabel: str) -> Markup:
-    """A histogram with a name for each class; logarithmic where one class dwarfs the others."""
+    """Plot a histogram with a name for each class; logarithmic if one class dwarfs the others."""
     with _figure() as (figure, axes):
         places = range(len(names))
         roles = ["acked" if place == 0 else "failed" for place in places]
@@ -213,7 +213,7 @@ def columns(title: str, names: Sequence[str], counts: Sequence[int], xlabel: str
 
 
 def strip(title: str, counts: Sequence[int]) -> Markup:
-    """A small strip of bars without axes, for a cell of a table: when something happened."""
+    """Plot a small histogram without axes, for a cell of a table."""
     most, width, height = max([*counts, 1]), 5, 22
     rects = "".join(
         f'<rect x="{place * width}" y="{height - tall:.1f}" width="{width - 1}" height="{tall:.1f}"/>'
@@ -235,7 +235,7 @@ def _figure() -> Iterator[tuple[Figure, Axes]]:
 
 
 def _days(moments: Sequence[datetime]) -> list[float]:
-    """As matplotlib counts time."""
+    """Return times as matplotlib counts them."""
     return [at.timestamp() / _DAY for at in moments]
 
 
@@ -278,7 +278,7 @@ def _label(text: str) -> str:
 
 
 def _svg(figure: Figure, title: str) -> Markup:
-    """The drawing as part of a page: no size of its own, ids that no other drawing has, nothing that leads away."""
+    """Return the plot as part of a page: no fixed size, unique ids, no external references."""
     stream = io.StringIO()
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()

@@ -1,4 +1,4 @@
-"""How are figures written for people? Counts, times, rates and shares, short and with their units."""
+"""Formatting of counts, times, rates and shares for people, short and with units."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -27,17 +27,17 @@ _UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud8
 
 
 def clean(text: str) -> str:
-    """Text of a user without what a page or a terminal would obey instead of showing it."""
+    """Return a user's text without what a page or a terminal would interpret."""
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\r\n]+", " ", text))
 
 
 def count(number: float | None) -> str:
-    """A whole number with thousands set apart."""
+    """Format a whole number with thousands separators."""
     return DASH if number is None else f"{number:,.0f}"
 
 
 def short(number: float | None) -> str:
-    """A whole number in little room: `9,870`, `12.4 k`, `3.1 M`."""
+    """Format a whole number briefly: `9,870`, `12.4 k`, `3.1 M`."""
     if number is None or abs(number) < _MANY:
         return count(number)
     for unit in ("k", "M", "G"):
@@ -53,7 +53,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time with three digits at most: `80 µs`, `41 ms`, `3.2 s`, `12 min`, `3.5 h`, `12 d`."""
+    """Format a duration with at most three digits: `80 µs`, `41 ms`, `3.2 s`, `12 min`, `3.5 h`, `12 d`."""
     if seconds is None:
         return DASH
     if seconds < 0.001:
@@ -65,7 +65,7 @@ def duration(seconds: float | None) -> str:
 
 
 def length(seconds: int) -> str:
-    """A whole length of time in its own unit: `10 s`, `1 min`, `2 h`, `7 d`."""
+    """Format a whole duration in its own unit: `10 s`, `1 min`, `2 h`, `7 d`."""
     for scale, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds % scale == 0:
             return f"{count(seconds // scale)} {unit}"
@@ -73,7 +73,7 @@ def length(seconds: int) -> str:
 
 
 def rate(number: float | None, per: str = "s") -> str:
-    """How many a second: `0.25/s`, `3.2/s`, `1,250/s`."""
+    """Format a rate a second: `0.25/s`, `3.2/s`, `1,250/s`."""
     if number is None:
         return DASH
     if number == 0 or number >= 10:
@@ -82,7 +82,7 @@ def rate(number: float | None, per: str = "s") -> str:
 
 
 def per_unit(rate_s: float) -> tuple[int, str]:
-    """In which unit a rate is said, so that it is no fraction: how many seconds it has, and its name."""
+    """Return a unit in which a rate is not a fraction: its length in seconds, and its name."""
     for seconds, unit in ((1, "second"), (60, "minute")):
         if rate_s * seconds >= 1:
             return seconds, unit
@@ -90,7 +90,7 @@ def per_unit(rate_s: float) -> tuple[int, str]:
 
 
 def share(part: float, whole: float) -> str:
-    """A part of a whole in percent; what is there is never `0 %`, what is missing never `100 %`."""
+    """Format a part of a whole in percent; a part that exists is never `0 %`, a partial one never `100 %`."""
     if not whole or not part:
         return "0 %"
     percent = 100 * part / whole
@@ -102,22 +102,22 @@ def share(part: float, whole: float) -> str:
 
 
 def moment(micros: int) -> datetime:
-    """The time that is so many microseconds after 1970: exact, and with its zone."""
+    """Return the time that is `micros` microseconds after 1970: exact, and with its zone."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def micros(at: datetime) -> int:
-    """A time as microseconds after 1970: exact, which a float is not."""
+    """Return a time as microseconds after 1970: exact, which a float is not."""
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def clock(at: datetime) -> str:
-    """A moment, in UTC to the second."""
+    """Format a time, in UTC to the second."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def span(first: datetime, last: datetime) -> str:
-    """From when to when, with what both share said once."""
+    """Format a period, with what both ends share written once."""
     start, end = first.astimezone(UTC), last.astimezone(UTC)
     if start.date() == end.date():
         return f"{start:%-d %B %Y, %H:%M:%S} to {end:%H:%M:%S} UTC"
@@ -125,7 +125,7 @@ def span(first: datetime, last: datetime) -> str:
 
 
 def few(words: list[str], most: int = 3) -> str:
-    """`a`, `a and b`, `a, b and 4 more`."""
+    """Join words: `a`, `a and b`, `a, b and 4 more`."""
     shown = words[:most]
     if len(words) > most:
         return f"{', '.join(shown)} and {count(len(words) - most)} more"
@@ -133,5 +133,5 @@ def few(words: list[str], most: int = 3) -> str:
 
 
 def _digits(number: float) -> str:
-    """`3.2`, `41`, `1,250`: one digit behind the point below ten, and none where it would be a zero."""
+    """Format a number as `3.2`, `41`, `1,250`: one decimal below ten, and none if it would be zero."""
     return f"{number:.1f}".removesuffix(".0") if number < 9.95 else f"{number:,.0f}"

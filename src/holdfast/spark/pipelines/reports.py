@@ -1,4 +1,4 @@
-"""What should one look at on Monday morning? Both reports of a store, each as one HTML file.
+"""The `report` pipeline: both reports of a store, lifecycle and dead letters, each as one HTML file.
 
 holdfast pipeline report --data data
 holdfast pipeline report --data data --queues 'orders*' --out /reports

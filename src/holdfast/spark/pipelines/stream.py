@@ -1,4 +1,4 @@
-"""How does one start with streams? Counts the records of a log by key and window as they come: to copy and change.
+"""Example of a streaming pipeline, to copy and change: counts the records of a log by key and window.
 
     holdfast pipeline stream --data data --log orders --queue orders.counts --out counts --checkpoint counts.checkpoint
 
@@ -73,7 +73,7 @@ def run(
 
 
 def counts(records: DataFrame, window: str, late: str) -> DataFrame:
-    """How many records each key had in each window."""
+    """Return how many records each key had in each window."""
     return (
         records.withWatermark("timestamp", late)
         .groupBy(F.window("timestamp", window), F.col("key").cast("string").alias("key"))
@@ -83,13 +83,13 @@ def counts(records: DataFrame, window: str, late: str) -> DataFrame:
 
 
 def to_queue(counted: DataFrame, data: str, queue: str) -> DataStreamWriter:
-    """Each count as a message, whose key is that of the records."""
+    """Return a writer that puts each count as a message, with the key of the records."""
     messages = counted.select("key", F.to_json(F.struct("*")).alias("value"))
     return messages.writeStream.format("holdfast").option("path", data).option("queue", queue).outputMode("append")
 
 
 def to_parquet(counted: DataFrame, out: str) -> DataStreamWriter:
-    """The counts as files, in a folder for each day."""
+    """Return a writer of the counts as files, in a folder for each day."""
     dated = counted.withColumn("day", F.to_date("start"))
     return dated.writeStream.format("parquet").option("path", out).partitionBy("day").outputMode("append")
 

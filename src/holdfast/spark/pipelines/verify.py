@@ -1,8 +1,8 @@
-"""Is every byte of a store what was written? Checks every checksum of all logs and journals, in parallel.
+"""Verifies every checksum of all logs and journals of a store, in parallel.
 
     holdfast pipeline verify --data data
 
-Finds what `holdfast log verify` finds, and looks at journals too. Changes nothing, and works while the store is in use:
+Finds what `holdfast log verify` finds, and checks journals too. Changes nothing, and works while the store is in use:
 each segment is checked as far as it was written when the check began.
 """
 
@@ -75,7 +75,7 @@ def run(
 
 
 def segments(spark: SparkSession, data: str, log: str | None = None) -> DataFrame:
-    """The segments of a store, spread over the tasks so that each has about as many bytes to read."""
+    """Return the segments of a store, distributed so that each task reads about as many bytes."""
     if not Path(data).is_dir():
         raise NotFound(f"there is no store at {data!r}")
     with holdfast.open(data, read_only=True) as store:
@@ -101,12 +101,12 @@ def segments(spark: SparkSession, data: str, log: str | None = None) -> DataFram
 
 
 def check(segments: DataFrame) -> DataFrame:
-    """One row for each segment: what was read of it, and the damage that was found."""
+    """Return one row for each segment: how much was read, and the damage that was found."""
     return segments.mapInArrow(_check, _CHECKED)
 
 
 def _check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in the workers."""
+    """Check segments in the workers."""
     for batch in batches:
         for row in batch.to_pylist():
             stretch: Stretch = pickle.loads(row["segment"])
@@ -122,7 +122,7 @@ def _segments(log: Log) -> tuple[Segment, ...]:
 
 
 def _whole(segment: Segment) -> Stretch:
-    """The segment as far as it may be read now: what is being written behind that is not damage."""
+    """Return the readable part of a segment: what is being written behind it is not damage."""
     limit, end = segment.extent
     header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
     return Stretch(str(segment.log), segment.name, header, limit, end, segment.base, end or segment.base, limit)
