@@ -1,1 +1,1 @@
-"""What every room stands on: errors, clock, files, checksums, names and time arithmetic."""
+"""Foundations of all packages: errors, clock, files, checksums, names, versions and metrics."""

@@ -1,4 +1,4 @@
-"""How are bytes checked? CRC-32C (Castagnoli), the polynomial that processors have an instruction for."""
+"""CRC-32C checksums (Castagnoli), the polynomial for which processors have an instruction."""
 
 from fastcrc import crc32
 

@@ -1,4 +1,4 @@
-"""What time is it? Time is injected everywhere, so that a test can replay a run."""
+"""Injected time: the `Clock` protocol, the system clock, and conversion of durations and instants to nanoseconds."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ Instant = int | datetime
 
 
 class Waitable(Protocol):
-    """What can be waited for while a lock is held, such as a condition variable."""
+    """An object to wait for while its lock is held, such as a condition variable."""
 
     def wait(self, seconds: float, /) -> object:
         """Release the lock, and return with it held: after a notification, or so many seconds."""

@@ -1,4 +1,4 @@
-"""Which errors can Holdfast raise? One tree; each message says what happened, to which thing, and what to do."""
+"""The tree of exceptions that Holdfast raises; each message says what happened, to which object, and what to do."""
 
 import errno
 import os
@@ -102,7 +102,7 @@ class StorageError(HoldfastError):
 
 
 class DiskFull(StorageError):
-    """There was no room for a write; nothing of it is kept, and the log goes on when there is room again."""
+    """There was no space for a write; nothing of it is kept, and the log resumes when there is space again."""
 
 
 class WriterStopped(StorageError):

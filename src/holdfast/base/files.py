@@ -1,4 +1,4 @@
-"""How do bytes reach the disk? Every file operation of Holdfast goes through here, so that tests can make them fail."""
+"""The `Files` protocol and its implementations: every file operation goes through it, so tests can inject failures."""
 
 import contextlib
 import errno
@@ -45,7 +45,7 @@ class File(Protocol):
         ...
 
     def write(self, data: Buffer, offset: int) -> int:
-        """Write and say how many bytes were taken; like pwrite it may take fewer: see `write_all`."""
+        """Write, and return how many bytes were taken; like pwrite it may take fewer: see `write_all`."""
         ...
 
     def write_parts(self, parts: Sequence[bytes | memoryview], offset: int) -> int:
@@ -69,7 +69,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Let the file go; idempotent."""
+        """Close the file; idempotent."""
         ...
 
 
@@ -77,7 +77,7 @@ class Lock(Protocol):
     """A held lock on a store."""
 
     def release(self) -> None:
-        """Let another process write; idempotent."""
+        """Release the lock, so that another process can write; idempotent."""
         ...
 
 
@@ -85,10 +85,10 @@ class Files(Protocol):
     """A file system; `holdfast.testing.SimFiles` is the other one."""
 
     awake: Awake
-    """The logs that have files of it open."""
+    """Limits how many logs keep files of this file system open."""
 
     def open(self, path: Path, mode: Mode) -> File:
-        """Open for reading (`r`), for reading and writing (`w`), or create anew (`x`)."""
+        """Open for reading (`r`), for reading and writing (`w`), or create a new file (`x`)."""
         ...
 
     def list(self, path: Path) -> list[str]:
@@ -132,7 +132,7 @@ class Files(Protocol):
         ...
 
     def free(self, path: Path) -> int | None:
-        """How many bytes may still be written on the disk of this folder; None where that is not known."""
+        """Return how many bytes may yet be written to the disk of this folder; None where that is not known."""
         ...
 
     def allocate(self, path: Path, size: int) -> None:
@@ -151,7 +151,7 @@ def write_all(file: File, data: Buffer, offset: int) -> None:
 
 
 def write_all_parts(file: File, parts: Sequence[bytes | memoryview], offset: int) -> int:
-    """Write every byte of several buffers and say how many there were."""
+    """Write every byte of several buffers, and return how many there were."""
     size = sum(map(len, parts))
     taken = file.write_parts(parts, offset)
     if taken < size:
@@ -160,7 +160,7 @@ def write_all_parts(file: File, parts: Sequence[bytes | memoryview], offset: int
 
 
 def forget(memory: memoryview, start: int, stop: int) -> None:
-    """Let go of the pages of a mapping that were read: they stay in the page cache, but no longer count as ours."""
+    """Release the pages of a mapping that were read: they stay in the page cache, and no longer count as our memory."""
     mapped = memory.obj
     if isinstance(mapped, mmap.mmap):
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -246,7 +246,7 @@ class SystemFile:
         return os.fstat(self._fd).st_size
 
     def allocate(self, size: int) -> None:
-        """Have room for so many bytes."""
+        """Allocate disk space for so many bytes."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self._fd, 0, size)
         else:  # macOS
@@ -455,11 +455,11 @@ class _UnsyncedFile(SystemFile):
 
 
 class UnsyncedFiles(SystemFiles):
-    """Files that nobody waits for: for what need not outlive the process, and must not cost a visit to the disk."""
+    """Files that are never synced: for data that need not outlive the process."""
 
     def open(self, path: Path, mode: Mode) -> File:
         """As `Files.open`."""
         return _UnsyncedFile(self._opened(path, mode))
 
     def sync_dir(self, path: Path) -> None:
-        """As `Files.sync_dir`, and nothing of it."""
+        """Do nothing: names are not synced either."""

@@ -1,4 +1,4 @@
-"""How much, how many, how fast? Counters, gauges and histograms, cheap enough to stand on every hot path.
+"""Counters, gauges, histograms and rates, cheap enough for every hot path, and the registry that collects them.
 
 Threads: an instrument takes no lock. Its owner changes it under the lock that it holds anyway, or bears that two
 threads at once may lose an increment. Reading needs no lock; what is read may be a moment old. The registry has one of
@@ -39,21 +39,21 @@ _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class Counter:
-    """How often something happened; it only grows."""
+    """A count of events, which only grows."""
 
     __slots__ = ("value",)
 
     def __init__(self) -> None:
         self.value = 0
-        """To be read. A loop that spares every call may also add to it."""
+        """The count. A loop where each call matters may add to it directly."""
 
     def add(self, amount: int = 1) -> None:
-        """Count so many more."""
+        """Add to the count."""
         self.value += amount
 
 
 class Reading:
-    """A count that is kept elsewhere, and read when it is wanted."""
+    """A counter whose value is kept elsewhere, and read on demand."""
 
     __slots__ = ("_read", "before")
 
@@ -64,12 +64,12 @@ class Reading:
 
     @property
     def value(self) -> int:
-        """The count now."""
+        """Return the present count."""
         return self._read()
 
 
 class Gauge:
-    """How much there is now: a number that was set, or one that is computed when it is read."""
+    """A value that rises and falls: set by its owner, or computed when it is read."""
 
     __slots__ = ("_number", "_read")
 
@@ -79,11 +79,11 @@ class Gauge:
 
     @property
     def value(self) -> float:
-        """The number now."""
+        """Return the present value."""
         return self._number if self._read is None else self._read()
 
     def set(self, value: float) -> None:
-        """Replace the number; a gauge that is computed takes none."""
+        """Replace the value. Not for a gauge that is computed."""
         if self._read is not None:
             raise InvalidArgument("this gauge is computed when it is read: it cannot be set")
         self._number = value
@@ -132,7 +132,7 @@ class Distribution:
 
 
 class Histogram:
-    """How long something took. A quantile is at most 1/9 off, from 60 ns to 18 hours."""
+    """Distribution of durations. A quantile is at most 1/9 off, from 60 ns to 18 hours."""
 
     __slots__ = ("_counts", "total")
 
@@ -173,7 +173,7 @@ class Histogram:
 
     @classmethod
     def added(cls, histograms: "Iterable[Histogram]") -> "Histogram":
-        """One that has seen what all of these have."""
+        """Return a histogram with the observations of all of these."""
         # What took no time at all lies in the first bucket: who has neither that nor a total has seen nothing.
         seen = [one for one in histograms if one.total or one._counts[0]]
         sum_of = cls()
@@ -183,7 +183,7 @@ class Histogram:
         return sum_of
 
     def distribution(self) -> Distribution:
-        """All of it at this moment, in coarser buckets: one for each power of two."""
+        """Return a snapshot in coarser buckets, one for each power of two."""
         counts = self._counts.copy()
         total = self.total
         buckets = []
@@ -197,7 +197,7 @@ class Histogram:
 
 
 def _typical(index: int) -> float:
-    """The duration that is off by the same share from either end of a bucket."""
+    """Return the duration that differs by the same ratio from both ends of a bucket."""
     if index == 0:
         return _LEAST
     if index == _OVER:
@@ -207,7 +207,7 @@ def _typical(index: int) -> float:
 
 
 class Counted(Protocol):
-    """Whatever has a number that only grows: a `Counter`, or something that reads one elsewhere."""
+    """An object with a value that only grows: a `Counter`, or a reader of one that is kept elsewhere."""
 
     @property
     def value(self) -> int:
@@ -216,10 +216,10 @@ class Counted(Protocol):
 
 
 class Rate:
-    """How many a second, over about the last minute?
+    """Rate of a counter per second, over about the last minute.
 
-    Costs the counted path nothing: the counter is looked at only when the rate is read, and a ring keeps what was seen.
-    Read seldom, it is the mean since it was last read. Threads: any.
+    Costs the counted path nothing: the counter is read only when the rate is, and a ring keeps the samples. If it is
+    read seldom, it is the mean since the last read. Threads: any.
     """
 
     __slots__ = ("_counter", "_guard", "_monotonic", "_ring", "_step", "_window")
@@ -251,7 +251,7 @@ class Rate:
             self._ring.popleft()
 
     def _at(self, start: float, now: float, value: int) -> tuple[float, float]:
-        """What the counter held when the window began: between two samples, on a straight line."""
+        """Return what the counter held when the window began, interpolated between two samples."""
         (left, low), (right, high) = self._ring[0], self._ring[1] if len(self._ring) > 1 else (now, value)
         if start <= left:
             return left, low
@@ -277,7 +277,7 @@ _ENDINGS: dict[Kind, str] = {"counter": "_total", "gauge": "", "histogram": "_se
 
 
 class _Family:
-    """All instruments of one name, and what those had counted that were removed."""
+    """All instruments of one name, and the sums of those that were removed."""
 
     __slots__ = ("gone", "help", "instruments", "kind", "labels")
 
@@ -290,7 +290,7 @@ class _Family:
         self.gone: dict[Labels, Counter | Histogram] = {}
 
     def add(self, labels: Labels, instrument: _Instrument) -> _Instrument:
-        """The instrument of these labels: this one, unless there is one."""
+        """Return the instrument of these labels: the existing one, or else this one."""
         self.labels.update(name for name, _ in labels)
         return self.instruments.setdefault(labels, instrument)
 
@@ -310,7 +310,7 @@ class _Family:
             counter.add(cast("int", _sum_of([instrument])))
 
     def grouped(self, over: Collection[str]) -> dict[Labels, list[_Instrument]]:
-        """The instruments by the labels that are left without these."""
+        """Group the instruments by their labels other than `over`."""
         if self.labels.issubset(over):  # nearly always
             return {(): list(self.instruments.values())} if self.instruments else {}
         groups: dict[Labels, list[_Instrument]] = {}

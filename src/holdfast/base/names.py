@@ -1,4 +1,4 @@
-"""How does a user's name become a folder? Never as it is: escaped, so that no name is a path, and always reversible."""
+"""Escaping of users' names into portable folder names: no name can act as a path, and no two names share a folder."""
 
 import hashlib
 import string
@@ -56,7 +56,7 @@ def folder_of(name: str, what: str = "name") -> str:
 
 
 def name_of(folder: str) -> str | None:
-    """The name a folder was made from, or None where it was shortened or is not one of ours."""
+    """Return the name that a folder was made from; None where it was shortened, or is not one of ours."""
     if _HASHED in folder:
         return None
     raw = bytearray()

@@ -1,4 +1,4 @@
-"""How do bytes, times and payloads look in JSON? The same on the command line, over HTTP and in logs of our own."""
+"""JSON form of bytes, keys, headers and payloads: the same on the command line, over HTTP and in our own logs."""
 
 import base64
 import binascii
@@ -11,21 +11,21 @@ __all__ = ["Body", "body_json", "bytes_of", "json_bytes"]
 
 
 class Body(Protocol):
-    """What has a payload: a record, a message, a delivery, a dead letter."""
+    """An object with a payload: a record, a message, a delivery or a dead letter."""
 
     @property
     def key(self) -> bytes | None:
-        """Its key."""
+        """Return the key."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str | bytes]:
-        """Its headers."""
+        """Return the headers."""
         ...
 
     @property
     def payload(self) -> bytes:
-        """Its payload."""
+        """Return the payload."""
         ...
 
 
@@ -52,7 +52,7 @@ def bytes_of(value: Any, what: str) -> bytes:
 
 
 def body_json(thing: Body, most: int | None = None) -> dict[str, Any]:
-    """Key, headers and payload; of the payload at most so many bytes, then with its size."""
+    """Return key, headers and payload; with `most`, at most so many bytes of the payload, and then its size."""
     payload = thing.payload
     if most is None:
         shown: dict[str, Any] = {"payload": json_bytes(payload)}
@@ -72,7 +72,7 @@ def body_json(thing: Body, most: int | None = None) -> dict[str, Any]:
 
 
 def _cut(payload: bytes, most: int) -> bytes:
-    """The first bytes; not in the middle of a character, lest text be taken for something else."""
+    """Return the first bytes, without dividing a character, so that text remains text."""
     if len(payload) <= most:
         return payload
     cut = payload[:most]

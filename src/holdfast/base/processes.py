@@ -1,4 +1,4 @@
-"""Does a process of this machine live? For what it left behind, and what it promised to come back to."""
+"""Liveness of a process of this machine by its id, to recognise what a dead process left behind."""
 
 import os
 
@@ -6,7 +6,7 @@ __all__ = ["is_alive"]
 
 
 def is_alive(process: int) -> bool:
-    """Whether there is a process with this id, be it ours or another's."""
+    """Return whether a process with this id exists, whoever owns it."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,13 +1,13 @@
-"""Which logs have their files open? So many as the process may; beyond that, one that was not used lately rests.
+"""LRU limit on logs with open files: an idle log closes its files, and opens them again with its next write.
 
-A log that is written has three files open: the segment, its index and the watermark. A store of ten thousand queues
-has twenty thousand logs, of which few are written at the same time. So a log opens its files with its next write, and
-closes them when others need the room.
+A log that is written has three files open: the segment, its index and the watermark. A store of ten thousand queues has
+twenty thousand logs, of which few are written at the same time. So a log opens its files with its next write, and
+closes them when others need the descriptors.
 
-**What rests has nothing to lose.** Files are closed only after an fdatasync of all that was written to the segment has
-succeeded. Were they closed before, the kernel could fail to write a page later and have nobody to tell, and the next
-fdatasync, through another descriptor, could succeed and mean nothing. The index and the watermark are derived and carry
-checksums: what becomes of them costs time, never records, so nobody waits for them.
+**A log whose files are closed has nothing to lose.** Files are closed only after an fdatasync of all that was written
+to the segment has succeeded. Were they closed before, the kernel could fail to write a page later and have nobody to
+report it to, and the next fdatasync, through another descriptor, could succeed and mean nothing. The index and the
+watermark are derived and carry checksums: losing them costs time, never records, so nobody waits for them.
 """
 
 import os
@@ -28,15 +28,18 @@ _INSISTENT_LOOKS = 32
 
 
 class Rest(Protocol):
-    """How a log is asked to close its files."""
+    """Callback that asks a log to close its files."""
 
     def __call__(self, *, at_once: bool) -> None:
-        """Close them and leave, unless in use; if not `at_once`, nor if they were used lately or must be synced."""
+        """Close the files and call `leave`, unless they are in use.
+
+        Unless `at_once`, keep files open that were used lately or would have to be synced.
+        """
         ...
 
 
 class Awake:
-    """The logs on one kind of files whose files are open, about in the order of their last use. Threads: any.
+    """The logs with open files, on one kind of `Files`, roughly in order of last use. Threads: any.
 
     Locks: `_guard` is the last one, and held for no call. A log that makes room holds its own I/O lock and asks others
     for theirs, but waits for none that is taken.
@@ -52,7 +55,10 @@ class Awake:
         return len(self._order)
 
     def admit(self, key: int, rest: Callable[[], Rest | None]) -> None:
-        """A log is about to open its files: others close theirs if there are too many. `rest` is a weak reference."""
+        """Note that a log is about to open its files, and ask others to close theirs if there are too many.
+
+        `rest` is a weak reference.
+        """
         with self._guard:
             self._order[key] = rest
             self._order.move_to_end(key)
@@ -63,7 +69,7 @@ class Awake:
             self._ask_the_oldest(at_once=look >= _LOOKS)
 
     def leave(self, key: int) -> None:
-        """A log has closed its files."""
+        """Note that a log has closed its files."""
         with self._guard:
             self._order.pop(key, None)
 
@@ -83,7 +89,7 @@ class Awake:
                 del self._order[key]
 
     def forget(self) -> None:
-        """In a forked child: the logs are the parent's."""
+        """Forget all logs. Called in a forked child, where they belong to the parent."""
         self._guard = threading.Lock()
         self._order = OrderedDict()
 

@@ -39,7 +39,7 @@ class Section:
         self.open = True
 
     def mend(self) -> None:
-        """Repair what was cut off. Called with the lock held, if `open`; where this is cut off, the mark stays."""
+        """Repair what was cut off. Call it with the lock held, if `open`. If this is cut off too, the mark stays."""
         self._repair()
         self.open = False
 

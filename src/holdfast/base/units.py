@@ -1,4 +1,4 @@
-"""How do people write sizes, durations and times? Parses what they type and formats what they read."""
+"""Parsing and formatting of sizes, durations, rates and times, as people write and read them."""
 
 import re
 from datetime import UTC, datetime, timedelta

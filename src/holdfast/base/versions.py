@@ -1,4 +1,4 @@
-"""Which version is next? A hybrid logical clock: time where it moves on, a count where it does not."""
+"""Hybrid logical clock that numbers changes: Unix milliseconds, and a counter where the clock does not advance."""
 
 import threading
 from datetime import datetime
@@ -25,7 +25,7 @@ the clock where there are many transactions: this does from 64 a millisecond on.
 
 
 class Fenced(Exception):
-    """All versions below that of the transaction under way are taken: wait for its end, holding no lock."""
+    """All versions below that of the running transaction are used up: wait for its end, holding no lock."""
 
 
 class Versions:
@@ -52,7 +52,7 @@ class Versions:
         """The highest version that was given or seen."""
 
     def next(self) -> int:
-        """A version above every one that was given or seen, and not before now."""
+        """Return a version above every one that was issued or seen, and not before the present time."""
         with self._guard:
             if self._fence and self._owner.ended:
                 self._lift()
@@ -106,7 +106,7 @@ class Versions:
         self.last, self._fence = max(self.last, self._fence), 0
 
     def see(self, version: int) -> None:
-        """Take note of a version that came from elsewhere: those to come are above it."""
+        """Note a version that came from elsewhere: later ones are above it."""
         with self._guard:
             self.last = max(self.last, version)
 
