@@ -1,4 +1,4 @@
-"""How does a batch from another process get into the log? Between two drafts, with a plan that survives a crash."""
+"""Adoption of batches from other processes: a durable plan reserves their sequences between two drafts."""
 
 import logging
 from collections import deque
@@ -18,14 +18,14 @@ logger = logging.getLogger("holdfast.log")
 
 
 class Adopter(Untold):
-    """An appender that also takes batches over.
+    """An appender that also adopts batches from other processes.
 
     Invariant: once the plan is written, sequences `base` up to `base + records` are the batch's, and what of them is
     in the log is a beginning of it. So after a crash the log's end tells how far the adoption had come.
     """
 
     def adopt(self, incoming: Incoming, manifest: Manifest) -> range:
-        """Take over a batch whose parts were checked; its sequences. Durable when this returns."""
+        """Adopt a batch whose parts were checked, and return its sequences. Durable when this returns."""
         with self._io, self._errors_as_ours("adopting a batch into"):
             while True:
                 self._write_out(sync=True)
@@ -42,7 +42,7 @@ class Adopter(Untold):
         return range(plan.base, plan.base + manifest.records)
 
     def resume(self, incoming: Incoming, plan: Plan) -> None:
-        """Finish what a crash interrupted. Called before anything else is appended."""
+        """Finish an adoption that a crash interrupted. Call it before anything else is appended."""
         assert self._writer is not None
         end = self._writer.end
         if not plan.base <= end <= plan.base + plan.manifest.records:
@@ -56,7 +56,7 @@ class Adopter(Untold):
             self._carry_out(incoming, plan)
 
     def _skip_to(self, sequence: int) -> None:
-        """What is appended from here on comes behind the batch. Called with both locks held, and nothing unwritten."""
+        """Continue with the sequence behind the batch. Called with both locks held, and nothing unwritten."""
         fresh = self._new_draft(sequence, None)
         if self._asleep:
             fresh.room = -1

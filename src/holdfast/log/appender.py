@@ -1,4 +1,4 @@
-"""How do many threads append at once? They gather in one draft, and whoever comes first writes it for all."""
+"""The writing half of a log: threads append to a shared draft, and one of them writes and syncs it for all."""
 
 import contextlib
 import errno
@@ -36,15 +36,18 @@ BLOCK_RECORDS = 1 << 16
 _COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and headers aside
 RECENT_BYTES = 8 << 20
 _RECOVERY_PAUSE_S = 1.0
-"""So long after a failure of the disk, and after each attempt to recover from it, the next attempt is made."""
+"""Seconds between a disk failure, or an attempt to recover from it, and the next attempt."""
 _TRIES = 4
 
 
 class View(Protocol):
-    """Who wants to know when there is more to read: a queue."""
+    """A reader that is notified when there is more to read: a queue."""
 
     def wake(self) -> None:
-        """More may be read. Called from any thread, with locks of the log held: take none but your own last one."""
+        """Notify that there may be more to read.
+
+        Called from any thread, with locks of the log held: take no lock but your own innermost one.
+        """
         ...
 
     def let_go_below(self, sequence: int) -> None:
@@ -56,14 +59,14 @@ class View(Protocol):
 
 
 class Room(Protocol):
-    """Who is asked about room on the disk before a block is written, and when there is none."""
+    """Decides about disk space: before a block is written, and when the disk is full."""
 
     def check(self) -> None:
-        """Raise an OSError if what is free must be left to others."""
+        """Raise an OSError if the free space is reserved for others."""
         ...
 
     def make(self, log: "Appender") -> bool:
-        """The disk is full: whether there is more room now. Called with the log's I/O lock held."""
+        """Try to free space on a full disk, and return whether there is more. Called with the log's I/O lock held."""
         ...
 
 
@@ -100,9 +103,9 @@ class Appender:
         self._unwritten: Draft | None = None
         self._views: tuple[View, ...] = ()
         self.is_shared = False
-        """Whether more than one view is to be told."""
+        """Whether more than one view is attached."""
         self._recent: deque[Draft] = deque()
-        """While there are views, the last drafts, the open one at the end: what was just put is mostly wanted next."""
+        """While there are views: the last drafts, ending with the open one. What was just put is mostly read next."""
         self._recent_bytes = 0
         """What those of them that are closed take in memory."""
         self._recent_limit = RECENT_BYTES
@@ -115,9 +118,9 @@ class Appender:
         self._recover_at = 0.0
         """While the writer is stopped: when `recover` tries again."""
         self.written: Callable[[], None] | None = None
-        """Called after each write, from whichever thread, by a log that someone keeps account of: must be short."""
+        """Called after each write, from any thread, for metrics of the log: must be short."""
         self._gives = False
-        """Whether a sequence was given to a block since the log was opened."""
+        """Whether the log began to write a block since it was opened."""
         self.columns_written: set[str] = set()
         """The optional columns of what was written since the log was opened."""
         self.room: Room | None = None
@@ -171,7 +174,7 @@ class Appender:
     def gather(
         self, payloads: list[bytes], extras: list[Extra], largest: int, *, limited: bool = True
     ) -> tuple[Draft, int, int]:
-        """Put checked messages into the draft: where they are, the first one's sequence, and how many.
+        """Add checked messages to the draft; return the draft, the first sequence and the count.
 
         They are accepted, and not yet as safe as `append_many` promises: that is `commit`. A queue does the two apart,
         so that it need not hold its lock while the disk works. What was accepted once, and only moves, is not
@@ -197,7 +200,7 @@ class Appender:
             self._make_room(total, count)
 
     def commit(self, draft: Draft) -> None:
-        """Return when what was gathered in this draft is as safe as the flush mode promises."""
+        """Return when the records of this draft are as safe as the flush mode promises."""
         # Group commit: the first thread through the gate waits for its turn to write, and meanwhile the draft gathers
         # all who come. The others wait at the gate, not for `_io`: there they would queue behind the next draft's sync
         # only to learn that theirs is done (measured with 16 threads: 1.7 appends a sync that way, 8 this way).
@@ -215,12 +218,12 @@ class Appender:
         self._flush(sync=True)
 
     def write_out(self) -> None:
-        """Return when all that was appended before is with the operating system: a kill does not take it back."""
+        """Hand all that was appended to the operating system: a kill of the process does not lose it."""
         self._check_writable()
         self._flush(sync=self._durable_appends)  # there, whoever waits for a draft takes it for safe once it is written
 
     def check_size(self, payloads: list[bytes], extras: list[Extra], largest: int, *, limited: bool = True) -> int:
-        """How many bytes these take together; `MessageTooLarge` if they cannot be gathered at once."""
+        """Return how many bytes these take together; raise `MessageTooLarge` if they do not fit into one block."""
         count = len(payloads)
         total = sum(map(len, payloads))
         if limited and largest > self._max_message:
@@ -238,7 +241,7 @@ class Appender:
         return total
 
     def tick(self) -> float | None:
-        """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
+        """Do the background work that is due; return in how many seconds to call again, None if nothing waits."""
         flush = self.settings.flush
         if flush.mode == "sync" or not (self._refusal is None or self.recover()):
             return _RECOVERY_PAUSE_S if self.suspended else None
@@ -275,7 +278,7 @@ class Appender:
         return writer is not None and writer.recoverable and isinstance(self._refusal, WriterStopped)
 
     def recover(self, *, at_once: bool = False) -> bool:
-        """Try to write on after a failure of the disk; whether appends are taken. No more often than once a second.
+        """Try to resume after a disk failure, at most once a second; return whether appends are accepted.
 
         Under `sync` what was not confirmed is not there afterwards. Under the weaker modes all that was accepted is:
         what was written is checked and written again, and what was not waits in memory.
@@ -306,7 +309,7 @@ class Appender:
         return True
 
     def close(self) -> None:
-        """Drain and sync what was accepted, then let go of the files; idempotent.
+        """Write and sync what was accepted, then close the files; idempotent.
 
         Where draining fails (a full disk) the log stays open, so that it can be tried again.
         """
@@ -333,7 +336,7 @@ class Appender:
             raise _again(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
 
     def abandon(self) -> None:
-        """Close a log that is deleted: what cannot be drained need not be."""
+        """Close a log that is deleted: failing to write what was accepted is not an error."""
         try:
             self.close()
         except HoldfastError as error:
@@ -357,7 +360,7 @@ class Appender:
         return {"log": self.name}
 
     def attach(self, view: View) -> None:
-        """Tell this view when there is more, and keep the last drafts at hand for it."""
+        """Notify this view of new records, and keep the last drafts in memory for it."""
         with self._lock, self._drafts:
             self._views = (*self._views, view)
             self.is_shared = len(self._views) > 1
@@ -365,12 +368,12 @@ class Appender:
                 self._recent.extend(draft for draft in (self._unwritten, self.draft) if draft is not None)
 
     def announce(self) -> None:
-        """Tell the views that there may be more: what was put under a weaker flush mode can be read at once."""
+        """Notify the views: records put under a weaker flush mode can be read at once."""
         for view in self._views:
             view.wake()
 
     def detach(self, view: View) -> None:
-        """This view is no more."""
+        """Stop notifying this view."""
         with self._lock, self._drafts:
             self._views = tuple(other for other in self._views if other is not view)
             self.is_shared = len(self._views) > 1
@@ -380,16 +383,16 @@ class Appender:
 
     @property
     def recent_bytes(self) -> int:
-        """What the drafts that are kept at hand for views take in memory."""
+        """Return how much memory the drafts take that are kept for views."""
         return self._recent_bytes
 
     def limit_recent(self, most: int) -> int:
-        """Keep no more than this at hand of what is written, for all views; how many bytes were let go."""
+        """Limit the memory of written drafts that are kept for all views; return how many bytes were released."""
         self._recent_limit = most
         return self._let_recent_go(most)
 
     def _let_recent_go(self, most: int) -> int:
-        """Of the drafts at hand let the oldest go, if they are written; how many bytes."""
+        """Release the oldest of the kept drafts, if they are written; return how many bytes."""
         before, writer = self._recent_bytes, self._writer
         if writer is None:
             return 0
@@ -405,7 +408,7 @@ class Appender:
             self._recent_bytes -= self._recent.popleft().weight
 
     def durable_place(self) -> tuple[Path, int, int] | None:
-        """Up to where all is on disk: the segment being written, the bytes of it, and the sequence after the last."""
+        """Return how far all is on disk: the active segment, its durable bytes, and the end of their records."""
         writer = self._writer
         active = writer.active if writer is not None else None
         if writer is None or active is None:
@@ -529,7 +532,7 @@ class Appender:
         self._unwritten = None
 
     def _give_up(self, done: list[Draft], problem: HoldfastError) -> None:
-        """Nobody was promised these records: their callers get the error, and their sequences are given anew."""
+        """Drop records that were never confirmed: their callers get the error, their sequences are assigned again."""
         writer = self._writer
         assert writer is not None
         stops = isinstance(problem, WriterStopped)
@@ -560,13 +563,13 @@ class Appender:
         self._keep_written_at_hand()
 
     def _keep_written_at_hand(self) -> None:
-        """Of the drafts that views find in memory, keep those that are written, and the open one."""
+        """Keep, of the drafts in memory for views, those that are written and the open one."""
         if self._views:
             self._recent = deque([*(draft for draft in self._recent if draft.written), self.draft])
             self._recent_bytes = sum(draft.weight for draft in self._recent if draft.written)
 
     def _repair_drafts(self) -> None:
-        """A change of the drafts was cut off: bring to an end what must be, and derive the rest. With `_lock` held."""
+        """Finish or derive again a change of the drafts that was cut off. Called with `_lock` held."""
         drafts = self._open_drafts()
         for draft in drafts:
             draft.forget_after(len(draft.payloads))
@@ -615,10 +618,10 @@ class Appender:
         self._gives = True
 
     def _rolled(self) -> None:
-        """A segment was sealed. Called with `_io` held."""
+        """Called with `_io` held, after a segment was sealed."""
 
     def _notify(self) -> None:
-        """More may be read."""
+        """Notify readers that there may be more to read."""
         self.announce()
 
 

@@ -1,4 +1,4 @@
-"""Can these messages be written? Checked, copied and measured before anything of them is gathered."""
+"""Validation of messages before they are appended: payloads, optional columns and sizes, copied from the caller's."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
@@ -13,7 +13,7 @@ ALL = -1
 
 
 class Extra(NamedTuple):
-    """What a message of a batch has beside its payload: one value of an optional column."""
+    """A value of an optional column, for one message of a batch or for all."""
 
     position: int
     column: str
@@ -25,7 +25,7 @@ class Extra(NamedTuple):
 def check_batch(
     messages: Iterable[bytes | Message], own: Callable[[Message], list[tuple[str, Any, int]]] | None = None
 ) -> tuple[list[bytes], list[Extra], int]:
-    """The payloads, what else the messages carry, and the largest size of a message that is more than a payload.
+    """Return the payloads, the values of optional columns, and the size of the largest message that has any.
 
     `own` gives the columns (name, value, size) that only a queue knows the meaning of; a log refuses them.
     """

@@ -1,4 +1,4 @@
-"""What does a block hold? Checks it and wraps its columns in place; records are made only for those who ask."""
+"""Verified access to the columns of a block without copying them; records are created only on request."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -52,7 +52,7 @@ class Block:
         return self._raw[: 4 * self.header.records + 4].cast("i")
 
     def page_out(self, start: int) -> None:
-        """Give back the memory of its segment from this offset up to its own end: it was read."""
+        """Release the memory of its segment from this offset up to the end of the block, after it was read."""
         forget(self._raw, start, self.header.offset + self.header.length)
 
     def shares_memory_with(self, other: "Block") -> bool:
@@ -248,7 +248,7 @@ def _checked_columns(memory: memoryview, header: BlockHeader) -> memoryview:
 
 
 def _cut_columns(header: BlockHeader, memory: memoryview) -> dict[str, tuple[memoryview, ...]]:
-    """Where each column lies. The checksum has passed: what does not fit was not written by Holdfast."""
+    """Return the buffers of each column. The checksum has passed: what does not fit was not written by Holdfast."""
     count = header.records
     cursor = _Sections(memory)
     cursor.take(4 * (count + 1))  # the payloads' offsets, which `Block.offsets` finds by itself

@@ -1,4 +1,4 @@
-"""Which files does a log have? Dated folders of numbered segments, and nothing else is taken for one."""
+"""Segment files of a log: their names in dated folders, their order, and the list of those that exist."""
 
 import re
 from datetime import date
@@ -60,7 +60,7 @@ def list_segments(files: Files, log: Path) -> list[SegmentName]:
 
 
 def next_name(last: SegmentName | None, now_ns: int) -> SegmentName:
-    """The name that follows; a clock that was set back to another day cannot put it before the last one."""
+    """Return the name that follows; a clock that was set back to another day cannot sort it before the last one."""
     today: date = from_ns(now_ns).date()
     day = (today.year, today.month, today.day)
     if last is None or day > last[:3]:

@@ -1,4 +1,4 @@
-"""How are payloads made smaller? gzip, zstd or lz4 over a block's payloads, only where it pays."""
+"""Compression of a block's payloads with gzip, zstd or lz4, only where it saves space."""
 
 import sys
 import zlib
@@ -48,7 +48,7 @@ def _unlz4(data: bytes, size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One way to compress; the id is what stands in the block's header."""
+    """One compression method; the id is stored in the block's header."""
 
     id: int
     name: str

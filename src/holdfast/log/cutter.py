@@ -1,4 +1,4 @@
-"""What is a log at one moment? A cut: which segments it had then, and up to which byte; taken of many logs at once."""
+"""Consistent point-in-time cut across several logs, for backups."""
 
 import contextlib
 import logging
@@ -23,13 +23,13 @@ logger = logging.getLogger("holdfast.log")
 
 @dataclass(slots=True)
 class Cut:
-    """A log as it was at one moment. Until `unpin` its segments stay, whatever retention would let go."""
+    """A log as it was at one moment. Until `unpin` retention drops none of its segments."""
 
     log: "Cutter"
     end: int
     """The sequence after its last record."""
     draft: Draft | None = field(repr=False)
-    """What was gathered and not written yet at that moment: it belongs to the cut, and takes no more."""
+    """The draft that was not written yet at that moment. It belongs to the cut and accepts no more records."""
     segments: tuple[Segment, ...] = ()
     """Known, as the rest, after `settle`."""
     size: int = 0
@@ -37,7 +37,7 @@ class Cut:
     last_timestamp: int = 0
 
     def settle(self) -> None:
-        """Wait until what was gathered is written, and find where it ends."""
+        """Wait until the records of the cut are written, and find where they end."""
         draft, self.draft = self.draft, None
         if draft is not None:
             try:
@@ -52,14 +52,14 @@ class Cut:
 
     @property
     def mark(self) -> Watermark | None:
-        """What the watermark of a log says that ends here."""
+        """Return the watermark of a log that ends at this cut."""
         if not self.segments:
             return None
         last = self.segments[-1]
         return Watermark(last.segment_id, self.end, self.size, self.end, self.size, self.last_timestamp)
 
     def index(self) -> bytes | None:
-        """The index of the last segment, as far as that belongs to it; None where there is none."""
+        """Return the index of the last segment, up to the cut; None where there is none."""
         known = self.segments[-1].index
         if known.header is None:
             return None
@@ -71,32 +71,32 @@ class Cut:
         return index.content()
 
     def unpin(self) -> None:
-        """Let retention have its way again."""
+        """Let retention drop segments again."""
         self.log.unpin()
 
 
 class Cutter(Adopter):
-    """A log that can be cut. While it is pinned no segment goes: retention leaves them for the next time."""
+    """A log of which consistent cuts can be taken. While it is pinned, retention drops no segment."""
 
     _pins = 0
 
     @property
     def pinned(self) -> bool:
-        """Whether a backup needs the segments as they are."""
+        """Return whether a backup needs the segments as they are."""
         return self._pins > 0
 
     def unpin(self) -> None:
-        """One backup less that needs them."""
+        """Release the pin of one backup."""
         with self._lock:
             self._pins -= 1
 
     def write_gathered(self) -> None:
-        """Return when all that was gathered is written, and as safe as the flush mode promises."""
+        """Return when all that was appended is written, and as safe as the flush mode promises."""
         with contextlib.suppress(Closed):  # who closed it meanwhile, to delete it, has written what was gathered
             self.write_out()
 
     def pinned_segments(self, end: int) -> tuple[tuple[Segment, ...], int]:
-        """The segments that begin before this sequence, or there; and a time that no record in them is behind."""
+        """Return the segments that begin at or before this sequence, and a time that none of their records exceeds."""
         writer = self._writer
         assert writer is not None
         with self._io:  # who began to drop some before the log was pinned has done so now
@@ -105,7 +105,7 @@ class Cutter(Adopter):
             return found or writer.segments[:1], writer.last_timestamp
 
     def _cut(self) -> Cut | None:
-        """With the lock held: note where the log ends; None if it is closed."""
+        """Note where the log ends; return None if it is closed. Called with the lock held."""
         writer = self._writer
         if writer is None or self.closed:
             return None
@@ -123,11 +123,11 @@ class Cutter(Adopter):
 
 
 def cut_logs(logs: Sequence[Cutter]) -> tuple[list[Cut], float]:
-    """Cut these logs at one moment, when no thread appends to any of them; also for how many seconds they were held.
+    """Cut these logs at one moment, and return the cuts and for how many seconds appends waited.
 
-    So whatever is in the cut of one log and was done because of something in another finds that in the other's. What
-    threads are writing and syncing meanwhile goes on: only the drafts stand still. Nobody else has two of their locks
-    at once, and one at a time may cut.
+    So if an entry in one cut was caused by an entry in another log, the cut of that log has the cause. Writes and syncs
+    that are under way continue: only the drafts are held. Nobody else holds two of these locks at once, and only one
+    thread may cut at a time.
     """
     if not logs:
         return [], 0.0
@@ -154,7 +154,7 @@ def cut_logs(logs: Sequence[Cutter]) -> tuple[list[Cut], float]:
 
 
 def _place(segment: Segment, end: int) -> tuple[int, int]:
-    """Up to which byte a segment has the records before `end`, and the sequence after the last of them."""
+    """Return up to which byte a segment has the records before `end`, and the sequence after the last of them."""
     if segment.base >= end:
         return HEADER_SIZE, segment.base
     limit, last = segment.extent

@@ -1,4 +1,4 @@
-"""When is what was written on disk? After an fdatasync that did not fail, of a file that was not closed before."""
+"""fdatasync with sticky failure: after a failure a file is not trusted until its end was written again."""
 
 import threading
 from typing import NamedTuple
@@ -17,7 +17,7 @@ a file that is long enough took 120 us, one that made it longer 175, because the
 
 
 class Begun(NamedTuple):
-    """A sync that goes on: of which file, and up to where all was written to it before."""
+    """A sync that is under way: its file, and up to where that was written before."""
 
     file: File
     segment: Segment
@@ -26,22 +26,22 @@ class Begun(NamedTuple):
 
 
 class Disk:
-    """Syncs the active segment of a log, for one at a time.
+    """Syncs the active segment of a log, one caller at a time.
 
-    Of a failure the system tells only once, to whoever asks first. So it is noted before the lock is let go of, and
-    whoever has the lock next finds it. A file is closed with the lock held, and so never while it is synced.
+    The kernel reports a failure only once, to the first caller. So it is noted before the lock is released, and the
+    next holder finds it. A file is closed with the lock held, and so never during a sync.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """The last one to be taken: its holder waits for the disk only."""
+        """The innermost lock: its holder waits for the disk only."""
         self.noted: OSError | None = None
-        """What an fdatasync has raised. Who finds something here asks `failure` what it means."""
+        """The exception that an fdatasync raised. If it is set, `failure` interprets it."""
 
     def failure(self) -> OSError | None:
-        """Return why an fdatasync has failed.
+        """Return why an fdatasync has failed; None if none has.
 
-        What was noted is judged here and not where it came up: a second signal could cut that off.
+        The noted exception is interpreted here and not where it was raised: a second signal could interrupt that.
         """
         error = self.noted
         if error is not None and not is_reported(error):  # a handler's own, which can be an OSError too
@@ -49,11 +49,11 @@ class Disk:
         return error
 
     def trust(self) -> None:
-        """The end of the file was written again: the failure counts no more."""
+        """Clear the failure, after the end of the file was written again."""
         self.noted = None
 
     def sync(self, file: File) -> None:
-        """Make all that was written to this file durable, or note why that cannot be. With the lock held."""
+        """Make all that was written to this file durable, or note the failure. Called with the lock held."""
         if self.noted is None or self.failure() is None:
             try:
                 file.sync()
@@ -64,18 +64,18 @@ class Disk:
 
 
 class RoomAhead:
-    """Zeros behind the end of the active segment, for those who sync little at a time."""
+    """Zeros behind the end of the active segment, which make many small syncs cheaper."""
 
     def __init__(self) -> None:
         self._little_syncs = 0
         self._until = 0
 
     def forget(self) -> None:
-        """There are none: the file was cut, or is another."""
+        """Note that there are none: the file was cut, or is another one."""
         self._until = 0
 
     def make(self, file: File, durable: int, end: int, most: int | None) -> None:
-        """Before a sync of what lies between these: it makes the zeros durable along the way."""
+        """Write zeros before a sync of what lies between these offsets; that sync makes them durable too."""
         if end - durable > _LITTLE:
             self._little_syncs = 0
             return

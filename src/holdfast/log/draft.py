@@ -1,4 +1,4 @@
-"""How does a block come to be? Records gather in a draft; sealing turns it into columns and payloads."""
+"""Drafts, the open blocks of a log: records collect in one, and `seal` turns it into columns and payloads."""
 
 import threading
 from collections.abc import Iterable
@@ -36,16 +36,16 @@ _ONE_BYTES = Struct("<B7xii")
 
 
 class Draft:
-    """The open block: what was appended and is not yet written. Guarded by the log's lock."""
+    """The open block: records that were appended and are not written yet. Protected by the log's lock."""
 
     __slots__ = ("error", "extras", "first", "gate", "payloads", "room", "stop", "times", "written")
 
     def __init__(self, first: int, room: int, stop: int) -> None:
         self.first = first
         self.room = room
-        """Bytes that may still come in; below zero sends the append the long way round."""
+        """Bytes that can yet be added; below zero, an append takes the slow path."""
         self.stop = stop
-        """No record of this sequence or above may come in."""
+        """Records of this sequence and above are not accepted."""
         self.payloads: list[bytes] = []
         self.times: list[int] = []
         self.extras: Extras = {}
@@ -63,11 +63,11 @@ class Draft:
 
     @property
     def weight(self) -> int:
-        """Roughly what it takes in memory, in bytes."""
+        """Return roughly how many bytes it takes in memory."""
         return sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads) + _DRAFT_COST
 
     def take_extras(self, extras: list[Extra], before: int, count: int) -> None:
-        """Add what the `count` records behind the first `before` have beside their payloads, which are added next."""
+        """Add the optional columns of the next `count` records behind the first `before`; add their payloads next."""
         own = self.extras
         for position, column, value, _ in extras:
             values = own.get(column)
@@ -79,7 +79,7 @@ class Draft:
                 values[before + position] = value
 
     def forget_after(self, count: int) -> None:
-        """Take back all but the first `count` records: an append was interrupted half-way."""
+        """Remove all but the first `count` records, after an append was interrupted half-way."""
         del self.payloads[count:]
         del self.times[count:]
         for column in self.extras.values():
@@ -95,7 +95,7 @@ _PARTS_MAX = 1000
 
 
 class Sealed(NamedTuple):
-    """A block's content, ready for whichever place in a segment it gets."""
+    """A block's content, ready to be written at any offset of a segment."""
 
     sequence: int
     records: int
@@ -161,10 +161,10 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
 
 
 def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
-    """That of each, and of all in a row.
+    """Return the checksum of each payload, and that of all of them in sequence.
 
-    In pieces for which the checksum does not let go of the interpreter: for large ones it does, and to get it back from
-    a busy thread took 60 us a message, where the checksum takes 2.
+    In pieces that are too small for the checksum to release the interpreter: for large ones it does, and to get it back
+    from a busy thread took 60 us a message, where the checksum takes 2.
     """
     each: list[int] = []
     whole = 0

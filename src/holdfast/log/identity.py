@@ -60,7 +60,7 @@ def keep_identity(files: Files, folder: Path, identity: Identity) -> None:
 
 
 def note_start(files: Files, folder: Path, start: int) -> None:
-    """Note that what is before `start` is dropped on purpose, so that a lost first segment can be told from that.
+    """Note that records before `start` were dropped on purpose, to tell that from the loss of the first segment.
 
     Where there is no legible `log.json` nothing is noted: the next opening repairs it. Raises OSError.
     """

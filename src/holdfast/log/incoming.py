@@ -1,8 +1,8 @@
-"""How do records come in from other processes? As finished parts beside the logs, and a manifest that hands them over.
+"""Batches of records from other processes: finished parts in `incoming/`, each batch committed by one manifest.
 
-A part is a segment of its own: blocks whose sequences count from 0 and whose times are not set yet. Whoever wrote the
-parts of a batch commits them with one manifest; the process that owns the store adopts it: it gives the records their
-sequences and times and puts them into the log, each batch at most once. `docs/formats.md` has the files.
+A part is a segment of its own: blocks whose sequences count from 0 and whose times are not set yet. The writer of a
+batch commits its parts with one manifest. The process that owns the store adopts it: it assigns sequences and times to
+the records and adds them to the log, each batch at most once. `docs/formats.md` describes the files.
 """
 
 import contextlib
@@ -47,13 +47,13 @@ class Part:
 
     @property
     def is_placed(self) -> bool:
-        """Whether it becomes a segment as it is."""
+        """Return whether it becomes a segment as it is."""
         return self.bytes >= PLACE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A batch that is handed over: what, where to, and the key under which it counts once."""
+    """A committed batch: its parts, its target, and the key under which it counts once."""
 
     log: str
     queue: str | None
@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def records(self) -> int:
-        """How many come."""
+        """Return how many records the batch has."""
         return sum(part.records for part in self.parts)
 
     @classmethod
@@ -91,7 +91,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An adoption that began: from here on it is finished, by whoever opens the log next if need be."""
+    """An adoption that has begun. It will be finished, after a crash by the next opening of the log."""
 
     manifest: Manifest
     base: int
@@ -100,7 +100,7 @@ class Plan:
 
 
 class Incoming:
-    """The folder `incoming/` of a store. Any process may hand over; the store's owner alone adopts."""
+    """The folder `incoming/` of a store. Any process may commit batches; only the store's owner adopts them."""
 
     def __init__(self, files: Files, store: Path) -> None:
         self.files = files
@@ -108,17 +108,17 @@ class Incoming:
 
     @property
     def parts(self) -> Path:
-        """Where parts are written."""
+        """Return the folder in which parts are written."""
         return self.folder / _PARTS
 
     def guard(self) -> Lock:
-        """Held while a manifest is put in or taken out; `Locked` where another process has it."""
+        """Return the lock to hold while a manifest is added or removed; raises `Locked` if another process has it."""
         with errors_as_ours("handing over a batch in", self.folder):
             self.files.make_dirs(self.folder)
             return self.files.lock(self.folder / _LOCK)
 
     def is_known(self, manifest: Manifest) -> bool:
-        """Whether this batch, or a later one of the query, was handed over already."""
+        """Return whether this batch, or a later one of the query, was committed before."""
         return self.files.exists(self.folder / manifest.file) or self.last_done(manifest) >= manifest.batch
 
     def last_done(self, manifest: Manifest) -> int:
@@ -147,11 +147,11 @@ class Incoming:
         return True
 
     def waits(self, manifest: Manifest) -> bool:
-        """Whether the batch is still to be adopted."""
+        """Return whether the batch is yet to be adopted."""
         return self.files.exists(self.folder / manifest.file) or self.files.exists(self.folder / _PLAN)
 
     def refused(self, manifest: Manifest) -> bool:
-        """Whether the owner could not take the batch."""
+        """Return whether the owner set the batch aside because it could not be read."""
         return self.files.exists(self.folder / (manifest.file + _BAD))
 
     def anything(self) -> bool:
@@ -159,7 +159,7 @@ class Incoming:
         return any(name.endswith(_JSON) for name in self._names())
 
     def pending(self) -> list[Manifest]:
-        """What was handed over, oldest first."""
+        """Return the manifests that are not adopted yet, oldest first."""
         found = []
         for name in self._names():
             if name.endswith(_JSON) and name != _PLAN:
@@ -176,7 +176,7 @@ class Incoming:
             return self.files.list(self.folder)
 
     def plan(self) -> Plan | None:
-        """The adoption that a crash interrupted."""
+        """Return the adoption that a crash interrupted, if there is one."""
         try:
             content = read_checked(self.files, self.folder / _PLAN)
             return Plan(Manifest.of(content["manifest"]), int(content["base"]), int(content["time"]))
@@ -190,7 +190,7 @@ class Incoming:
             ) from error
 
     def check(self, manifest: Manifest) -> bool:
-        """Whether every part is there, and whole; a manifest that lacks one is set aside."""
+        """Return whether every part exists and is undamaged; otherwise the manifest is set aside."""
         for part in manifest.parts:
             try:
                 self._check_part(part)
@@ -213,14 +213,14 @@ class Incoming:
                 raise Corrupt(f"the block at byte {header.offset} is damaged")
 
     def begin(self, manifest: Manifest, base: int, time: int) -> Plan:
-        """Give the batch its place: durable when this returns."""
+        """Reserve sequences for the batch in a plan, which is durable when this returns."""
         plan = Plan(manifest, base, time)
         content = {"format": 1, "manifest": asdict(manifest), "base": base, "time": time}
         replace_checked(self.files, self.folder / _PLAN, content)
         return plan
 
     def finish(self, plan: Plan) -> None:
-        """The batch is in the log: remember its key, then forget the rest, in this order."""
+        """Mark an adopted batch as done: remember its key, then delete the rest, in this order."""
         manifest = plan.manifest
         if manifest.once and self.last_done(manifest) < manifest.batch:
             self.files.make_dirs(self.folder / _DONE)
@@ -239,20 +239,20 @@ class Incoming:
         self.files.sync_dir(self.folder)
 
     def drop(self, manifest: Manifest) -> None:
-        """Forget a manifest and what is left of its parts."""
+        """Delete a manifest and what is left of its parts."""
         if self.files.exists(self.folder / manifest.file):
             self.files.remove(self.folder / manifest.file)
             self.files.sync_dir(self.folder)
         self._remove_parts(manifest)
 
     def drop_all(self, manifest: Manifest) -> None:
-        """Forget a batch that never comes again, with whatever its tasks have written by now."""
+        """Delete a batch that is not committed again, with whatever its tasks have written by now."""
         for name in self.files.list(self.parts):
             if name.startswith(f"{manifest.digest}-{manifest.batch}-"):
                 self.files.remove(self.parts / name)
 
     def sweep(self, now: int) -> int:
-        """Delete the parts of tasks that failed: those of batches that are done, and any after a day. How many."""
+        """Delete parts of failed tasks, of batches that are done and any after a day; return how many."""
         names = self.files.list(self.parts)
         if not names:
             return 0
@@ -296,7 +296,7 @@ class Incoming:
 
 
 class PartWriter:
-    """Writes the parts of one task: drafts come in, finished files go out. One thread."""
+    """Writes the parts of one task, from drafts or sealed blocks. For one thread."""
 
     def __init__(self, incoming: Incoming, manifest: Manifest, codec: Codec | None, now: int) -> None:
         self._incoming = incoming
@@ -328,7 +328,7 @@ class PartWriter:
             self.finish()
 
     def finish(self) -> list[Part]:
-        """Make what was written durable; all parts so far."""
+        """Make what was written durable, and return all parts so far."""
         if self._name is not None:
             self._file.sync()
             path = self._incoming.parts / (self._name + _BLOCKS)
@@ -341,7 +341,7 @@ class PartWriter:
         return self.parts
 
     def abandon(self) -> None:
-        """Delete everything: the task failed."""
+        """Delete all parts, after the task failed."""
         self._stack.close()
         names = [part.file for part in self.parts] + ([self._name] if self._name else [])
         for name in names:

@@ -1,8 +1,8 @@
-"""Where in a segment is a sequence or a time? Sparse checkpoints, written only for what is on disk already.
+"""Sparse index of a segment: maps sequences and times to offsets, with entries only for data that is on disk.
 
 An entry (sequence, offset, timestamp) says: all records before `sequence` lie before `offset`, whole and synced, and
-none of them is later than `timestamp`. So an entry is a place to start reading, and the last one is a place from which
-recovery may start. The file is derived from the data: losing it costs time, never records.
+none of them is later than `timestamp`. So reading may start at any entry, and recovery may start at the last one. The
+file is derived from the data: losing it costs time, never records.
 """
 
 import struct
@@ -64,7 +64,7 @@ class SparseIndex:
 
     @classmethod
     def load(cls, files: Files, path: Path) -> "SparseIndex":
-        """What can be trusted of the file."""
+        """Return the trustworthy entries of the file."""
         try:
             raw = read_file(files, path)
         except OSError:  # derived: without it a search takes longer
@@ -120,7 +120,7 @@ class SparseIndex:
         return self[len(self) - 1] if self._raw else None
 
     def at_or_before(self, sequence: int) -> Checkpoint | None:
-        """The nearest place from which `sequence` can be reached."""
+        """Return the nearest entry from which `sequence` can be reached."""
         entry = self._nearest(bisect_right(range(len(self)), sequence, key=partial(self._field, 0)))
         return entry if entry is not None and entry.sequence <= sequence else None
 
@@ -130,12 +130,12 @@ class SparseIndex:
         return entry if entry is not None and entry.offset <= offset else None
 
     def after(self, sequence: int) -> Checkpoint | None:
-        """The first known place behind `sequence`."""
+        """Return the first entry behind `sequence`."""
         position = bisect_right(range(len(self)), sequence, key=partial(self._field, 0))
         return next((entry for at in range(position, len(self)) if (entry := self[at])), None)
 
     def before_time(self, timestamp: int) -> Checkpoint | None:
-        """The nearest place from which the first record at or after `timestamp` can be reached."""
+        """Return the nearest entry from which the first record at or after `timestamp` can be reached."""
         entry = self._nearest(bisect_left(range(len(self)), timestamp, key=partial(self._field, 2)))
         return entry if entry is not None and entry.timestamp < timestamp else None
 

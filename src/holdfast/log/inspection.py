@@ -1,4 +1,4 @@
-"""What is at this byte? For people who look at a segment by hand."""
+"""Inspection of a segment by hand: what a given byte belongs to."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["Inspection", "inspect_segment"]
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What lies at an offset of a segment."""
+    """What a byte of a segment belongs to."""
 
     path: str
     offset: int
@@ -30,7 +30,7 @@ class Inspection:
 
 
 def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None = None) -> Inspection:
-    """Look at one byte of the last segment, or of the one with this file name (`20261115-0001` will do)."""
+    """Inspect one byte of the last segment, or of the one with this file name (`20261115-0001` is enough)."""
     if not segments:
         raise NotFound("the log has no segment yet: nothing has been written")
     wanted = (name or "").rpartition("/")[2].removesuffix(".data")

@@ -1,4 +1,4 @@
-"""Where does each byte of a segment and of a block lie? Format version 1; docs/formats.md is its text."""
+"""Binary layout of segments and blocks, format version 1: headers, columns and checksums. See docs/formats.md."""
 
 import struct
 import sys
@@ -72,7 +72,7 @@ COLUMNS = (
     Column("producer", 128, "Q"),
     Column("number", 256, "Q"),
 )
-"""In this order they stand in the block; numbers are 0 where a record has none."""
+"""In their order in the block; numbers are 0 where a record has none."""
 KNOWN_FLAGS = sum(column.flag for column in COLUMNS) | 0xFF << CODEC_SHIFT
 
 
@@ -144,7 +144,7 @@ def parse_segment_header(raw: bytes, path: str) -> SegmentHeader | None:
 
 
 def pack_block_header(header: BlockHeader) -> bytes:
-    """The 64 bytes that start a block. The checksum starts from its offset, so a copy elsewhere is no block."""
+    """Return the 64 bytes that start a block. The checksum covers its offset, so a copy elsewhere is not a block."""
     raw = _BLOCK.pack(
         BLOCK_MAGIC,
         0,
@@ -184,7 +184,7 @@ def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: 
 
 
 def find_block(buffer: memoryview, start: int, limit: int, segment_id: int | None) -> BlockHeader | None:
-    """The first whole block at or after `start` in a mapped segment: how a reader finds its way behind damage."""
+    """Return the first whole block at or after `start` in a mapped segment: how a reader resumes behind damage."""
     window = 1 << 20
     position = aligned(start)
     while position + HEADER_SIZE <= limit:

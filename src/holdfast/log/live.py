@@ -1,4 +1,4 @@
-"""What does a reader in another process see? The log as its writer's watermark bounds it, without any lock."""
+"""View of a log that another process may be writing: bounded by the writer's watermark, without a lock on the store."""
 
 import contextlib
 import threading
@@ -20,7 +20,7 @@ _PAUSE_S = 0.002
 
 
 class LiveView:
-    """The segments of a log that someone else may be writing. Changes nothing on disk. Threads: any may refresh."""
+    """The segments of a log that another process may be writing. Changes nothing on disk. Threads: any may refresh."""
 
     def __init__(self, files: Files, log: Path, lock: Path, report: Report) -> None:
         self.segments = OpenedSegments(files, log, [], report)
@@ -33,7 +33,7 @@ class LiveView:
         self._load()
 
     def refresh(self) -> None:
-        """Take in what the writer has published since."""
+        """Read what the writer has published since the last call."""
         with self._guard:
             mark = read_watermark(self._files, self._log)
             if mark is None or mark == self._mark:
@@ -46,7 +46,7 @@ class LiveView:
                 self._load()
 
     def durable(self) -> tuple[int, int]:
-        """Up to which byte of the last segment, and which sequence, a power cut could take nothing back.
+        """Return the byte of the last segment, and the sequence, up to which a power cut loses nothing.
 
         Never beyond what may be read.
         """
@@ -78,7 +78,7 @@ class LiveView:
                     return
 
     def _bound(self, segments: OpenedSegments, mark: Watermark | None, *, last_try: bool) -> bool:
-        """Find how far the last segment may be read; False if the listing does not fit the watermark."""
+        """Find how far the last segment may be read; return False if the listing does not match the watermark."""
         last = segments.last
         if last is None:
             return True

@@ -1,4 +1,4 @@
-"""Where does a record lie? In which segment, at which byte, and what it holds."""
+"""Location of a record by its sequence: segment, byte offset and content."""
 
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.log.inspection import Inspection
@@ -9,7 +9,7 @@ __all__ = ["locate"]
 
 
 def locate(log: Log, sequence: int) -> Inspection:
-    """The place of a record in its segment."""
+    """Return where a record is in its segment, and the record."""
     first, end = log.readable()
     if not first <= sequence < end:
         kept = f"holds {first} to {end - 1}" if end > first else "is empty"

@@ -1,4 +1,4 @@
-"""What is a log? A named, append-only sequence of records: this is what users hold in their hands."""
+"""The public `Log`: a named, append-only sequence of records."""
 
 import contextlib
 import logging
@@ -46,7 +46,7 @@ _END_OF_TIME = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class TailerStats:
-    """A named tailer, how far it has come and how far it has to go."""
+    """Position and lag of a named tailer."""
 
     name: str
     position: int
@@ -58,7 +58,7 @@ class TailerStats:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStats:
-    """One segment at a glance."""
+    """Size, range and times of one segment."""
 
     name: str
     first: int
@@ -69,7 +69,7 @@ class SegmentStats:
 
 @dataclass(frozen=True, slots=True)
 class LogStats:
-    """A log at a glance."""
+    """Sizes, range, times and named tailers of a log."""
 
     name: str
     start: int
@@ -115,11 +115,13 @@ class Log(Cutter):
         self._following = threading.RLock()
         self._arrived = Condition(self._following)
         self._followers = 0
-        """How many wait, or have waited until they were interrupted."""
+        """How many threads wait for records, or did until they were interrupted."""
         self.ids_guard = threading.Lock()
-        """For queues: held while an id is looked for and its message gathered, lest two groups both put it."""
+        """For queues: held while a dedup id is checked and its message appended, so that no two queues of this log both
+        put it.
+        """
         self.ids_in_flight: dict[bytes, Draft] = {}
-        """For queues: the ids of messages that are gathered and not yet visible."""
+        """For queues: the dedup ids of messages that are appended and not yet visible."""
         with errors_as_ours("opening the log in", folder):
             if read_only:
                 self._view = LiveView(files, folder, lock, self._report)
@@ -171,7 +173,7 @@ class Log(Cutter):
             segment.let_go()
 
     def blocks(self, start: int | None = None, stop: int | None = None) -> Iterator[Block]:
-        """Whole blocks that hold records from `start` up to `stop`, over mapped memory: the fast way to scan."""
+        """Return whole blocks that hold records from `start` up to `stop`, over mapped memory: the fastest scan."""
         first, end = self.readable()
         return self.blocks_between(first if start is None else start, end if stop is None else min(stop, end))
 
@@ -261,12 +263,12 @@ class Log(Cutter):
         return None if segment is None else segment.time_of(sequence, self._report)
 
     def page_out(self) -> int:
-        """For views: give back the memory of what is on disk; how many bytes of it were drafts."""
+        """For views: release the memory of what is on disk; return how many bytes of it were drafts."""
         self.release_mapped()
         return self._let_recent_go(0)
 
     def release_mapped(self) -> None:
-        """Give back the pages of segments that were read: the system keeps them, and they no longer count as ours."""
+        """Release pages of segments that were read: the page cache keeps them, but they do not count as our memory."""
         for segment in self._opened:
             segment.page_out()
 
@@ -346,9 +348,9 @@ class Log(Cutter):
                 segment.let_go()
 
     def rest(self, *, at_once: bool) -> None:
-        """Close the files until the next write, if nobody is writing: see `resting`.
+        """Close the files until the next write, if nobody is writing: see `holdfast.base.resting`.
 
-        Unless `at_once`, not what was used since this was asked last, nor what would have to be synced for it.
+        Unless `at_once`, files stay open that were used since the last call, or that would have to be synced.
         """
         writer = self._writer
         if writer is None:
@@ -420,7 +422,7 @@ class Log(Cutter):
             return inspect_segment(self._segments, offset, segment)
 
     def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> Freed:
-        """Apply retention; how many segments went (or would go), and in `bytes` how much they had.
+        """Apply retention; return how many segments were dropped (or would be), with their size in `bytes`.
 
         Never past a named tailer, unless forced. The segment that is being written stays.
         """
@@ -430,7 +432,7 @@ class Log(Cutter):
             return self._drop_by(policy, force=force, dry_run=dry_run) if policy is not None else Freed()
 
     def is_past(self, moment: int) -> bool:
-        """Whether a whole segment holds only records from before this moment. Cheap: it looks at no file."""
+        """Return whether a whole segment holds only records from before this moment. Cheap: it reads no file."""
         writer = self._writer
         if writer is None or not writer.segments:
             return False
@@ -440,9 +442,9 @@ class Log(Cutter):
         return segments[-1].base < writer.end == self.draft.end and writer.last_timestamp < moment
 
     def retire(self) -> Freed:
-        """Apply retention without traffic: as `compact`, and to the segment that is being written if all in it is past.
+        """Apply retention without traffic: as `compact`, and also to the active segment if all in it is too old.
 
-        Called by the background of the store.
+        Called by the store's background thread.
         """
         policy = self.settings.retention
         if policy is None or policy.max_age is None:
@@ -455,7 +457,7 @@ class Log(Cutter):
             return self._drop_by(policy, past=self._segments[-1].base if rolled else None)
 
     def roll(self) -> int:
-        """Begin a new segment, unless the last one is empty; the sequence that it begins with."""
+        """Begin a new segment, unless the last one is empty; return its first sequence."""
         self._check_writable()
         with self._io, self._errors_as_ours("rolling"):
             self._write_out(sync=True)
@@ -505,7 +507,7 @@ class Log(Cutter):
         return (len(segments) > 1 and segments[1].base <= sequence) or segments[-1].base < writer.end <= sequence
 
     def held_from(self) -> int | None:
-        """The first record that a named tailer or a queue has yet to read; None where there is none."""
+        """Return the first record that a named tailer or a queue has yet to read; None where there is none."""
         return self._floor()
 
     def clear(self, *, force: bool = False) -> int:

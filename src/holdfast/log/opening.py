@@ -18,7 +18,7 @@ __all__ = ["OpenedSegments"]
 
 
 class OpenedSegments:
-    """Segments by name, oldest first. A file that is gone (retention of another process) or unidentifiable is left out.
+    """Segments by name, oldest first. Files that are gone (dropped by the writer) or unidentifiable are left out.
 
     Damage before the last segment is reported when it is met; behind the last one there may be a file that is just
     being made. The lock protects `_known`: each segment is opened once, because its extent is kept in the object. Only

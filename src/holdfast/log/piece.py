@@ -1,4 +1,4 @@
-"""How are records read that may not be written yet? A piece is a stretch of a draft or of a block, read alike."""
+"""Uniform columnar access to a range of records, in a draft in memory or in a block on disk."""
 
 from bisect import bisect_right
 from itertools import accumulate, pairwise, repeat
@@ -12,7 +12,7 @@ __all__ = ["BlockPiece", "DraftPiece", "Piece"]
 
 
 class Piece(Protocol):
-    """Records `first` up to `end`, column by column. A list has one value a record, in order."""
+    """Records `first` up to `end`, column by column. Each list has one value for each record, in order."""
 
     first: int
     end: int
@@ -38,7 +38,7 @@ class Piece(Protocol):
         ...
 
     def has(self, column: str) -> bool:
-        """Whether any record near these has a value in this optional column."""
+        """Return whether any record of the draft or block has a value in this optional column."""
         ...
 
     def numbers(self, column: str) -> list[int] | None:
@@ -50,7 +50,7 @@ class Piece(Protocol):
         ...
 
     def fitting(self, most: int) -> "Piece":
-        """The same, with as many of the first records as have so many bytes of payload; at least one."""
+        """Return as many of the first records as have at most so many bytes of payload; at least one."""
         ...
 
     def lost(self) -> list[int]:
@@ -59,7 +59,7 @@ class Piece(Protocol):
 
 
 class DraftPiece(Piece):
-    """A stretch of a draft, which may still grow behind it."""
+    """A range of a draft, which may grow behind it."""
 
     __slots__ = ("_draft", "_start", "_stop", "end", "first")
 
@@ -111,7 +111,7 @@ class DraftPiece(Piece):
 
 
 class BlockPiece(Piece):
-    """A stretch of a block."""
+    """A range of a block."""
 
     __slots__ = ("_block", "_start", "_stop", "end", "first")
 
@@ -158,7 +158,7 @@ class BlockPiece(Piece):
 
     @property
     def block(self) -> Block:
-        """The block that it is of."""
+        """Return the block that it is a part of."""
         return self._block
 
     def lost(self) -> list[int]:

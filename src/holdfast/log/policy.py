@@ -1,4 +1,4 @@
-"""When is a log flushed, rolled and shortened? The choices a user makes when opening it."""
+"""Flush, roll and retention policies of a log, which users choose when they open it."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class Roll:
 
     @staticmethod
     def time(interval: Duration) -> "Roll":
-        """When the segment is so old."""
+        """Roll when the segment has this age."""
         return Roll(interval_ns=_positive(interval, "Roll.time"))
 
     @staticmethod
@@ -64,7 +64,7 @@ class Roll:
 
     @staticmethod
     def any(*rolls: "Roll") -> "Roll":
-        """As soon as one of them says so."""
+        """Roll as soon as one of these policies would."""
 
         def least(values: "list[int | None]") -> int | None:
             return min((value for value in values if value is not None), default=None)
@@ -78,7 +78,7 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may be dropped: whole sealed segments, oldest first, while any limit is passed.
+    """Which segments may be dropped: whole sealed ones, oldest first, while any limit is exceeded.
 
     At least `min_segments` stay, the active one among them, and everything a named tailer has yet to read.
     """
@@ -89,7 +89,7 @@ class Retention:
     min_segments: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse limits that make no sense."""
+        """Reject limits that make no sense."""
         if self.max_age is not None:
             duration_ns(self.max_age, "Retention(max_age=...)")
         for name in ("max_bytes", "max_segments", "min_segments"):

@@ -1,4 +1,4 @@
-"""How far has each named reader come? One small file a reader, replaced atomically by the process it lives in."""
+"""Committed positions of named readers of a log: one small file for each, replaced atomically."""
 
 import contextlib
 import logging
@@ -41,7 +41,7 @@ QUEUE = "queue:"
 
 
 def place_of(queue: str) -> str:
-    """The name under which a queue keeps its place."""
+    """Return the name under which a queue keeps its position."""
     return QUEUE + shortened(queue, 200)
 
 
@@ -53,7 +53,7 @@ class Positions:
     ) -> None:
         self._files = files
         self._queue_at = queue_at
-        """The queue that keeps a place, while there is one."""
+        """Returns the queue that keeps a position under a name; None if there is none."""
         self._folder = log / FOLDER
         self._log_id = log_id.hex()
         self._guard = threading.Lock()
@@ -63,13 +63,13 @@ class Positions:
         """Tailers of which this process has seen the `.known` file."""
 
     def get(self, name: str) -> Position | None:
-        """The kept position, None if there is none for this very log."""
+        """Return the committed position; None if there is none for this log's id."""
         with errors_as_ours("reading a tailer's position in", self._folder):
             kept = self._read(self._path(name))
         return None if kept is None else self._settled.get(name, kept)
 
     def set(self, position: Position) -> None:
-        """Keep it; durable when this returns. Whoever owns the kept one goes on to own it."""
+        """Commit a position; durable when this returns. The owner of an existing position stays the same."""
         with self._guard, errors_as_ours("keeping a tailer's position in", self._path(position.name)):
             self._set(position)
 
@@ -114,9 +114,9 @@ class Positions:
         return self._files.exists(self._path(name))
 
     def remove(self, name: str) -> bool:
-        """Forget a reader, so that it holds nothing back any more; False if there was none.
+        """Remove a reader, so that it holds nothing back any more; return False if there was none.
 
-        Not where a queue stands: retention would take what it has not delivered yet.
+        The position of an existing queue is not removed: retention would drop what it has not delivered yet.
         """
         path = self._path(name)
         if name.startswith(QUEUE) and (queue := self._queue_at(name)) is not None:
@@ -136,17 +136,18 @@ class Positions:
         return bool(found)
 
     def all(self) -> list[Position]:
-        """Every named reader. One whose file is not legible counts as one that has read nothing."""
+        """Return every named reader. One with an illegible file counts as one that has read nothing."""
         with errors_as_ours("reading the positions of tailers in", self._folder):
             names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
             found = [position for name in names if (position := self._read(self._folder / name))]
         return [self._settled.get(position.name, position) for position in found]
 
     def settle(self, end: int) -> None:
-        """When a writer opens: take back positions beyond the end, which a power cut under a weaker flush can leave.
+        """Move positions back that a power cut under a weaker flush left beyond the end. Called when a writer opens.
 
-        A queue may know of messages beyond its position, too, so it is told where the log ended. That is remembered,
-        and need not be on disk before a sequence is given again: until then the log ends where it ends.
+        A queue may also know of messages beyond its position, so it is informed where the log ended. That is
+        remembered, and need not be on disk before a sequence is assigned again: until then the log's end does not
+        change.
         """
         for position in self.all():
             settled = position
@@ -161,7 +162,7 @@ class Positions:
                 self._settled[position.name] = settled
 
     def keep_settled(self) -> None:
-        """Keep what `settle` found of queues that were not opened since. Raises OSError."""
+        """Save what `settle` found for queues that were not opened since. Raises OSError."""
         with self._guard:
             for name, position in list(self._settled.items()):
                 if self._files.exists(self._path(name)):

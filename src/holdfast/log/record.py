@@ -1,4 +1,4 @@
-"""What is in a log? Records as they are read back, and messages as they are handed in."""
+"""Records as they are read from a log, messages as they are appended, and reports of damage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A payload together with what travels with it."""
+    """A payload with its key, headers and options for queues."""
 
     payload: bytes
     key: bytes | None = None

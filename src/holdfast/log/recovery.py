@@ -1,9 +1,10 @@
-"""What survived? Finds the true end of a log after any stop, and cuts what a crash left half-written.
+"""Recovery after any stop: finds the true end of a log, and cuts off what a crash left half-written.
 
-Only what may be torn is read: the last segment, from the last point that is known to be on disk. Every block says up
-to where its segment was durable when it was written, so a bad place that a later block vouches for was hit afterwards
-and is kept; one that nothing vouches for is taken for torn, cut, and kept aside. (The last sync of all is vouched for
-by the watermark; only where a power cut took that too can a hit in it not be told from a torn write.)
+Only what may be torn is read: the last segment, from the last point that is known to be on disk. Every block says up to
+where its segment was durable when it was written. So if a later block vouches for damaged bytes, these were damaged
+afterwards and are kept; if nothing vouches for them, they are taken for a torn write, cut off, and kept in a file
+beside the segment. (The last sync of all is vouched for by the watermark. Only where a power cut lost that too can
+damage in it not be told from a torn write.)
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _COPY = 1 << 20
 
 @dataclass(slots=True)
 class Survey:
-    """Where a segment truly ends."""
+    """The true end of a segment."""
 
     end: Checkpoint
     """After the last record that is kept."""
@@ -52,9 +53,9 @@ class Survey:
 
 
 def load_segments(files: Files, log: Path, report: Report, names: list[SegmentName] | None = None) -> list[Segment]:
-    """Every segment that can be identified, oldest first, each with its end where the next one tells it.
+    """Return every segment that can be identified, oldest first, each with its end where the next one says it.
 
-    `names`: what `list_segments` says, for who has asked already.
+    `names` is the result of `list_segments`, for callers that have it.
     """
     segments: list[Segment] = []
     unknown: list[Damage] = []
@@ -121,9 +122,9 @@ def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], mem
 
 
 def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Survey | None]:
-    """Bring the log to a state that can be written on; running it again changes nothing.
+    """Bring the log to a state from which it can be written; running it again changes nothing.
 
-    Returns the segments and the survey of the last one; without a segment, the survey only tells where to go on.
+    Returns the segments and the survey of the last one; without a segment, the survey only says where to continue.
     """
     names = list_segments(files, log)
     segments = load_segments(files, log, report, names)
@@ -153,7 +154,7 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
 
 
 def _after_loss(log: Path, mark: Watermark | None, end: Checkpoint, report: Report) -> Survey | None:
-    """The whole last segment is gone, but the watermark knows what it had confirmed: that is not given again."""
+    """Return where to continue if the last segment is lost: what the watermark confirmed is not assigned again."""
     if mark is None or mark.durable_end <= end.sequence:
         return None
     lost = Damage(str(log), 0, 0, "the last segment is missing", end.sequence, mark.durable_end - end.sequence)
@@ -162,7 +163,7 @@ def _after_loss(log: Path, mark: Watermark | None, end: Checkpoint, report: Repo
 
 
 def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> bool:
-    """Put the tail that will be cut beside the segment: recovery deletes nothing that was ever written."""
+    """Copy the tail that will be cut to a file beside the segment: recovery deletes nothing that was ever written."""
     torn = bytes(segment.memory(size)[cut:size])
     if not any(torn):  # what the writer keeps ready ahead of itself, or nothing
         return True

@@ -1,4 +1,4 @@
-"""Which segments may go? Whole sealed ones, oldest first, never what a named reader has yet to read."""
+"""Retention: which sealed segments may be dropped, oldest first, without those that a named reader has yet to read."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,7 +11,7 @@ __all__ = ["Freed", "droppable"]
 
 
 class Freed(int):
-    """How many segments went, as a number; and how many bytes they had."""
+    """The number of segments that were dropped, with their size in bytes."""
 
     bytes: int
 
@@ -30,7 +30,7 @@ class Freed(int):
 def droppable(
     segments: Sequence[Segment], policy: Retention, now: int, floor: int | None, past: int | None = None
 ) -> int:
-    """How many of the oldest segments the policy lets go.
+    """Return how many of the oldest segments the policy allows to drop.
 
     The last segment always stays, and so does any with a record at or above `floor`, the lowest position of the
     named readers (None: nobody holds anything back). Records below `past` are known to be past `max_age`.

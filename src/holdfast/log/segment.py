@@ -1,4 +1,4 @@
-"""What can be read from one segment file? Its blocks in order, by sequence or by time, past any damage."""
+"""Reading of one segment file: its blocks in order, by sequence or by time, past any damage."""
 
 import contextlib
 import logging
@@ -41,7 +41,7 @@ _alive: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def mapped_files() -> int:
-    """How many mappings there are in this process; each costs a file descriptor."""
+    """Return how many mappings this process has; each costs a file descriptor."""
     return len(_alive)
 
 
@@ -54,7 +54,7 @@ def _forget_mappings_in_child() -> None:
 
 os.register_at_fork(after_in_child=_forget_mappings_in_child)
 Report = Callable[[Damage], None]
-"""Who is told of damage; reading goes on behind it."""
+"""Called with each damage that is found; reading continues behind it."""
 
 
 class Segment:
@@ -133,18 +133,18 @@ class Segment:
         return found
 
     def let_go(self) -> None:
-        """Forget the mapping; whoever reads from it still has it."""
+        """Drop the mapping; readers that use it keep it."""
         with _mapped_guard:
             _mapped.pop(self, None)
         self._memory = None
 
     def page_out(self) -> None:
-        """Give back the memory of what was read; it is read again from the page cache, or the disk."""
+        """Release the memory of what was read; it is read again from the page cache or the disk."""
         if (memory := self._memory) is not None:
             forget(memory, 0, len(memory))
 
     def start_at(self, sequence: int) -> Checkpoint:
-        """The nearest known place from which `sequence` can be reached."""
+        """Return the nearest index entry from which `sequence` can be reached."""
         passed = self._passed
         near = passed.sequence <= sequence and passed.offset <= self.limit
         if near and passed.sequence == sequence:
@@ -153,14 +153,14 @@ class Segment:
         return passed if near and known.sequence < passed.sequence else known
 
     def start_before_time(self, timestamp: int) -> Checkpoint:
-        """The nearest known place from which the first record at or after `timestamp` can be reached."""
+        """Return the nearest index entry from which the first record at or after `timestamp` can be reached."""
         return self._trusted(self.index.before_time(timestamp))
 
     def _trusted(self, entry: Checkpoint | None) -> Checkpoint:
         return entry if entry and entry.offset <= self.limit else Checkpoint(self.base, HEADER_SIZE, 0)
 
     def headers(self, place: Checkpoint, report: Report) -> Iterator[tuple[memoryview, BlockHeader]]:
-        """The headers of whole blocks from a place on."""
+        """Return the headers of whole blocks, from this index entry on."""
         limit, end = self.extent
         try:
             memory = self.memory(limit)
@@ -267,7 +267,7 @@ class Segment:
 
 
 def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> Segment | None:
-    """Read what identifies a segment; where its header is damaged, the index or the first whole block tells.
+    """Read what identifies a segment; where its header is damaged, use the index or the first whole block.
 
     None where nothing tells: a file that a crash left half-made, or one that is damaged from end to end.
     """
@@ -292,7 +292,7 @@ def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> 
 def walk(
     memory: memoryview, path: str, place: Checkpoint, limit: int, segment_id: int, end: int | None
 ) -> Iterator[BlockHeader | Damage]:
-    """Hop from block to block by their headers alone; what is not a block becomes a `Damage`, and the walk goes on.
+    """Go from block to block by their headers; bytes that are not a block become a `Damage`, and the walk continues.
 
     A block belongs here only if it carries this segment's id and its sequences follow: leftovers of anything else,
     even in a payload that holds a copy of a segment, are never taken for one.

@@ -1,4 +1,4 @@
-"""What may be chosen when a log is opened? Checked here once, with its defaults."""
+"""Settings of a log with their defaults, validated when it is opened."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +30,7 @@ class LogSettings:
     """Bytes of payload, key and headers together."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Reject settings that cannot work."""
         for name, kind in (("flush", Flush), ("roll", Roll), ("index_interval", int), ("max_message", int)):
             if not isinstance(getattr(self, name), kind):
                 raise InvalidArgument(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
@@ -44,7 +44,7 @@ class LogSettings:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "LogSettings":
-        """From keyword arguments, with an error that names a wrong one."""
+        """Make settings from keyword arguments; the error names a wrong one."""
         unknown = given.keys() - cls.__dataclass_fields__.keys()
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)
@@ -52,7 +52,7 @@ class LogSettings:
         return cls(**given)
 
     def writer(self) -> WriterSettings:
-        """The part that the segment writer needs."""
+        """Return the settings that the segment writer needs."""
         return WriterSettings(
             roll=self.roll,
             index_interval=self.index_interval,

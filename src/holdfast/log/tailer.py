@@ -1,4 +1,4 @@
-"""How is a log read along? A tailer keeps its place, skips damage, and follows as records arrive."""
+"""Tailer: a reader of a log that keeps its position, skips damage and follows new records."""
 
 import logging
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _SLICE = 4096
 
 
 class Tailer:
-    """An independent reader of a log, for one thread. With a name, its place is kept by `commit`.
+    """An independent reader of a log, for one thread. With a name, `commit` saves its position.
 
     A record that was hit by damage is left out (its sequence is missing) and reported by `Log.damage`.
     """
@@ -57,7 +57,7 @@ class Tailer:
         return max(0, self._log.end - self.position)
 
     def read(self) -> Record | None:
-        """The next record, or None at the present end."""
+        """Return the next record; None at the present end."""
         if self._at >= len(self._records) and not self._fill():
             return None
         record = self._records[self._at]
@@ -78,12 +78,12 @@ class Tailer:
         return found
 
     def __iter__(self) -> Iterator[Record]:
-        """To the present end."""
+        """Return the records up to the present end."""
         while (record := self.read()) is not None:
             yield record
 
     def follow(self, wait: Duration | None = None) -> Iterator[Record]:
-        """To the end and on, as records arrive, also from another process; stops after `wait` seconds without one."""
+        """Return records as they arrive, also from another process; stop after `wait` seconds without one."""
         patience = None if wait is None else duration_ns(wait, "wait") / 1e9
         while True:
             record = self.read()
@@ -114,7 +114,7 @@ class Tailer:
         self.seek(self._log.readable()[1])
 
     def commit(self) -> None:
-        """Keep the place: what was read so far is not read again by the next tailer of this name. Durable."""
+        """Save the position durably: the next tailer of this name does not read again what was read so far."""
         if self.name is None:
             raise InvalidArgument("only a named tailer can commit: use log.tailer('some-name')")
         self._log.positions.set(Position(self.name, self.position, self._log.clock.time_ns()))
@@ -125,7 +125,7 @@ class Tailer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the mapped memory."""
+        """Release the mapped memory."""
         self._let_go()
 
     def _let_go(self) -> None:

@@ -1,4 +1,4 @@
-"""Who flushes when nobody calls? One thread for all logs and queues of a store; it sleeps while nothing waits."""
+"""Background thread that calls `tick` of each log and queue of a store when it is due; it sleeps while none is."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ _FEW = 64
 
 
 class Ticking(Protocol):
-    """What has work to do when nobody calls."""
+    """An object with background work, such as a log or a queue."""
 
     name: str
 
@@ -28,7 +28,7 @@ class Ticking(Protocol):
         ...
 
     def tick(self) -> float | None:
-        """Do what is due; say in how many seconds to come again, None if nothing waits."""
+        """Do the work that is due; return in how many seconds to call again, None if nothing waits."""
         ...
 
 
@@ -37,9 +37,9 @@ def _ask_tick(one: Ticking) -> float | None:
 
 
 class Ticker:
-    """Calls `tick` of each log and queue when it is due, or when it rings.
+    """Calls `tick` of each log and queue when it is due, or after `wake`.
 
-    Whoever waits for nothing is not asked: with thousands of queues, one that is busy costs what it costs alone.
+    Objects with nothing to wait for are not called: among thousands of queues, a busy one costs what it costs alone.
     """
 
     def __init__(
@@ -50,7 +50,10 @@ class Ticker:
         ask: Callable[[Any], float | None] = _ask_tick,
         thread_name: str = "holdfast-ticker",
     ) -> None:
-        """`named`: those of one name; without it whoever rings, rings for all. `ask`: how one is asked."""
+        """Make a ticker. The thread starts with the first `wake`.
+
+        `named` returns the objects of one name; without it, each wake is for all. `ask` calls one object.
+        """
         self._ask = ask
         self._thread_name = thread_name
         self._all = all_of_them
@@ -60,14 +63,14 @@ class Ticker:
         self._bell = threading.Lock()
         self._bell.acquire()
         self._rung: deque[str | Ticking | None] = deque([None])
-        """Who rang since the last round; None: all, as in the first one."""
+        """Names and objects of the `wake` calls since the last round; None stands for all, as in the first round."""
         self._agenda = _Agenda()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def wake(self, name: str | Ticking | None = None) -> None:
-        """Something of this name, this very one, or anything, has something to flush, or sooner than it said.
+        """Call the objects of this name, this one object, or all, as soon as possible.
 
         The thread is made when first needed: a store under `sync` has none.
         """
@@ -77,7 +80,7 @@ class Ticker:
             self._start()
 
     def stop(self, patience: float | None = None) -> None:
-        """End the thread and wait for it, with `patience` no longer than so many seconds."""
+        """End the thread and wait for it; with `patience`, at most so many seconds."""
         with self._starting:
             self._stopping = True
         self._ring()
@@ -107,7 +110,7 @@ class Ticker:
             self._bell.acquire(timeout=-1 if due is None else max(0.0, min(due, threading.TIMEOUT_MAX)))
 
     def _round(self) -> Iterable[Ticking]:
-        """Whose turn it is."""
+        """Return the objects to call now."""
         rung: dict[str | Ticking | None, None] = {}
         while self._rung:
             rung[self._rung.popleft()] = None
@@ -136,7 +139,7 @@ class Ticker:
 
 
 class _Agenda:
-    """When each wants to be asked again. Used by one thread."""
+    """When each object is to be called next. For one thread."""
 
     def __init__(self) -> None:
         self._when: dict[Ticking, float] = {}
@@ -145,7 +148,7 @@ class _Agenda:
         self._count = itertools.count()
 
     def note(self, one: Ticking, delay: float | None) -> None:
-        """It wants to be asked in so many seconds, or not at all."""
+        """Schedule a call in so many seconds; None for no call."""
         if delay is None:
             self._when.pop(one, None)
             return
@@ -156,7 +159,7 @@ class _Agenda:
             heapify(self._heap)
 
     def take(self) -> list[Ticking]:
-        """Those whose moment has come."""
+        """Remove and return the objects that are due."""
         now = time.monotonic()
         taken = []
         while self._heap and (self._heap[0][0] <= now or not self._counts(self._heap[0])):
@@ -167,7 +170,7 @@ class _Agenda:
         return taken
 
     def due_in(self) -> float | None:
-        """Seconds until the first of them, None if nobody waits."""
+        """Return the seconds until the first call; None if none is scheduled."""
         while self._heap and not self._counts(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][0] - time.monotonic() if self._heap else None

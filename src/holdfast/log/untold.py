@@ -1,4 +1,4 @@
-"""How are those who wait for the disk served first? What was made durable is told to others a little later."""
+"""Group sync for the broker: callers that wait for the disk return first, readers see the new end afterwards."""
 
 import contextlib
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _ASK_AGAIN_S = 10.0
 
 
 class Untold(Appender):
-    """An appender for a broker: it syncs for many who wait, and each call of `tell` is one that nobody waits for.
+    """An appender for a broker: `sync_untold` makes records durable, and `tell` publishes that to readers later.
 
     Under `async` it also asks `sync_later` for a call of `sync_if_due` once it has written something, so that the
     durable end follows the visible one while nobody calls `sync`. A log that has nothing unsynced asks for nothing.
@@ -43,7 +43,7 @@ class Untold(Appender):
         self._unsynced_since: float | None = None
 
     def tick(self) -> float | None:
-        """As in `Appender`; and ask for a sync of what is written, if nobody else is about to make it."""
+        """As in `Appender`; and ask for a sync of what is written, if no other sync is expected."""
         again = super().tick()
         writer, asked_at = self._writer, self._sync_asked_at
         if self.settings.flush.mode != "async" or writer is None or self._refusal is not None or writer.is_durable:
@@ -55,7 +55,7 @@ class Untold(Appender):
         return again
 
     def sync_if_due(self) -> float | None:
-        """Sync what was written, once that is `SYNC_AFTER_S` ago; in how many seconds to come again, None if done.
+        """Sync what was written at least `SYNC_AFTER_S` ago; return in how many seconds to call again, None if done.
 
         Only what was handed to the operating system, and without the I/O lock while the disk works: appends go on.
         """
@@ -90,12 +90,12 @@ class Untold(Appender):
 
     @property
     def gathered_bytes(self) -> int:
-        """What was appended and is not written yet, in bytes; 0 where the next append looks for room first."""
+        """Return how many bytes are appended and not written yet; 0 where the next append makes room first."""
         room = self.draft.room
         return self.settings.flush.bytes - room if room >= 0 else 0
 
     def sync_untold(self) -> None:
-        """As `sync`, but those who follow the log are told by `tell`, and others may write while the disk works.
+        """As `sync`, but readers are notified by `tell`, and other threads may write while the disk works.
 
         Not for a thread that signals interrupt.
         """
@@ -114,9 +114,9 @@ class Untold(Appender):
                 self._stopping(writer.check)
 
     def tell(self, *, patient: bool = False) -> None:
-        """Let those who follow the log, here and in other processes, see what was made durable untold.
+        """Publish what `sync_untold` made durable to readers, here and in other processes.
 
-        Unless `patient`, this is left to whoever is writing, if anyone is.
+        Unless `patient`, this is left to the thread that is writing, if there is one.
         """
         held: list[bool] = []
         try:
@@ -129,7 +129,7 @@ class Untold(Appender):
         self._notify()
 
     def _stopping(self, step: Callable[[], T]) -> T:
-        """Take a step of the writer; where that has stopped for good, so does the log. Called with `_io` held."""
+        """Run a step of the writer; if that has stopped for good, stop the log too. Called with `_io` held."""
         try:
             return step()
         except WriterStopped as stopped:

@@ -1,4 +1,4 @@
-"""Is every byte what was written? Checks all checksums, all sequences and the index, and changes nothing."""
+"""Verification of segments: every checksum, every sequence and the index. Changes nothing on disk."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Verification:
 
 
 def verify_segments(segments: Sequence[Segment], report: Report, progress: Progress | None = None) -> Verification:
-    """Read everything through."""
+    """Read and check all segments."""
     result = Verification()
     total = sum(segment.limit for segment in segments)
 

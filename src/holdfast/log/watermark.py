@@ -1,4 +1,4 @@
-"""How far may others read? One small record in a file, rewritten by the writer after each block and each sync.
+"""Watermark file: how far other processes may read, rewritten by the writer after each block and each sync.
 
 It is not synced itself, and need not be: what it calls durable was durable when it was written, so an old copy is
 never wrong, only short. Readers in other processes use it to see neither half a block nor, under `sync`, anything that
@@ -34,7 +34,7 @@ class Watermark(NamedTuple):
 
 
 class WatermarkFile:
-    """The writer's side. The file is opened with the first write, and again with the first after `rest`."""
+    """The writer's side of the watermark. The file is opened with the first write, and again after `rest`."""
 
     def __init__(self, files: Files, folder: Path, last: Watermark | None = None) -> None:
         """`last` is what the file says, where that is known."""
@@ -55,14 +55,14 @@ class WatermarkFile:
         self._last = mark
 
     def rest(self) -> None:
-        """Let the file go until there is more to say. It need not be synced: an old copy is never wrong."""
+        """Close the file until the next write. It need not be synced: an old copy is never wrong."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 def read_watermark(files: Files, folder: Path) -> Watermark | None:
-    """What the writer said last, or None where nothing legible is there."""
+    """Return the last watermark that the writer published; None where there is no legible one."""
     for _ in range(3):  # the writer may be in the middle of it
         try:
             raw = read_file(files, folder / WATERMARK)[:_SIZE]

@@ -1,4 +1,4 @@
-"""How does a block get into a segment? Rolls, writes, syncs, indexes and tells others how far they may read."""
+"""Segment writer: writes blocks, rolls and syncs segments, maintains their indexes and publishes the watermark."""
 
 import contextlib
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger("holdfast.log")
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """What decides how blocks are put into segments."""
+    """Settings of the segment writer."""
 
     roll: Roll
     index_interval: int
@@ -75,7 +75,7 @@ class SegmentWriter:
         self.log_id = log_id
         self.settings = settings
         self.segments: tuple[Segment, ...] = tuple(segments)
-        """Replaced whole when a segment comes or goes, so that readers may keep the tuple they have."""
+        """Replaced as a whole when a segment is added or dropped, so that readers may keep the tuple they have."""
         self.stopped: WriterStopped | None = None
         self.recoverable = True
         """Where it has stopped: whether `recover` may help."""
@@ -84,9 +84,9 @@ class SegmentWriter:
         self._reached: Begun | None = None
         """The last sync that was done without the log's I/O lock."""
         self._published: tuple[Segment, int, int] | None = None
-        """What other processes were told last: the segment, and how far it is durable."""
+        """What was published last to other processes: the segment, and how far it is durable."""
         self.used = False
-        """Set with each block, for those who look which log was not used lately."""
+        """Set with each block, to tell which logs were used lately."""
         self._rest = rest
         self._writing = False
         """Whether the last segment takes more; its files may be closed all the same."""
@@ -118,14 +118,14 @@ class SegmentWriter:
         return self.durable_offset == self.offset
 
     def write(self, draft: Draft, *, syncs: bool = False) -> None:
-        """Put the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again.
+        """Write the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again.
 
-        Where a sync follows at once, that tells other processes, and not this.
+        If a sync follows at once, that publishes the watermark, and not this.
         """
         self.put(seal(draft, self.last_timestamp, self.settings.codec), tell=not syncs)
 
     def put(self, sealed: Sealed, *, tell: bool = True) -> None:
-        """Put a block behind the last one."""
+        """Write a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
         self.check()  # its files may be closed by now: opened again, they would know of no failure
         if self._reached is not None:
@@ -164,7 +164,7 @@ class SegmentWriter:
             self._publish(tell=tell)
 
     def begin_sync(self, *, ahead: bool = True) -> Begun | None:
-        """What `await_disk` is to make durable while others write on; None where all is.
+        """Return what `await_disk` is to make durable while other threads write; None if all is durable.
 
         Without `ahead` no room is made behind the end: that pays for those who wait for many small syncs.
         """
@@ -172,9 +172,9 @@ class SegmentWriter:
         return None if file is None else Begun(file, self.segments[-1], self.offset, self.end)
 
     def await_disk(self, begun: Begun) -> bool:
-        """Make that durable; False if it cannot be. Called without the log's I/O lock, because it takes the most time.
+        """Make that durable; return False if it fails. Called without the I/O lock, because it takes the most time.
 
-        `tell`, or whoever syncs next, takes note of it.
+        The next call of `tell` or `sync` notes the result.
         """
         disk = self._disk
         with disk.lock:
@@ -189,7 +189,7 @@ class SegmentWriter:
             return (disk.noted is None or disk.failure() is None) and self.stopped is None
 
     def check(self) -> None:
-        """Raise if this writes no more."""
+        """Raise if this writer has stopped."""
         self._check_disk()
         if self.stopped is not None:
             raise self.stopped
@@ -222,7 +222,7 @@ class SegmentWriter:
         self._write_entries()
 
     def tell(self) -> None:
-        """Tell other processes how far they may read."""
+        """Publish the watermark, so that other processes see how far they may read."""
         self._note_reached()
         self._publish()
 
@@ -299,14 +299,14 @@ class SegmentWriter:
         file.sync()
 
     def close(self) -> None:
-        """Make everything durable and let the files go."""
+        """Make everything durable and close the files."""
         if self.stopped is None:
             self.seal_segment(closing=True)
         self._writing = False
         self._close_files()
 
     def drop(self, count: int) -> None:
-        """Forget and delete the oldest `count` segments, which must be sealed ones."""
+        """Delete the oldest `count` segments, which must be sealed."""
         if not count:
             return
         start = self.segments[count].base if count < len(self.segments) else self.end
@@ -408,7 +408,7 @@ class SegmentWriter:
         self._publish()
 
     def place(self, part: Path, blocks: list[BlockHeader], now: int) -> None:
-        """Make a finished part the next segment: its headers are written anew, its records stay where they are.
+        """Make a finished part the next segment: its headers are rewritten, its records are not copied.
 
         Until the last step nothing of the log has changed, and it may be done again.
         """
@@ -440,7 +440,7 @@ class SegmentWriter:
         self._publish()
 
     def _next_place(self, now: int) -> SegmentName:
-        """The next segment's name, with its folders made and nothing in its way."""
+        """Return the next segment's name; makes its folders, and removes an index that was left under that name."""
         name = next_name(self.segments[-1].name if self.segments else None, now)
         folder = name.folder(self.log)
         if not self.segments or self.segments[-1].path.parent != folder:  # else it was durable before that was made
@@ -488,7 +488,7 @@ class SegmentWriter:
             raise self.stop(f"a failed write could not be undone: {error.strerror or error}") from error
 
     def recover(self) -> None:
-        """Write on after a failure of the disk, once the end of the active segment is known to be on it.
+        """Resume after a disk failure, once the end of the active segment is known to be on disk.
 
         What was written and not synced is written once more; where readers see only what is durable, nobody was
         promised that, and it is cut off. Raises OSError or `Corrupt` where that is not possible, and changes nothing.
@@ -513,7 +513,7 @@ class SegmentWriter:
         self._publish()
 
     def stop(self, reason: str, *, recoverable: bool = True) -> WriterStopped:
-        """Write no more: what is on disk can no longer be known, but for what was."""
+        """Stop writing: beyond what was durable, it is not known what is on disk."""
         self._note_reached()
         self.recoverable = recoverable
         path = self.segments[-1].path if self.segments else self.log
@@ -550,7 +550,7 @@ class SegmentWriter:
         del self._entries[: len(entries)]
 
     def _publish(self, *, tell: bool = True) -> None:
-        """Let readers of this process see how far they may read; with `tell`, also those of others."""
+        """Show readers of this process how far they may read; with `tell`, also those of other processes."""
         if not self.segments:
             return
         segment = self.segments[-1]
