@@ -1,4 +1,4 @@
-"""Where is a message's body? In a draft that was just gathered, else in a block; pages of them are kept at hand."""
+"""Bounded cache of message bodies: pages of records by sequence, read from drafts in memory or from segments."""
 
 from bisect import bisect_right, insort
 from collections import OrderedDict, deque
@@ -13,7 +13,7 @@ __all__ = ["RECENT_PART", "Bodies", "Page"]
 PAGE_RECORDS = 256
 PAGE_BYTES = 1 << 20
 SPENT_PAGES = 8
-"""Pages that a reader has passed and that are kept all the same: some messages come back at once."""
+"""Pages that a reader has passed and that are kept nevertheless: some messages are redelivered at once."""
 CACHE_BYTES = 128 << 20
 RECENT_PART = 2
 """Of the limit, what was just put may take one part in so many."""
@@ -24,7 +24,7 @@ _RECORD_COST = 100
 
 
 class Page:
-    """Some records side by side, column by column."""
+    """Consecutive records, column by column."""
 
     __slots__ = ("dues", "end", "expiries", "first", "headers", "keys", "lost", "payloads", "size", "times", "unseen")
 
@@ -41,11 +41,11 @@ class Page:
         self.size = sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads)
         """Roughly what it takes in memory, in bytes."""
         self.unseen = 0
-        """How many of its records were read from a segment and not yet handed out."""
+        """How many of its records were read from a segment and not yet delivered."""
 
 
 class Bodies:
-    """Reads records by sequence. Used with the queue's lock held: a page is shared by the calls that follow.
+    """Reads and caches records by sequence. Used with the queue's lock held: later calls share a page.
 
     Invariant: pages do not overlap, and together with what the log has at hand take no more than `limit`, or else
     there is only one. A reader that goes from page to page leaves behind only the last few.
@@ -57,7 +57,7 @@ class Bodies:
         self.bytes = 0
         """What the pages take in memory."""
         self.misses = 0
-        """Records that were handed out and had to be read from a segment for that."""
+        """Records that were delivered and had to be read from a segment."""
         self._pages: OrderedDict[int, Page] = OrderedDict()
         """By first sequence, the one that was longest not used first."""
         self._firsts: list[int] = []
@@ -69,7 +69,7 @@ class Bodies:
         """Up to where the memory of its segment was given back."""
 
     def page(self, sequence: int) -> Page | None:
-        """A page that begins at or before this record and holds it; None where the record cannot be read."""
+        """Return a page that holds this record, which may begin before it; None where the record cannot be read."""
         page = self._last
         if page is None or not page.first <= sequence < page.end:
             page = self._find(sequence) or self._load(sequence)
@@ -79,13 +79,13 @@ class Bodies:
         return None if sequence in page.lost else page
 
     def note(self, page: Page, count: int) -> None:
-        """So many records of a page that was read from a segment were handed out."""
+        """Count records of a page, read from a segment, that were delivered."""
         seen = min(count, page.unseen)
         page.unseen -= seen
         self.misses += seen
 
     def forget(self) -> None:
-        """Let the pages go."""
+        """Drop all pages."""
         self._pages.clear()
         self._firsts.clear()
         self._spent.clear()
@@ -99,7 +99,7 @@ class Bodies:
             self._block = None
 
     def shrink(self) -> None:
-        """Let the pages go that are too much; one stays."""
+        """Drop pages beyond the limit; one stays."""
         room = self.limit - self._log.recent_bytes
         while self.bytes > room and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
@@ -110,7 +110,7 @@ class Bodies:
         return page.headers[sequence - page.first] if page is not None and page.headers else NO_HEADERS
 
     def time(self, sequence: int) -> int | None:
-        """When a message was put; its body is read by those who want it, not for this."""
+        """Return when a message was put, without reading its body."""
         page = self._find(sequence)
         return page.times[sequence - page.first] if page is not None else self._log.time_of(sequence)
 
@@ -159,7 +159,7 @@ class Bodies:
         return piece
 
     def _release(self, block: Block) -> None:
-        """What was read from a mapped segment, also to check it, counts as our memory until it is given back.
+        """Release the memory of what was read from a mapped segment: until then it counts as ours.
 
         A large block is given back with each page that was copied from it: the next one touches only what it copies.
         """

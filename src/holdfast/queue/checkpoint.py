@@ -1,4 +1,4 @@
-"""How does a queue open without reading its past? Its state is kept now and then, with its place in the journal."""
+"""Checkpoints of a queue's state with its journal position, so that opening replays only the rest of the journal."""
 
 import json
 import logging
@@ -50,14 +50,14 @@ class Checkpoint:
         self._moving: set[int] = set()
         self._last: bytes | None = None
         self.orphans = 0
-        """Entries that led nowhere, found and put right when the state was read."""
+        """Dangling entries that were found and repaired when the state was read."""
         self._orphaned: list[tuple[str, bytes]] = []
         """Their keys: they go with the next checkpoint, which also has what became of their messages."""
         self._undumped: bytes | None = None
         """The position of a snapshot that was just put back."""
 
     def position(self) -> KeptPosition | None:
-        """What was kept last for this very journal; None if nothing was."""
+        """Return the last checkpoint for this journal's id; None if there is none."""
         self._last = self._state.get("positions", self._prefix)
         raw = self._undumped or self._last
         if raw is None:
@@ -77,7 +77,7 @@ class Checkpoint:
             return None
 
     def adopt(self, queue: str) -> KeptPosition | None:
-        """Take over what was kept for the queue of this name beside another journal, which is lost; None if nothing.
+        """Take over the checkpoint of this queue for another journal, which is lost; return None if there is none.
 
         The rows get the prefix of the present journal, and lie before its first event.
         """
@@ -99,7 +99,7 @@ class Checkpoint:
         return self.position()
 
     def save(self, standing: Standing, position: int, now: int) -> None:
-        """Keep the state as it is at this position of the journal: all of it or, after a crash, none."""
+        """Save the state as of this position of the journal, atomically."""
         batch = self._state.transaction()
         prefix = self._prefix
         if batch.get("positions", prefix) != self._last:
@@ -142,7 +142,7 @@ class Checkpoint:
         standing.failures.saved()
 
     def load(self, standing: Standing, kept: KeptPosition, now: int) -> None:
-        """Take over what was kept. What leads nowhere is put right, counted and logged."""
+        """Restore a checkpoint. Dangling entries are repaired, counted and logged."""
         standing.scanned = kept["scanned"]
         standing.expiring = kept["expiring"]
         standing.last_lease = kept["last_lease"]
@@ -164,7 +164,7 @@ class Checkpoint:
         self.orphans += standing.delayed.orphans
 
     def clear(self) -> None:
-        """Forget everything that is kept for this queue."""
+        """Delete all rows of this queue."""
         batch = self._state.transaction()
         for family in FAMILIES:
             batch.delete_range(family, self._prefix, after(self._prefix))
@@ -173,7 +173,7 @@ class Checkpoint:
         self._leases, self._moving = {}, set()
 
     def dump(self) -> list[tuple[str, bytes, bytes]]:
-        """All that is kept for this queue, but for the dedup ids, which the log has: family, key, value."""
+        """Return all rows of this queue except the dedup ids, which the log has: family, key, value."""
         found = []
         for family in FAMILIES:
             if family != "dedup":
@@ -182,10 +182,10 @@ class Checkpoint:
         return found
 
     def undump(self, rows: list[tuple[str, bytes, bytes]]) -> None:
-        """Put back what `dump` gave.
+        """Restore the rows that `dump` returned.
 
-        But for the position, which goes in with the next checkpoint: until then the dedup ids, which are read from the
-        log, are in memory only, and a crash must lead here again.
+        Except the position, which the next checkpoint writes: until then the dedup ids, which are read from the log,
+        are in memory only, and after a crash this must run again.
         """
         batch = self._state.transaction()
         for family, key, value in rows:
@@ -236,7 +236,7 @@ class Checkpoint:
                 level.remove(standing.scanned, level.last + 1)
 
     def _load_held(self, standing: Standing) -> None:
-        """Leases and moves. A message is held once: by the first that has it, and then it is not ready."""
+        """Restore leases and moves. A message is held once: by the first that has it, and then it is not ready."""
         prefix, state = self._prefix, self._state
         expires = {
             number_of(key): int(_VALUE.unpack(value)[0]) for key, value in state.scan("leases", prefix, after(prefix))
@@ -291,7 +291,7 @@ class Checkpoint:
         self._moving = set(standing.moving)
 
     def _check_failures(self, standing: Standing) -> None:
-        """What is known of messages that are nowhere would stay for ever, and count for others after a cut."""
+        """Drop failures of messages that are in no set: they would stay forever, and count for others after a cut."""
         due = standing.delayed.next_due  # has the first ones fetched, and looked at
         known = {sequence for lease in standing.leases.by_id.values() for sequence in lease.left}
         if due is not None and standing.delayed.at_hand:
@@ -316,7 +316,7 @@ class Checkpoint:
 
 
 def _of_queue(raw: bytes, queue: str) -> KeptPosition | None:
-    """Return what was kept if it is of this queue; rows of earlier versions do not say of which they are."""
+    """Return the checkpoint if it is of this queue; rows of earlier versions do not say of which they are."""
     try:
         kept: KeptPosition = json.loads(raw)
         return kept if kept["queue"] == queue and kept.keys() >= _FIELDS else None

@@ -1,4 +1,4 @@
-"""Whether the checkpoints of a queue succeed: since when they fail, why, and when the next one is tried."""
+"""Health of a queue's checkpoints: since when they fail, why, and when the next one is tried."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ _LONGEST_PAUSE_S = 30.0
 
 
 class Failing(NamedTuple):
-    """Checkpoints that fail."""
+    """Since when checkpoints fail, and why."""
 
     since: int
     """When the first of them failed, in nanoseconds since 1970."""

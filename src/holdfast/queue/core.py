@@ -1,4 +1,4 @@
-"""What happens to messages by themselves and on demand? They are handed out, run out, come back, are given up."""
+"""Lease, expire, return and drop messages. All methods require the queue lock."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ __all__ = ["LONGEST_SLEEP_S", "SAMPLE", "Core"]
 logger = logging.getLogger("holdfast.queue")
 
 SAMPLE = 15
-"""Of messages that are handed out one by one, each sixteenth is timed."""
+"""Of messages that are leased one by one, each sixteenth is timed."""
 EVENTS_MAX = 1000
 """Events that are put into one record of the journal."""
 LONGEST_SLEEP_S = 1.0
@@ -32,10 +32,10 @@ Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers]
 
 
 class Core(Memory):
-    """The part of a queue that decides, with its lock held: an event goes to the journal, then changes the state."""
+    """The deciding part of a queue, with its lock held: an event goes to the journal, then changes the state."""
 
     def _look(self, now: int) -> Draft | None:
-        """Bring the state up to now: what was put, what is due, what has run out. With the lock held."""
+        """Bring the state up to now: new messages, due delays, expired leases. Called with the lock held."""
         if self._closed is not None:
             raise Closed(*self._closed.args)
         if self._journal.broken or self._generation != self._state.generation:
@@ -64,7 +64,7 @@ class Core(Memory):
     def _hand_out(
         self, count: int, lease_ns: int, now: int, most_bytes: int | None = None
     ) -> tuple[list[Delivery], Draft | None]:
-        """Lease the next messages. Those whose time to live is over, or that cannot be read, go another way."""
+        """Lease the next messages. Those that are expired or cannot be read are dropped or dead-lettered."""
         if self._paused:
             return [], None
         standing = self.standing
@@ -129,9 +129,10 @@ class Core(Memory):
         return deliveries, draft
 
     def _hand_out_one(self) -> Delivery | None:
-        """The next message where nothing stands in the way: the common case of one by one, in a fifth of the time.
+        """Lease the next message on the fast path, for messages one by one, in a fifth of the time.
 
-        None where something does (or nothing is there): then the long way finds out. With the lock held.
+        Return None where a condition of the fast path does not hold, or there is no message: then use the slow path.
+        Called with the lock held.
         """
         standing = self.standing
         leases = standing.leases
@@ -189,7 +190,7 @@ class Core(Memory):
     def _read_picks(
         self, picks: list[tuple[int, int, int]], now: int, most_bytes: int | None = None
     ) -> tuple[list[int], Columns, list[int], list[int]]:
-        """The messages' columns, and which of them are overdue or lost; no more pages than so many bytes are in."""
+        """Return the columns of these messages, and which are expired or lost; limited to pages of so many bytes."""
         now = self._stills.time(now)
         room = most_bytes if most_bytes is not None else 1 << 62
         ids: list[int] = []
@@ -232,7 +233,7 @@ class Core(Memory):
         return ids, (payloads, times, keys, headers), overdue, lost
 
     def _expiry(self, page: Page, index: int) -> int:
-        """When a message's time to live is over."""
+        """Return when a message's time to live ends."""
         own = page.expiries[index] if page.expiries is not None else 0
         if own:
             return own
@@ -255,7 +256,7 @@ class Core(Memory):
         return starved
 
     def _give_up(self, overdue: list[int], lost: list[int], now: int) -> None:
-        """Messages that will not be delivered leave."""
+        """Drop or dead-letter messages that will not be delivered."""
         if lost:
             logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self.fields)
             self._decide([Settled(now, "damaged", spans_of(sorted(lost)))])
@@ -265,7 +266,7 @@ class Core(Memory):
             self._dismiss("ttl", "its time to live was over", overdue, now, dead_letter=to_dead)
 
     def _dismiss(self, cause: str, reason: str, sequences: list[int], now: int, *, dead_letter: bool) -> Draft | None:
-        """Messages that wait leave the queue, for good or for the dead letters."""
+        """Remove waiting messages from the queue, for good or to the dead letters."""
         if dead_letter and self.settings.dead_letter is not None:
             spans = [
                 LeasedSpan(start, stop, priority, 0)
@@ -277,7 +278,7 @@ class Core(Memory):
         return self._decide([Settled(now, cause, spans_of(sequences))])
 
     def _expire(self, now: int) -> Draft | None:
-        """Take back what was held too long."""
+        """Return the messages of expired leases."""
         draft: Draft | None = None
         events: list[Event] = []
         expired = self.standing.leases.expired(now)
@@ -293,7 +294,7 @@ class Core(Memory):
         return draft
 
     def _mind_due(self) -> None:
-        """Let the ticker come when the next delay is over: who listens does not look at the clock."""
+        """Schedule a tick for when the next delay ends: listeners do not watch the clock."""
         if (due := self.standing.delayed.next_due) is not None and due < self._tick_at:
             self._tick_at = due
             self._wake_ticker()
@@ -301,7 +302,10 @@ class Core(Memory):
     def _returns(
         self, now: int, cause: str, reason: str, lease_id: int, spans: list[LeasedSpan], delay_ns: int | None
     ) -> list[Event]:
-        """What happens to messages that come back: again, later, or no more. `delay_ns` None means the backoff."""
+        """Return the events for messages that come back: redelivered now, after a delay, or dead.
+
+        `delay_ns` None means the backoff.
+        """
         again: dict[int, list[LeasedSpan]] = {}
         dead: list[LeasedSpan] = []
         for span in spans:
@@ -319,7 +323,7 @@ class Core(Memory):
         return events
 
     def _deal(self, now: int) -> None:
-        """Give what is ready to those who wait, in turns."""
+        """Lease ready messages to the waiting callers, in turn."""
         if not self.standing.ready or not (line := self._waiters.waiting()):
             return
         available = min(self.standing.ready.count, sum(waiter.demand for waiter in line))
@@ -331,7 +335,7 @@ class Core(Memory):
                     self._waiters.serve(waiter)
 
     def _next_event_in(self, now: int) -> float:
-        """Seconds until something happens by itself, at the longest a second if anything will at all."""
+        """Return the seconds until a delay or lease ends, at most one; infinity if there is none."""
         moments = [due for due in (self.standing.delayed.next_due,) if due is not None]
         if (left := self.standing.leases.due_in(now)) is not None:
             moments.append(now + left)
@@ -340,7 +344,7 @@ class Core(Memory):
         return max(0.0, min((min(moments) - now) / NS, LONGEST_SLEEP_S))
 
     def _sweep_overdue(self, now: int) -> int:
-        """Messages at the head whose time to live is over leave, though nobody asks for them; when the next may."""
+        """Drop or dead-letter expired messages at the head, without a consumer; return when the next may expire."""
         soonest = NEVER
         for priority, level in enumerate(self.standing.ready.levels):
             while level:
@@ -358,7 +362,7 @@ class Core(Memory):
         return NEVER if page is None else self._expiry(page, sequence - page.first)
 
     def _commit_later(self, draft: Draft | None) -> None:
-        """What a look has swept up need not be durable for the caller: the next commit, or the tick, takes it along."""
+        """Do not wait for the events of `_look` to be durable: the next commit, or the tick, includes them."""
 
     def _check_open(self) -> None:
         if self._closed is not None:

@@ -1,4 +1,4 @@
-"""Was this id put before? Exact within the window, in bounded memory; where the bound shortens it, that is said."""
+"""Deduplication ids: exact within the window; where the limit of ids shortens the window, that is reported."""
 
 import logging
 from collections import OrderedDict
@@ -53,7 +53,7 @@ class Timeline:
 
 
 class Dedup:
-    """The dedup ids of the last messages: which message had it, and when.
+    """The dedup ids of recent messages: which message had each of them, and when.
 
     In the state: `prefix i id` -> sequence and time, and `prefix t sequence` -> id, by which old ones are found.
     Invariant: an id whose message is not below `_low` and whose time is within the window is known.
@@ -93,7 +93,7 @@ class Dedup:
         """Messages below this sequence have their ids in the state."""
 
     def find(self, key: bytes, now: int) -> int | None:
-        """The sequence of the message that had this id within the window; `now` is of the timeline (`present`)."""
+        """Return the sequence of the message that had this id within the window; `now` is of the timeline."""
         known = self._recent.get(key)
         if (
             known is None
@@ -107,7 +107,7 @@ class Dedup:
         return known[0]
 
     def note(self, key: bytes, sequence: int, time: int, now: int) -> None:
-        """A message with this id is in the log, with this time of the log."""
+        """Note that the log has a message with this id, and its time there."""
         put_at = self.put_at.pop(sequence, None)
         if put_at is not None:
             time = put_at
@@ -127,7 +127,7 @@ class Dedup:
             self._shorten(self.present(now))
 
     def forget_from(self, sequence: int) -> None:
-        """Messages from here on died with a crash, and their ids with them."""
+        """Forget the ids of messages from here on, which a crash lost."""
         self._restored = min(self._restored, sequence)
         self.scanned = min(self.scanned, sequence)
         dead: set[int] = set()
@@ -145,11 +145,11 @@ class Dedup:
 
     @property
     def unsaved(self) -> int:
-        """How much a checkpoint would have to write."""
+        """Return how many changes a checkpoint would write."""
         return sum(1 for _ in self._fresh())
 
     def save(self, batch: Transaction, now: int) -> dict[str, int | None]:
-        """Add what changed to a checkpoint: new ids in, old ids out."""
+        """Add the changes to a checkpoint: new ids in, old ids out."""
         for key, dead in self._void.items():
             batch.delete(_FAMILY, self._by_id + key)
             for sequence in dead:
@@ -172,7 +172,7 @@ class Dedup:
         }
 
     def saved(self) -> None:
-        """The checkpoint is durable."""
+        """Note that the checkpoint is durable."""
         self._void.clear()
         self._saved = self.scanned
         self._low_saved = self._low
@@ -180,7 +180,7 @@ class Dedup:
             self._recent.popitem(last=False)
 
     def restore(self, kept: dict[str, int | None]) -> None:
-        """Take over what `save` gave."""
+        """Restore what `save` returned."""
         self.scanned = self._saved = kept["scanned"] or 0
         self.count = kept["count"] or 0
         self._low = self._low_saved = kept["low"] or 0
@@ -200,12 +200,12 @@ class Dedup:
         return {**dict(self._recent.values()), **self.put_at}
 
     def clear(self) -> None:
-        """Forget all, in memory."""
+        """Forget all ids in memory."""
         self._recent.clear()
         self.count = 0
 
     def window_at(self, now: int) -> int:
-        """How far back a duplicate is found, in nanoseconds."""
+        """Return how far back a duplicate is found, in nanoseconds."""
         now = self.present(now)
         if self.shortened_to is not None and now - self.shortened_at > self._window:
             self.shortened_to = None  # a whole window has passed without the limit being met
@@ -231,7 +231,7 @@ class Dedup:
         return found
 
     def _expire(self, batch: Transaction, now: int) -> None:
-        """Take ids out of the state whose window is over, or that were given up for the limit."""
+        """Delete ids from the state whose window has ended, or that were dropped for the limit."""
         low = self._low
         gone = 0
         start, stop = number(self._by_sequence, self._low_saved), number(self._by_sequence, self._saved)
@@ -257,7 +257,7 @@ class Dedup:
         self.count = max(0, self.count - gone)
 
     def _shorten(self, now: int) -> None:
-        """Give up the oldest ids: the window becomes shorter, for all to see, and stays exact within what is left."""
+        """Drop the oldest ids: the window becomes shorter, which is reported, and stays exact within what is left."""
         give_up = max(self.count - self._limit, self._limit // 64)
         oldest: list[tuple[int, int]] = []
         if self._saved > self._low:

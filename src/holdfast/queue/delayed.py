@@ -1,4 +1,4 @@
-"""Which messages must wait? By due time: the next ones in memory, the others in the state, however many there are."""
+"""Delayed messages by due time: the next ones in memory, the others in the state, however many there are."""
 
 import heapq
 import logging
@@ -25,11 +25,11 @@ _FAMILY = "visibility_index"
 _KEY = Struct(">QQ")
 _DUE = Struct(">Q")
 Entry = tuple[int, int, int]
-"""Due time, sequence, priority: in this order they come up."""
+"""Due time, sequence, priority: they become due in this order."""
 
 
 class Delayed:
-    """Messages that are not to be delivered before their time.
+    """Messages that are not to be delivered before their due time.
 
     Invariant: `_near` holds every entry below `_horizon`; the others are in the state, or in `_far` until the next
     checkpoint. Everything up to `_fired` has come up, and nothing that comes later is put before it.
@@ -38,7 +38,7 @@ class Delayed:
     def __init__(
         self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]] = lambda sequences: set()
     ) -> None:
-        """`elsewhere` tells which messages cannot be delayed, whatever the state says."""
+        """`elsewhere` returns which messages cannot be delayed, whatever the state says."""
         self.count = 0
         self.orphans = 0
         """Entries of the state that were wrong, and go with the next checkpoint."""
@@ -71,13 +71,13 @@ class Delayed:
 
     @property
     def next_due(self) -> int | None:
-        """When the next one comes up."""
+        """Return the earliest due time; None if there is none."""
         while not self._near and self.count:
             self._fetch()
         return self._near[0][0] if self._near else None
 
     def fire(self, now: int) -> list[Entry]:
-        """Those that are due; they are no longer here."""
+        """Remove and return the messages that are due."""
         fired: list[Entry] = []
         while (due := self.next_due) is not None and due <= now:
             near = self._near
@@ -95,7 +95,7 @@ class Delayed:
         return fired
 
     def take_first(self, count: int) -> list[Entry]:
-        """The next ones to come up, before their time; they are no longer here."""
+        """Remove and return the next messages before they are due."""
         taken: list[Entry] = []
         while len(taken) < count and self.next_due is not None:
             entry = heapq.heappop(self._near)
@@ -107,16 +107,16 @@ class Delayed:
         return taken
 
     def drop(self, start: int, stop: int) -> int:
-        """Forget messages by their sequence; how many there were. Reads everything: for rare cases."""
+        """Remove messages by sequence; return how many there were. Reads everything: for rare cases."""
         found = self.find([(start, stop)], self.count)
         self.leave_out(found)
         return len(found)
 
     def find(self, spans: list[tuple[int, int]], most: int, hints: Iterable[tuple[int, int]] = ()) -> list[Entry]:
-        """Messages by their sequence, in ascending spans, of which there are so many at most.
+        """Return messages by sequence, in ascending spans, at most so many.
 
-        Those that are due when a hint (due time, sequence) says are found at once. Then it reads by due time until it
-        has them all, which takes a second for a million.
+        Those with the due time of a hint (due time, sequence) are found at once. For the others it reads by due time
+        until it has them all, which takes a second for a million.
         """
         starts = [start for start, _ in spans]
         gone = set(self._dropped) if hints else set()
@@ -130,7 +130,7 @@ class Delayed:
         return sorted(found)
 
     def _at(self, due: int, sequence: int) -> Entry | None:
-        """A message that is due at this very moment; it may have been dropped."""
+        """Return the message with this due time and sequence, which may have been dropped."""
         if (due, sequence) <= self._fired:
             return None
         priority = self._fresh.get((due, sequence))
@@ -139,7 +139,7 @@ class Delayed:
         return None if priority is None else (due, sequence, priority)
 
     def leave_out(self, entries: list[Entry]) -> None:
-        """Forget entries that `find` gave."""
+        """Remove entries that `find` returned."""
         if not entries:
             return
         gone = set(entries)
@@ -154,23 +154,23 @@ class Delayed:
             self._leave(entry[1])
 
     def may_have(self, sequence: int) -> bool:
-        """Whether a message may be here: surely not, or one of the 4096 around it is."""
+        """Return False if a message is surely not here, True if one of the 4096 around it is."""
         return sequence >> BUCKET_BITS in self._buckets
 
     def count_before(self, sequence: int) -> int:
-        """How many messages are below this sequence; up to 4095 too many where not all are at hand."""
+        """Return how many messages are below this sequence; up to 4095 too many where not all are in memory."""
         if self.at_hand:
             return sum(entry[1] < sequence for entry in self._near) + sum(entry[1] < sequence for entry in self._far)
         return sum(count for bucket, count in self._buckets.items() if bucket << BUCKET_BITS < sequence)
 
     def soonest(self, count: int) -> list[Entry]:
-        """The next ones to come up; they stay."""
+        """Return the next messages to become due, without removing them."""
         if self.next_due is not None and len(self._near) >= count:
             return heapq.nsmallest(count, self._near)
         return list(islice(self, count))
 
     def dues(self) -> Iterator[bytes]:
-        """The due time of each, as 8 bytes: first of those in memory, in any order, then of the others, ascending.
+        """Return the due times as 8 bytes each: first of those in memory, in any order, then of the others, ascending.
 
         As they are at the moment of the call, so that it may be read without the queue's lock.
         """
@@ -184,7 +184,7 @@ class Delayed:
         return chain(memory, (key[first:last] for key, _ in stored if not gone or key not in gone))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all."""
         self._near, self._far, self._fresh, self._dropped, self.count, self._horizon = [], [], {}, [], 0, None
         self._cleared = True
         self._buckets.clear()
@@ -200,20 +200,20 @@ class Delayed:
 
     @property
     def at_hand(self) -> bool:
-        """Whether all of them are in memory."""
+        """Return whether all of them are in memory."""
         return self._horizon is None
 
     def floor(self) -> int | None:
-        """No message below this sequence is here; to within a bucket."""
+        """Return a sequence below which there is no message; to within a bucket."""
         return min(self._buckets) << BUCKET_BITS if self._buckets else None
 
     @property
     def unsaved(self) -> int:
-        """How much a checkpoint would have to write."""
+        """Return how many changes a checkpoint would write."""
         return len(self._fresh) + len(self._dropped) + self._cleared
 
     def save(self, batch: Transaction) -> dict[str, object]:
-        """Add what changed to a checkpoint, and give what must be known to `restore`. Then call `saved`."""
+        """Add the changes to a checkpoint, and return what `restore` needs. Then call `saved`."""
         if self._cleared:
             batch.delete_range(_FAMILY, self._prefix, after(self._prefix))
         for due, sequence, _ in self._dropped:
@@ -229,7 +229,7 @@ class Delayed:
         return {"fired": list(self._fired), "count": self.count, "buckets": list(self._buckets.items())}
 
     def saved(self) -> None:
-        """The checkpoint is durable: the state has everything, and memory may shrink."""
+        """Note that the checkpoint is durable: the state has everything, and memory may shrink."""
         self._fresh, self._far, self._dropped, self._cleared = {}, [], [], False
         self._fired_saved = self._fired
         if len(self._near) > NEAR_MAX:
@@ -238,7 +238,7 @@ class Delayed:
             del self._near[NEAR_KEEP:]
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """Take over what `save` gave; the entries are fetched when they are wanted."""
+        """Restore what `save` returned; the entries are fetched on demand."""
         due, sequence = kept["fired"]
         self._fired = self._fired_saved = (int(due), int(sequence))
         self.count = int(kept["count"])

@@ -1,4 +1,4 @@
-"""What does a consumer get? A delivery: a message it holds for a while, and what it may do with it."""
+"""What consumers and operators receive: leased deliveries, waiting and delayed messages, and dead letters."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -28,28 +28,28 @@ class _Delivered(NamedTuple):
     """When it was put, in nanoseconds since 1970."""
     priority: int
     lease: int
-    """The id of the lease it was handed out under, shared by all that came with it."""
+    """The id of its lease, which it shares with the messages leased in the same call."""
     queue: "Queue"
 
 
 # A NamedTuple, as records are: built from whole columns by C code.
 class Delivery(_Delivered):
-    """A message that is held until its lease runs out. Also a context manager: acked on leaving, nacked on an error."""
+    """A message under a lease. As a context manager it is acked on leaving the block, nacked on an error."""
 
     def ack(self) -> bool:
-        """It is done, and never comes back; False when the lease is no longer ours, and it may have gone to another."""
+        """Acknowledge the message: it is never delivered again. Return False if the lease was lost."""
         return self.queue.ack_one(self)
 
     def nack(self, reason: str = "", delay: Duration | None = None) -> bool:
-        """It failed: it comes back after `delay` (the queue's backoff if None), or becomes a dead letter."""
+        """Report a failure: redelivered after `delay` (the queue's backoff if None), or dead-lettered."""
         return not self.queue.try_nack([self], reason, delay)
 
     def extend(self, duration: Duration | None = None) -> bool:
-        """Hold it, and all that came with it, for so long from now on (the queue's lease if None); may shorten."""
+        """Extend the lease, with all messages under it, to so long from now (None: the queue's lease); may shorten."""
         return not self.queue.try_extend([self], duration)
 
     def release(self) -> bool:
-        """Give it back untried: it is ready at once, and this delivery does not count."""
+        """Return it untried: it is ready at once, and this delivery does not count."""
         return not self.queue.try_release([self])
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Delivery(_Delivered):
 
 
 class _Entered(Delivery):
-    """A delivery in a `with` block, which remembers what was done with it there. Others need not, and are cheaper."""
+    """A delivery in a `with` block, which remembers how it was settled there. Others need not, and are cheaper."""
 
     settled = False
 
@@ -105,7 +105,7 @@ make_delivery = partial(cast("Any", tuple.__new__), Delivery)
 
 
 class Waiting(NamedTuple):
-    """A message that waits, as `peek` shows it."""
+    """A waiting message, as `peek` returns it."""
 
     id: int
     payload: bytes
@@ -118,11 +118,11 @@ class Waiting(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """A message that must wait, and until when."""
+    """A delayed message and its due time."""
 
     id: int
     due_at: int
-    """When it comes up, in nanoseconds since 1970."""
+    """When it becomes due, in nanoseconds since 1970."""
     payload: bytes
     key: bytes | None
     headers: Headers
@@ -133,7 +133,7 @@ class Delayed(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A message that could not be delivered, and why."""
+    """A message that could not be delivered, and the reason."""
 
     id: int
     """Its id in the queue of dead letters, for `redrive`."""
@@ -148,7 +148,7 @@ class DeadLetter(NamedTuple):
     first_failed_at: int | None
     last_failed_at: int | None
     queue: str
-    """Where it died."""
+    """The queue in which it failed."""
     original_id: int
     """Its id there."""
     enqueued_at: int
@@ -164,7 +164,7 @@ def listed(deliveries: Iterable[Delivery]) -> list[Delivery]:
 
 
 def by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:
-    """The ids of each lease."""
+    """Group the message ids by lease."""
     if len(leases := set(map(itemgetter(7), deliveries))) == 1:  # all of one lease, as they mostly are
         return {leases.pop(): set(map(itemgetter(0), deliveries))}
     found: dict[int, set[int]] = {}

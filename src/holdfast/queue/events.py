@@ -1,4 +1,4 @@
-"""What can happen to a message? Each event of a queue's journal, and its bytes, as pure functions."""
+"""Events of a queue's journal and their binary encoding, as pure functions."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -43,12 +43,12 @@ CAUSES = (
     "rejected",  # 9: its holder refused it for good
     "discarded",  # 10: someone who looks after the queue dropped it
 )
-"""Why something happened; in the journal by its place in this list, so that it only ever grows."""
+"""Causes of events, stored in the journal as their index in this list: only append to it."""
 _CAUSE = {name: number for number, name in enumerate(CAUSES)}
 
 
 class LeasedSpan(NamedTuple):
-    """Messages side by side with the same priority and the same count of deliveries."""
+    """Consecutive messages with the same priority and number of deliveries."""
 
     start: int
     stop: int
@@ -57,7 +57,7 @@ class LeasedSpan(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """Messages were handed out under one lease."""
+    """Messages were leased."""
 
     time: int
     lease: int
@@ -66,7 +66,7 @@ class Leased(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """Messages are done."""
+    """Messages were acknowledged."""
 
     time: int
     parts: list[tuple[int, list[Span]]]
@@ -74,7 +74,7 @@ class Acked(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """A lease runs out at another time."""
+    """The expiry of a lease was changed."""
 
     time: int
     lease: int
@@ -82,7 +82,7 @@ class Extended(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Leased messages came back, to be delivered again from `due` on."""
+    """Leased messages were returned, to be delivered again from `due` on."""
 
     time: int
     cause: str
@@ -93,7 +93,7 @@ class Returned(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """Messages leave for another queue: as dead letters, or back from there."""
+    """Messages began to move to another queue: to the dead letters, or back from there."""
 
     time: int
     cause: str
@@ -104,7 +104,7 @@ class Moving(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Messages are gone without an ack."""
+    """Messages left the queue without an acknowledgement."""
 
     time: int
     cause: str
@@ -112,28 +112,28 @@ class Settled(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """All messages below `end` that were not leased are gone."""
+    """All messages below `end` that were not leased were dropped."""
 
     time: int
     end: int
 
 
 class Sought(NamedTuple):
-    """The queue stands at this sequence: all before it is done, all from it on is to be delivered (again)."""
+    """The position was set: earlier messages count as acknowledged, later ones are to be delivered, perhaps again."""
 
     time: int
     position: int
 
 
 class Cut(NamedTuple):
-    """The log ends here: what was known of sequences from here on died with a crash."""
+    """The log ends here: a crash lost the messages from this sequence on."""
 
     time: int
     end: int
 
 
 class Snapshot(NamedTuple):
-    """A part of the whole state as it was before the first part; the last part makes it count."""
+    """A part of the whole state as it was before the first part; the snapshot is valid with its last part."""
 
     time: int
     part: int
@@ -165,7 +165,7 @@ _SNAPSHOT_HEAD = Struct("<BqIB")
 encode_lease_of_one: Callable[[int, int, int, int], bytes] = partial(_ONE_LEASED.pack, _LEASED_ONE)
 """(time, lease, expires, sequence) of one message of priority 0 at its first delivery: the common case."""
 encode_ack_of_one: Callable[[int, int, int], bytes] = partial(_ONE_ACKED.pack, _ACKED_ONE)
-"""(time, lease, sequence) of one message that is done."""
+"""(time, lease, sequence) of one message that is acknowledged."""
 
 
 def _leased_spans(spans: list[LeasedSpan]) -> bytes:

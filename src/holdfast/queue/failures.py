@@ -1,4 +1,4 @@
-"""How often has a message failed, and why? Kept for those that did, in the state beyond what memory should hold."""
+"""Failed deliveries of messages, with counts and reasons; beyond a memory limit they are kept in the state only."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -16,7 +16,7 @@ _VALUE = Struct("<Iqq")
 
 
 class Failure(NamedTuple):
-    """What is known of a message that came back."""
+    """Number and cause of a message's failed deliveries."""
 
     attempts: int
     first: int
@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
 
 class Failures:
-    """The failures by sequence. Which sequences have one is always in memory, as ranges."""
+    """Failures by sequence. The sequences that have one are always in memory, as ranges."""
 
     def __init__(self, state: State, prefix: bytes) -> None:
         self._state = state
@@ -45,11 +45,11 @@ class Failures:
                     yield sequence, failure
 
     def spans(self) -> list[tuple[int, int]]:
-        """Which messages have one, as ranges."""
+        """Return the messages that have failed, as ranges."""
         return list(self._index)
 
     def get(self, sequence: int) -> Failure | None:
-        """What is known of a message, None if it never failed."""
+        """Return the failure of a message; None if it never failed."""
         known = self._known.get(sequence)
         if known is None and sequence in self._index:
             raw = self._state.get(_FAMILY, number(self._prefix, sequence))
@@ -59,13 +59,13 @@ class Failures:
         return known
 
     def set(self, sequence: int, failure: Failure) -> None:
-        """It failed (again)."""
+        """Record a failure."""
         self._index.add(sequence, sequence + 1)
         self._known[sequence] = failure
         self._changed.add(sequence)
 
     def forget(self, start: int, stop: int) -> None:
-        """These messages are done."""
+        """Remove the failures of messages that left the queue."""
         if not self._index.count:
             return
         for first, end in self._index.within(start, stop):
@@ -75,17 +75,17 @@ class Failures:
         self._index.remove(start, stop)
 
     def forget_from(self, sequence: int) -> None:
-        """Nothing is known of messages from here on."""
+        """Remove the failures of all messages from here on."""
         if self._index and self._index.last >= sequence:
             self.forget(sequence, self._index.last + 1)
 
     @property
     def unsaved(self) -> int:
-        """How much a checkpoint would have to write."""
+        """Return how many changes a checkpoint would write."""
         return len(self._changed)
 
     def save(self, batch: Transaction) -> None:
-        """Add what changed to a checkpoint. Then call `saved`."""
+        """Add the changes to a checkpoint. Then call `saved`."""
         for sequence in self._changed:
             failure = self._known.get(sequence)
             if failure is None:
@@ -95,13 +95,13 @@ class Failures:
                 batch.put(_FAMILY, number(self._prefix, sequence), raw)
 
     def saved(self) -> None:
-        """The checkpoint is durable: memory may shrink."""
+        """Note that the checkpoint is durable: memory may shrink."""
         self._changed.clear()
         if len(self._known) > MEMORY_MAX:
             self._known.clear()
 
     def restore(self) -> None:
-        """Take over what the state has."""
+        """Restore what the state has."""
         for key, _ in self._state.scan(_FAMILY, self._prefix, after(self._prefix)):
             sequence = number_of(key)
             self._index.add(sequence, sequence + 1)

@@ -1,4 +1,4 @@
-"""Where do dead letters go that no queue of this store takes? To a forwarder, who keeps them elsewhere."""
+"""Dead letters that leave the store: what a forwarder receives, and the prefix that names its targets."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _PREFIX = re.compile(r"[a-z]+-dlx:")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message that leaves its queue for good, as a forwarder gets it."""
+    """A dead letter that leaves the store, as a forwarder receives it."""
 
     id: int
     """Its id in the queue that it leaves."""
@@ -32,7 +32,7 @@ class Letter:
     moved_at: int
     """When it left, in nanoseconds since 1970: with its id, the same however often it is tried."""
     doubtful: bool
-    """Whether it may have been handed over before, and a crash or an error kept us from knowing."""
+    """Whether an earlier attempt, interrupted by a crash or an error, may have delivered it to the forwarder."""
 
 
 Forwarder = Callable[[str, str, list[Letter]], None]
@@ -43,12 +43,12 @@ A `HoldfastError` means: later, again. It is called from any thread, one call at
 
 
 def is_forwarded(target: str) -> bool:
-    """Whether a `dead_letter` names a place outside of the store: it begins with a word and `-dlx:`."""
+    """Return whether a `dead_letter` names a target outside of the store: it begins with a word and `-dlx:`."""
     return _PREFIX.match(target) is not None
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix, or `InvalidArgument`: a name of a queue must never be taken for a place elsewhere."""
+    """Return the prefix, or raise `InvalidArgument`: a queue's name must never be taken for an outside target."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise InvalidArgument(f"a prefix of forwarded dead letters is a word and '-dlx:', not {prefix!r}")
     return prefix

@@ -1,9 +1,9 @@
-"""How do messages move in from LedgerQ? Each of them once, however often and wherever an import is stopped.
+"""Import of messages from LedgerQ: each of them once, however often the import is interrupted and repeated.
 
-What was brought in is noted, batch by batch, in a log beside the queue: the id and the time that LedgerQ gave it. The
-note is written after the messages, so that a crash between the two leaves messages without a note; these are found by
-their headers, in the stretch of the queue's log that the notes do not cover. The notes outlive the messages, which the
-log's retention drops when they are done.
+The messages that were imported are noted, batch by batch, in a log beside the queue, by LedgerQ's id and time. The note
+is written after the messages, so that a crash between the two leaves messages without a note; these are found by their
+headers, in the range of the queue's log that the notes do not cover. The notes outlive the messages, which the log's
+retention drops when they are acknowledged.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class ImportResult:
 
 
 def find_dlq(folder: Path) -> Path | None:
-    """Where the dead letters of a LedgerQ folder seem to be: in `dlq` beside it, or in it."""
+    """Return the likely folder of a LedgerQ folder's dead letters: `dlq` beside it, or in it."""
     for candidate in (folder.absolute().parent / "dlq", folder / "dlq"):
         if candidate.is_dir() and candidate.resolve() != folder.resolve():
             with contextlib.suppress(NotFound):
@@ -103,7 +103,7 @@ class LedgerQImport:
         self._originals: dict[int, _Original] = {}
 
     def run(self, progress: Progress = lambda done, total: None) -> ImportResult:
-        """Bring in what is not there yet; `progress(done, total)` is called in bytes."""
+        """Import the messages that are not imported yet; `progress(done, total)` is called in bytes."""
         total = self._folder.total_bytes + (self._dead_folder.total_bytes if self._dead_folder else 0)
         self._survey()
         for number, entry in enumerate(self._bring(self._folder, self._queue, "messages", self._message)):
@@ -127,7 +127,7 @@ class LedgerQImport:
         return self._result
 
     def _survey(self) -> None:
-        """Which messages have dead letters? What is known of those in their own queue is wanted with the letter."""
+        """Find the messages that have dead letters: what their own queue knows of them is imported with these."""
         for letter in self._dead_folder.entries if self._dead_folder is not None else ():
             if letter.origin is not None:
                 self._originals.setdefault(letter.origin, _Original())
@@ -135,7 +135,7 @@ class LedgerQImport:
     def _bring(
         self, folder: LedgerQFolder, queue: Queue, kind: str, make: Callable[[LedgerQFolder, Entry], Message | None]
     ) -> Iterator[Entry]:
-        """Put what `make` makes of the entries that are new; gives every entry back when it was seen."""
+        """Put what `make` returns for each new entry; yield every entry after it was processed."""
         target = _Target(queue, self._notes, self._source, kind)
         for entry in folder.entries:
             yield entry
@@ -147,7 +147,7 @@ class LedgerQImport:
         target.flush()
 
     def _message(self, folder: LedgerQFolder, entry: Entry) -> Message | None:
-        """A message of the queue itself; None where it is not to be imported."""
+        """Return a message of the queue itself; None where it is not to be imported."""
         result = self._result
         waits = entry.id >= folder.read_id or entry.id in folder.retries
         if not waits and not (self._everything and entry.id not in self._originals):
@@ -169,7 +169,7 @@ class LedgerQImport:
         )
 
     def _dead_letter(self, folder: LedgerQFolder, entry: Entry) -> Message | None:
-        """A dead letter, so that `Queue.dead_letters` shows it and `Queue.redrive` brings it back."""
+        """Return a dead letter, so that `Queue.dead_letters` lists it and `Queue.redrive` moves it back."""
         if entry.id < folder.read_id and entry.id not in folder.retries and not self._everything:
             self._result.read_before += 1
             return None
@@ -193,7 +193,7 @@ class LedgerQImport:
         )
 
     def _unpacked(self, folder: LedgerQFolder, letter: Entry, original: "_Original") -> bytes:
-        """LedgerQ moves a compressed message to the dead letters as it is, and forgets that it was compressed."""
+        """Decompress a dead letter: LedgerQ moves it compressed, and does not record that."""
         payload = letter.payload
         if not letter.still_compressed or crc32c(payload) in original.checksums:
             return payload  # the sender's own gzip, if it is any
@@ -218,7 +218,7 @@ class LedgerQImport:
 
 
 class _Original:
-    """What a queue knows of a message that became a dead letter."""
+    """What a queue recorded about a message that became a dead letter."""
 
     __slots__ = ("checksums", "timestamp")
 
@@ -232,7 +232,7 @@ class _Original:
 
 
 class _Target:
-    """A queue that gets messages from one source, each once."""
+    """A queue that receives messages from one source, each once."""
 
     def __init__(self, queue: Queue, notes: Log, source: str, kind: str) -> None:
         self._queue = queue
@@ -265,7 +265,7 @@ class _Target:
             self.flush()
 
     def flush(self) -> None:
-        """Messages first, then the note: what has no note is found by its headers."""
+        """Put the messages first, then the note: messages without a note are found by their headers."""
         if self._messages:
             ids = self._queue.put_many(self._messages)
             self._queue.sync()
@@ -276,7 +276,7 @@ class _Target:
 
 
 def _named(entry: Entry) -> tuple[int, int]:
-    """What LedgerQ called a message: a dead letter has the id that it had in its queue, and the time of its death."""
+    """Return LedgerQ's identity of a message: a dead letter has its id in its queue, and the time of its death."""
     named = entry.origin if entry.origin is not None and entry.origin < 1 << 64 else entry.id
     return named, entry.timestamp
 

@@ -1,4 +1,4 @@
-"""How does a queue remember? Each event goes to a log of its own: its last snapshot and tail are the state."""
+"""Write-ahead journal of a queue: events in a log of its own; the last snapshot and later events make its state."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ Rows = list[tuple[str, bytes, bytes]]
 
 
 class Journal:
-    """The journal of one queue. Used with the queue's lock held, but for `commit`.
+    """The journal of one queue. Used with the queue's lock held, except `commit`.
 
     Under `sync` each call's events are one record, and durable after `commit`. Under `batch` and `async` events gather
     in memory, as records do in a log, until there are enough or the queue's tick flushes them.
@@ -38,10 +38,10 @@ class Journal:
         self._snapshot_end = -1
         """Where the last snapshot ended: a journal that ends there holds nothing else."""
         self.broken = False
-        """Records were given up after a failed write: the state in memory is ahead of the truth."""
+        """Records were dropped after a failed write: the state in memory is ahead of the journal."""
 
     def record(self, event: bytes) -> Draft:
-        """Take in an event that must be durable; hand what this returns to `commit` once the queue's lock is free."""
+        """Accept an event that must be durable; pass the result to `commit` after releasing the queue's lock."""
         draft, first, _ = self.log.gather([event], [], 0)
         if first != self._expected:
             self.broken = True
@@ -59,7 +59,7 @@ class Journal:
                 raise
 
     def flush(self) -> None:
-        """Hand the gathered events to the log."""
+        """Append the collected events to the log."""
         pending = self.pending
         if self._handing is not None:  # the last time this was cut off: the log's end says whether it has them
             end, count = self._handing
@@ -93,7 +93,7 @@ class Journal:
         return end
 
     def make_durable(self) -> None:
-        """Return when all that was handed to the log is on disk. May be called without the queue's lock."""
+        """Return when all that was appended to the log is on disk. May be called without the queue's lock."""
         try:
             self.log.sync()
         except BaseException:
@@ -101,15 +101,16 @@ class Journal:
             raise
 
     def replay(self, position: int, end: int) -> Iterator[tuple[int, list[Event]]]:
-        """The events of each record from a position on. What is damaged was reported by the log, and is left out."""
+        """Return the events of each record from a position on. Damaged ones are left out: the log has reported them."""
         for record in self.log.read(position, end):
             yield record.sequence, list(decode(record.payload))
 
     def settle(self) -> None:
-        """Before the state is read again: decide for every event that was taken in whether it is in the log.
+        """Decide for every accepted event whether it is in the log. Call it before the state is read again.
 
-        Under `sync` what cannot be written did not happen, and its caller has the error. Under a weaker mode the
-        caller was told that it did: it must be in the log before that is read, or this raises and it is kept.
+        Under `sync`, an event that cannot be written did not happen, and its caller has the error. Under a weaker mode
+        the caller was promised that it did: it must be in the log before that is read, or this raises and the event is
+        kept.
         """
         if self.durable:
             with contextlib.suppress(StorageError):
@@ -119,12 +120,12 @@ class Journal:
             self.log.write_out()
 
     def reread(self) -> None:
-        """The state is what is in the log: it is no longer `broken`."""
+        """Note that the state was read from the log again: the journal is no longer `broken`."""
         self._expected = self.log.end
         self.broken = False
 
     def write_snapshot(self, rows: Rows, now: int) -> None:
-        """Keep the whole state in the journal, so that what is before it may go."""
+        """Write the whole state to the journal, so that earlier events can be dropped."""
         parts = _split(rows)
         for number, part in enumerate(parts):
             self.log.append(encode(Snapshot(now, number, number == len(parts) - 1, part)))
@@ -132,11 +133,11 @@ class Journal:
         self.log.sync()
 
     def is_past(self, moment: int) -> bool:
-        """Whether events from before this moment could go, of a queue where nothing has happened since."""
+        """Return whether events from before this moment could be dropped, in a queue without activity since."""
         return self._snapshot_end < self.log.end and not self.pending and self.log.is_past(moment)
 
     def renew(self, rows: Rows, now: int) -> None:
-        """Replace all events by a snapshot of what came of them, unless someone has yet to read them."""
+        """Replace all events by a snapshot of their result, unless a reader has yet to read them."""
         held_from = self.log.held_from()
         if held_from is not None and held_from < self.log.end:
             return
@@ -145,7 +146,7 @@ class Journal:
         self.log.drop_before(first)
 
     def last_snapshot(self) -> tuple[Rows, int] | None:
-        """The last whole snapshot, and the position behind it."""
+        """Return the last complete snapshot, and the position behind it."""
         parts: dict[int, bytes] = {}
         position = 0
         for record in self.log.read(reverse=True):
@@ -163,11 +164,11 @@ class Journal:
         return None
 
     def forget_before(self, age_ns: int) -> int:
-        """Let segments go that are older; how many went."""
+        """Drop segments that are older; return how many."""
         return self.log.compact(retention=Retention(max_age=age_ns / 1e9))
 
     def has_older_than(self, moment: int) -> bool:
-        """Whether `forget_before` would let something go."""
+        """Return whether `forget_before` would drop something."""
         segments = self.log.segments()
         return len(segments) > 1 and segments[1].created < moment
 

@@ -1,4 +1,4 @@
-"""Under which keys does a queue keep its state? A prefix of its own, then numbers that sort as they count."""
+"""Keys of a queue's rows in the state: a prefix for each queue, then big-endian numbers, which sort numerically."""
 
 from struct import Struct
 
@@ -8,15 +8,15 @@ _NUMBER = Struct(">Q")
 
 
 def number(prefix: bytes, value: int) -> bytes:
-    """The key of a number under a prefix."""
+    """Return the key of a number under a prefix."""
     return prefix + _NUMBER.pack(value)
 
 
 def number_of(key: bytes) -> int:
-    """The number at the end of a key."""
+    """Return the number at the end of a key."""
     return int(_NUMBER.unpack(key[-8:])[0])
 
 
 def after(prefix: bytes) -> bytes:
-    """The first key behind all that start with the prefix."""
+    """Return the first key behind all that start with the prefix."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

@@ -1,4 +1,4 @@
-"""Who holds which messages, and until when? Leases by id, and the one that runs out next."""
+"""Leases by id: which messages they hold, when they expire, and which one expires next."""
 
 import heapq
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ SWEEP_NS = 1_000_000_000
 
 
 class Lease:
-    """Messages that were handed out together; what is done, or was given back, is no longer in it."""
+    """Messages that were leased together, without those that were acknowledged or returned since."""
 
     __slots__ = ("attempts", "expires", "left", "priorities")
 
@@ -28,15 +28,15 @@ class Lease:
         """The priority of those that have one."""
 
     def attempt(self, sequence: int) -> int:
-        """Which delivery of this message it is."""
+        """Return the number of this delivery of the message, from 1."""
         return 1 if self.attempts is None else self.attempts.get(sequence, 1)
 
     def priority(self, sequence: int) -> int:
-        """The priority of this message."""
+        """Return the priority of the message."""
         return 0 if self.priorities is None else self.priorities.get(sequence, 0)
 
     def spans(self, sequences: Iterable[int]) -> list[LeasedSpan]:
-        """Messages of this lease as spans of equal priority and count."""
+        """Return messages of this lease as spans of equal priority and number of deliveries."""
         found: list[LeasedSpan] = []
         for sequence in sorted(sequences):
             priority, attempt = self.priority(sequence), self.attempt(sequence)
@@ -55,19 +55,19 @@ class Leases:
         self.count = 0
         """How many messages are leased."""
         self.next_check = NEVER
-        """Before this time no lease can run out."""
+        """No lease expires before this time."""
         self._order: list[tuple[int, int]] = []
         self._ordered_up_to = 0
 
     def add(self, lease_id: int, lease: Lease) -> None:
-        """A lease begins."""
+        """Add a lease."""
         if lease.expires < self.next_check or not self.by_id:
             self.next_check = lease.expires
         self.by_id[lease_id] = lease
         self.count += len(lease.left)
 
     def extend(self, lease_id: int, expires: int) -> None:
-        """A lease runs out at another time, later or sooner."""
+        """Change the expiry of a lease, to later or sooner."""
         lease = self.by_id.get(lease_id)
         if lease is None:
             return
@@ -77,7 +77,7 @@ class Leases:
         self.next_check = min(self.next_check, expires)
 
     def discard(self, lease_id: int, sequences: Iterable[int]) -> int:
-        """These messages leave the lease, and it ends with its last; how many of them were in it."""
+        """Remove these messages from the lease, which ends with its last one; return how many it held."""
         lease = self.by_id.get(lease_id)
         if lease is None:
             return 0
@@ -90,7 +90,7 @@ class Leases:
         return before - left
 
     def expired(self, now: int) -> list[int]:
-        """The ids of leases that have run out by now."""
+        """Return the ids of leases that have expired."""
         if now < self.next_check:
             return []
         if not self.by_id:
@@ -116,18 +116,18 @@ class Leases:
         return found
 
     def due_in(self, now: int) -> int | None:
-        """In how many nanoseconds to ask again; None while nothing is leased."""
+        """Return in how many nanoseconds to check again; None while nothing is leased."""
         return max(0, self.next_check - now) if self.by_id else None
 
     def clear(self) -> None:
-        """All leases are void."""
+        """Remove all leases."""
         self.by_id.clear()
         self._order.clear()
         self.count = 0
         self.next_check = NEVER
 
     def _sweep(self) -> None:
-        """Put in order what has begun since the last time and still lives."""
+        """Sort the leases that began since the last call, and have not ended, by expiry."""
         newest = self._ordered_up_to
         for lease_id in reversed(self.by_id):
             if lease_id <= self._ordered_up_to:

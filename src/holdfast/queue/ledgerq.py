@@ -1,4 +1,4 @@
-"""How is a LedgerQ folder read? Message by message, past any damage; nothing in it is ever written.
+"""Reader of LedgerQ folders: message by message, past any damage; it never writes to them.
 
 A folder holds segments `%020d.log` (and their `.idx`, which are not needed), `metadata.dat`, `.retry_state.json` and
 `.dedup_state.json`; a dead letter queue is simply another such folder. All numbers are little-endian, all checksums
@@ -64,13 +64,13 @@ _PLAUSIBLE = re.compile(rb"[\x01-\x03][\x00-\x1f].{6}\x00\x00", re.DOTALL)
 _FORGET_EVERY = 32 << 20
 
 Report = Callable[[str], None]
-"""Who is told of what is skipped, and why; reading goes on behind it."""
+"""Called with what is skipped, and why; reading continues behind it."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a message failed, and how it failed last."""
+    """How often a message failed, and its last failure."""
 
     message_id: int
     attempts: int
@@ -81,7 +81,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Dedup:
-    """A deduplication id that LedgerQ still remembers, as far as it does: it keeps only the digest."""
+    """A deduplication id that LedgerQ remembers: it keeps only the digest."""
 
     digest: str
     """SHA-256 of the user's id, in hexadecimal."""
@@ -137,7 +137,7 @@ def gunzip(data: bytes) -> bytes:
 
 
 def whole_entry(memory: Buffer, offset: int) -> int:
-    """The length of the entry that stands unharmed at an offset; 0 where none does. Its pad is not counted."""
+    """Return the length of the undamaged entry at an offset, without its padding; 0 where there is none."""
     room = len(memory) - offset
     if room < _LENGTH_MIN:
         return 0
@@ -149,7 +149,7 @@ def whole_entry(memory: Buffer, offset: int) -> int:
 
 
 def walk(memory: Buffer, report: Report) -> Iterator[tuple[int, int]]:
-    """The offset and length of each unharmed entry of a segment, of whatever type."""
+    """Return the offset and length of each undamaged entry of a segment, of any type."""
     ceiling = _highest_id(memory, report)
     if ceiling is None:
         return
@@ -225,7 +225,7 @@ def _chain_end(memory: Buffer, offset: int, stop: int) -> int:
 
 
 def parse_entry(raw: Buffer, retries: Mapping[int, Retry] = _NO_RETRIES) -> Entry:
-    """The message in the bytes of an unharmed data entry, or `Corrupt` where its fields make no sense."""
+    """Return the message in the bytes of an undamaged data entry; raise `Corrupt` where its fields make no sense."""
     _, _, flags, message_id, timestamp = _ENTRY_HEAD.unpack_from(raw)
     if unknown := flags & _UNREADABLE:
         raise Corrupt(f"it is encrypted or of a newer format (flags {unknown:#x})")

@@ -1,4 +1,4 @@
-"""What is measured of a queue? Counts, rates and latencies, in a registry that `stats` and exporters read."""
+"""Metrics of a queue: counters, rates and latencies, in a registry that `stats` and exporters read."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ _TOTALS = {
 
 
 class Measures:
-    """The instruments of one queue. What the queue counts anyway is only read; the histograms are its own."""
+    """The instruments of one queue. Counts that the queue keeps anyway are only read; the histograms are its own."""
 
     def __init__(self, queue: "Memory", registry: Registry, clock: Clock) -> None:
         self._labels = {"queue": queue.name}
@@ -77,5 +77,5 @@ class Measures:
         self.ack_rate = Rate(totals["acked"], clock.monotonic)
 
     def forget(self) -> None:
-        """The queue is closed: it is no longer collected."""
+        """Remove the instruments, after the queue was closed."""
         self._registry.remove(self._labels)

@@ -1,4 +1,4 @@
-"""What does a queue remember, and how? State in memory, ahead of it the journal, behind it the checkpoints."""
+"""In-memory queue state with a write-ahead journal and periodic checkpoints."""
 
 import contextlib
 import logging
@@ -38,13 +38,13 @@ logger = logging.getLogger("holdfast.queue")
 
 _PATIENCE_S = 2.0
 SWEEP_S = 1.0
-"""How often the ticker looks for what must leave by itself."""
+"""Interval in seconds at which the ticker checks for messages that expire or exceed the length."""
 CHECKPOINT_VALUES = 16_384
-"""Changed values in memory after which a checkpoint hands them to the state."""
+"""Changed values in memory after which a checkpoint writes them to the state."""
 
 
 class Memory:
-    """The innermost part of a queue: its state and how that is kept. A base class of `Queue`.
+    """The innermost part of a queue: its state, and how that is loaded, journaled and saved. A base class of `Queue`.
 
     Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (who
     carries messages to another queue) and `_pausing` (who pauses or resumes) before `_lock` (who changes this queue)
@@ -95,19 +95,19 @@ class Memory:
         self._waiters.let_go_below = self._bodies.let_go_below
         self._lock = threading.Lock()
         self._whole = Section(self._spoil)
-        """Entered after the lock, by whoever looks at the state or changes it."""
+        """Entered after the lock, by every reader and writer of the state."""
         self._mover = threading.Lock()
         self._pausing = threading.Lock()
         self._is_paused, self._keep_paused = is_paused, keep_paused
         self._paused = not read_only and is_paused()
-        """Whether nothing is handed out. The short ways are closed then, so that they need not ask."""
+        """Whether no messages are delivered. The fast paths are disabled then, so that they need not check it."""
         self._closed: HoldfastError | None = None
         self._is_gone = False
         """Whether it is closed, and all that refers to it was told."""
         self._asleep = True
-        """Whether the ticker must be told of the next event."""
+        """Whether the next event must wake the ticker."""
         self._tick_at = NEVER
-        """When the ticker comes next by itself."""
+        """The time of the next scheduled tick."""
         self._waiting_at = (-1, 0.0)
         """For readers: the record of the journal that is ahead of the log, and since when."""
         self._reloading = False
@@ -116,13 +116,13 @@ class Memory:
         self.checkpoints = CheckpointHealth()
         """Whether they succeed. Where they fail, all else goes on: opening has more of the journal to read."""
         self._doubtful_moves = False
-        """Whether a move may have reached its target without our knowing."""
+        """Whether a move may have reached its target without being confirmed."""
         self._handed_over: set[int] = set()
-        """Messages that a forwarder may have got without our knowing."""
+        """Messages that a forwarder may have received without confirming it."""
         self.carries_later = False
         """Whether calls leave it to the background to move dead letters: for callers that must not wait for a disk."""
         self._ticker_knows = False
-        """With `carries_later`: whether the ticker was told of what is moving."""
+        """With `carries_later`: whether the ticker was woken for the messages that are moving."""
         self._stills = Stills()
         self._timeline = Timeline(clock)
         """By which the window of dedup ids is measured."""
@@ -140,7 +140,7 @@ class Memory:
         self._suits_short_ways = plain and not read_only and log.settings.flush.mode != "sync"
         self._may_be_quick = self._suits_short_ways and not self._paused
         self._quick = self._may_be_quick
-        """Whether messages may be handed out and acked one by one along the short ways."""
+        """Whether single messages may be leased and acked on the fast paths."""
         self._append = log.append
         log.attach(self._waiters)  # first, so that the log keeps at hand what it has not written yet
         try:
@@ -156,16 +156,16 @@ class Memory:
         self._opened()
 
     def _opened(self) -> None:
-        """Called when all is there, for the parts above."""
+        """Called when the queue is loaded, for subclasses."""
 
     @property
     def _may_leave(self) -> bool:
-        """Whether messages may have to leave though nobody asks for them."""
+        """Return whether messages may expire or exceed the length without a call."""
         timed = self._ttl_ns is not None or self.standing.expiring or "expiry" in self.log.columns_written
         return timed or self._drops_excess
 
     def _mind_leaving(self) -> None:
-        """Something was written: let the ticker look at it, if nobody else may ever and it would not come soon."""
+        """Wake the ticker after a write, if messages may have to be dropped before its next tick."""
         if self._may_leave and self._now() + min(SWEEP_S * NS, self._ttl_ns or NEVER) < self._tick_at:
             self._wake_ticker()
 
@@ -180,7 +180,7 @@ class Memory:
             self._load()  # which recovers the state, on a full disk with the room that is set aside
 
     def _load(self) -> None:
-        """Build the state aside and let it take the place of the present one: whole, or after an error not at all."""
+        """Build the state separately, then replace the present one: completely, or after an error not at all."""
         if not self.read_only:
             self._state.recover()
         loaded = self._build()
@@ -196,7 +196,7 @@ class Memory:
             self._journal.write_snapshot(self._checkpoint.dump(), self._now())
 
     def _build(self) -> "_Loaded":
-        """Make the state from the last checkpoint, or without one the last snapshot, and the journal from there."""
+        """Build the state from the last checkpoint, or else the last snapshot, and the journal from there on."""
         now = self._now()
         journal = self._journal.log
         state = self._state
@@ -268,7 +268,7 @@ class Memory:
         return standing
 
     def _weigh(self, standing: Standing) -> None:
-        """What waits was weighed when it came in; after a restart it is again, from what the log says."""
+        """Count the payload bytes again after a restart, from the log."""
         if standing.weights is not None:
             floor = standing.floor()
             standing.weights.begin(floor)
@@ -277,7 +277,7 @@ class Memory:
             standing.weigh()
 
     def _rebuild(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, int]:
-        """Where the state is gone or too old: the last snapshot of the journal, and the position behind it."""
+        """Restore the journal's last snapshot where the state is lost; return it and the position behind it."""
         if end > 0:
             level = logging.WARNING if start > 0 else logging.INFO  # a young queue has no checkpoint yet
             logger.log(level, "the state of %s is built anew from its journal", self.name, extra=self.fields)
@@ -297,7 +297,7 @@ class Memory:
         return checkpoint.position(), position
 
     def _reread_dedup_ids(self, state: State, standing: Standing, now: int) -> None:
-        """The ids of messages that are done already are only in the log."""
+        """Read the dedup ids of acknowledged messages, which only the log has."""
         window = self.settings.nanoseconds("dedup_window") or 0
         limit = self.settings.dedup_limit
         dedup = standing.dedup = Dedup(state, self._prefix, window, limit, self.name, self._timeline)
@@ -313,7 +313,7 @@ class Memory:
         dedup.scanned = standing.scanned
 
     def _follow(self, standing: Standing, position: int) -> tuple[int, int]:
-        """Apply what the journal has from `position` on: up to where, and the end of the highest message it names."""
+        """Apply the journal from `position` on; return up to where, and the end of the highest message it names."""
         highest = 0
         end = self._journal.log.readable()[1]
         for at, events in self._journal.replay(position, end):
@@ -330,10 +330,10 @@ class Memory:
         return end, highest
 
     def _should_wait_for(self, position: int) -> bool:
-        """Whether a reader may expect that the log will soon show what this record of the journal speaks of.
+        """Return whether a reader may expect the log to soon show what this journal record refers to.
 
-        The log is written by another process, ahead of the journal or, under a weaker flush mode, a moment behind.
-        What a crash took from it never comes; a later record will say so.
+        The log is written by another process, before the journal or, under a weaker flush mode, a moment after it. What
+        a crash lost never comes; a later record says so.
         """
         now = self._clock.monotonic()
         if self._waiting_at[0] != position:
@@ -367,7 +367,7 @@ class Memory:
                     raise  # else only retention waits for it, until the next checkpoint
 
     def _reload(self) -> None:
-        """After a failed write, or a change that was cut off: memory is not the truth, so it begins again.
+        """Load the state again after a failed write, or a change that was cut off: memory may not match the journal.
 
         Where that fails, the state counts as broken as before: nothing is served, and the next call tries again.
         """
@@ -392,20 +392,19 @@ class Memory:
         self._reloading = False
 
     def _spoil(self) -> None:
-        """A change was cut off half-way: the state in memory must not be used, and is read again from the journal."""
+        """Mark the state in memory as unusable, after a change was cut off: it is read again from the journal."""
         self._journal.broken = True
         self._quick = False
         self._waiters.wake_all()
 
     def _catch_up(self, now: int) -> None:
-        """Take in what the log has got."""
+        """Take in new messages of the log."""
         self._enter(self.standing, now, self.log.visible_end, save=not self.read_only)
 
     def _enter(self, standing: Standing, now: int, end: int, *, save: bool = False) -> None:
-        """Let the log's messages enter a state, up to `end`, which must be visible.
+        """Take in messages of the log up to `end`, which must be visible.
 
-        Without `save` no checkpoint is made on the way: while the journal is replayed, one would speak of what is not
-        applied yet.
+        Without `save` no checkpoint is made meanwhile: during a replay, it would include what is not applied yet.
         """
         if standing.scanned < end:
             for piece in self.log.pieces(standing.scanned, end):
@@ -418,7 +417,7 @@ class Memory:
             standing.dedup.scanned = max(standing.dedup.scanned, end)
 
     def _decide(self, events: list[Event], standing: Standing | None = None) -> Draft | None:
-        """Let events happen: first in the journal, then here. Hand the result to `_commit` without the lock."""
+        """Write events to the journal, then apply them. Pass the result to `_commit` without the lock."""
         standing = standing or self.standing
         draft = self._record(b"".join(map(encode, events)))
         for event in events:
@@ -438,7 +437,7 @@ class Memory:
         return draft
 
     def checkpoint(self) -> None:
-        """Keep the state, so that the next opening need not read the journal from further back."""
+        """Save the state, so that the next opening replays less of the journal."""
         if self.read_only:
             raise ReadOnly(f"the queue {self.name!r} was opened read-only")
         with self._lock, self._whole:
@@ -474,7 +473,7 @@ class Memory:
             logger.error("the checkpoints of %s fail, and are tried again: %s", self.name, error, extra=self.fields)
 
     def _write_checkpoint(self) -> None:
-        """Log and journal are on disk before a checkpoint speaks of them."""
+        """Sync log and journal, then write a checkpoint that refers to them."""
         self.log.sync()
         position = self._journal.sync()
         now = self._now()
@@ -489,11 +488,11 @@ class Memory:
             self._journal.forget_before(self._history_ns)
 
     def has_history_before(self, moment: int) -> bool:
-        """Whether `retire` may find something to let go of. Cheap: it looks at no file, and takes no lock."""
+        """Return whether `retire` may find events to drop. Cheap: it reads no file and takes no lock."""
         return not self.read_only and self._closed is None and self._journal.is_past(moment)
 
     def retire(self) -> None:
-        """Let events go that are older than `history`, of a queue where nothing happens. Called by the background."""
+        """Drop events that are older than `history`, in a queue without activity. Called by the store's background."""
         moment = self._now() - self._history_ns
         if self.read_only or not self._history_ns or not self._journal.is_past(moment):
             return
@@ -544,7 +543,7 @@ class Memory:
                     raise
 
     def hand_over(self) -> Log:
-        """For a backup: the journal's log, after every event that has happened was handed to it."""
+        """For a backup: return the journal's log, after appending every event to it."""
         if not (self._journal.durable or self.read_only):
             with self._lock, self._whole:
                 if self._closed is None and not self._journal.broken:
@@ -563,9 +562,9 @@ class Memory:
             self._journal.commit(draft)
 
     def close(self) -> None:
-        """Keep the state and let go; idempotent. Leases go on: they are in the journal.
+        """Save the state and close; idempotent. Leases continue: they are in the journal.
 
-        Where the journal cannot be drained (a full disk) the queue stays open, so that it can be tried again.
+        If the journal cannot be written (a full disk), the queue stays open, so that closing can be tried again.
         """
         with self._lock, self._whole:
             if not (self._journal.log.closed or self.read_only):
@@ -590,11 +589,11 @@ class Memory:
                 self._journal.flush()
 
     def leave_waiters_asleep(self) -> None:
-        """At the end of the process: closing does not wake the daemon threads that wait here, to fail at once."""
+        """At the end of the process: do not wake waiting daemon threads on close, since they would fail at once."""
         self._waiters.abandon()
 
     def abandon(self, reason: str) -> None:
-        """Let go without keeping anything: the queue is no more."""
+        """Close without saving, because the queue is deleted."""
         with self._lock, self._whole:
             if self._closed is None:
                 self._let_go(reason)
@@ -612,7 +611,7 @@ class Memory:
         self._is_gone = True
 
     def disown(self) -> None:
-        """Called in a forked child: this opening is the parent's."""
+        """Called in a forked child: the open queue is the parent's."""
         self._lock, self._mover, self._pausing = threading.Lock(), threading.Lock(), threading.Lock()
         self._waiters.disown()
         self._quick = self._may_be_quick = False
@@ -634,7 +633,7 @@ class Memory:
 
 
 class _Loaded(NamedTuple):
-    """A state that was built from disk, to take the place of the one in memory."""
+    """A state that was built from disk, to replace the one in memory."""
 
     state: State
     checkpoint: Checkpoint
@@ -648,7 +647,7 @@ class _Loaded(NamedTuple):
 
 
 def _end_of(event: Event) -> int:
-    """The sequence behind the highest one that an event speaks of."""
+    """Return the sequence behind the highest one that an event refers to."""
     match event:
         case Leased(spans=spans) | Returned(spans=spans) | Moving(spans=spans):
             return max((span.stop for span in spans), default=0)

@@ -1,4 +1,4 @@
-"""How does a message move to another queue? Written there and made durable, then forgotten here: never twice."""
+"""Transfer of messages to another queue: the copy is durable before the original is removed, and written once."""
 
 import contextlib
 import logging
@@ -35,24 +35,24 @@ _SOON_S = 0.01
 _BATCH = 1000
 _BATCH_BYTES = 4 << 20
 _LOOKED_AT = 10_000
-"""Dead letters that are looked at with the lock held, where few of them are wanted."""
+"""Dead letters that are checked with the lock held, where few of them are wanted."""
 
 
 class Moves(Core):
-    """The part of a queue that sends messages away.
+    """The part of a queue that moves messages to other queues.
 
-    A move is in the journal before it begins, so a crash leaves it to be finished. The copy in the target carries the
-    time of the move and the message's sequence (the columns `producer` and `number`): whether it has arrived can be
-    seen there, and it is never written twice.
+    A move is in the journal before it begins, so after a crash it is finished. The copy in the target carries the time
+    of the move and the message's sequence (the columns `producer` and `number`), which show there whether it has
+    arrived: it is never written twice.
     """
 
     _swept_to = -1
-    """How far the ticker had looked when it came last."""
+    """How far the log was scanned at the last tick."""
     _next_overdue = NEVER
-    """When the time to live is over of the next message that waits."""
+    """When the next waiting message expires."""
 
     def _send_off(self) -> None:
-        """See to it that messages that are leaving are brought where they go."""
+        """Carry moving messages to their targets now, or wake the ticker to do so."""
         if not self.carries_later:
             self.carry()
         elif not self._ticker_knows:
@@ -60,9 +60,9 @@ class Moves(Core):
             self._wake_ticker()
 
     def carry(self, *, wait: bool = True) -> None:
-        """Bring the messages that are leaving to where they go. What cannot be done now is tried again later.
+        """Carry moving messages to their targets. What cannot be done now is tried again later.
 
-        Unless it may `wait`, what another thread is carrying just now is left to that one.
+        Unless it may `wait`, messages that another thread is carrying are left to that thread.
         """
         if wait:
             with self._mover:
@@ -109,7 +109,7 @@ class Moves(Core):
             )
 
     def tick(self) -> float | None:
-        """Do what is due now without a caller; say in how many seconds to come again, None if nothing waits."""
+        """Do the background work that is due; return in how many seconds to call again, None if nothing waits."""
         if self.read_only:
             return None
         with self._lock, self._whole:
@@ -210,7 +210,7 @@ class Moves(Core):
     def _add_copies(
         self, waiting: list[int], leaving: dict[int, Move], payloads: list[bytes], extras: list[Extra]
     ) -> int:
-        """Add what another queue gets of the first messages; of how many."""
+        """Add the copies of the first messages for another queue; return of how many."""
         done, size = 0, 0
         while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
             size += self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
@@ -218,7 +218,7 @@ class Moves(Core):
         return done
 
     def _add_letters(self, waiting: list[int], leaving: dict[int, Move], letters: list[Letter]) -> int:
-        """Add what a forwarder gets of the first messages; of how many."""
+        """Add the first messages for a forwarder; return how many."""
         done, size = 0, 0
         while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
             if (letter := self._letter(waiting[done], leaving[waiting[done]])) is not None:
@@ -254,7 +254,7 @@ class Moves(Core):
         self._commit(draft)
 
     def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[Extra]) -> int:
-        """Add what another queue gets of a message; how many bytes that are."""
+        """Add the copy of a message for another queue; return its size in bytes."""
         page = self._bodies.page(sequence)
         if page is None:
             logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
@@ -299,9 +299,9 @@ class Moves(Core):
         return dict(text)
 
     def send_back(self, ids: set[int] | None, home: str) -> int:
-        """Called on a queue of dead letters: move those of `home` back that are there now; how many.
+        """On a dead-letter queue: move the present dead letters of `home` back; return how many.
 
-        What dies again meanwhile stays: a consumer that fails at once would keep this going for ever.
+        Those that fail again meanwhile stay: a consumer that fails at once would keep this going forever.
         """
         count = 0
         start, stop = self._reach(ids)
@@ -323,7 +323,7 @@ class Moves(Core):
     def _letters_of(
         self, home: str, ids: set[int] | None, place: tuple[int, int], start: int, stop: int
     ) -> tuple[list[LeasedSpan], tuple[int, int]]:
-        """Some of the dead letters of `home`, from a priority and a sequence on; and where to go on."""
+        """Return some dead letters of `home`, from a priority and a sequence on, and where to continue."""
         priority, at = place
         spans: list[LeasedSpan] = []
         looked = 0
@@ -343,17 +343,17 @@ class Moves(Core):
         return spans, (priority, at)
 
     def _reach(self, ids: set[int] | None) -> tuple[int, int]:
-        """Between which sequences these lie, of those that are there now."""
+        """Return the range of sequences of these dead letters, among those that are there now."""
         end = self.log.visible_end
         return (0, end) if ids is None else (min(ids, default=end), min(end, max(ids, default=-1) + 1))
 
     def _is_of(self, sequence: int, home: str) -> bool:
-        """Whether a dead letter died in the queue of this name; with the lock held."""
+        """Return whether a dead letter is from the queue of this name; with the lock held."""
         return self._bodies.headers(sequence).get(DEATH + "queue", home) == home
 
 
 def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
-    """Which of these have come to the target before a crash, or an error, kept us from knowing."""
+    """Return which of these reached the target before a crash, or an error, prevented the confirmation."""
     if not leaving:
         return set()
     wanted = {(move.time, sequence) for sequence, move in leaving.items()}
@@ -370,7 +370,7 @@ def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
 
 
 def dead_letter_of(message: Waiting) -> DeadLetter:
-    """What the headers of a message say that lies in a queue of dead letters."""
+    """Make a dead letter from a message of a dead-letter queue, by its headers."""
     facts: dict[str, Any] = {
         name.removeprefix(DEATH): value for name, value in message.headers.items() if name.startswith(DEATH)
     }

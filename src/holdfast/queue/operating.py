@@ -1,4 +1,4 @@
-"""What can be done with a queue from outside? Pausing it, looking at what it holds, and dropping what must go."""
+"""Administration of a queue: pausing, counts, leases, delays, seek previews, and discarding messages."""
 
 from array import array
 from bisect import bisect_left
@@ -24,9 +24,9 @@ KEPT_PART = 20
 """A histogram that took a while is shown for so many times as long, before the delays are read again."""
 _A_WHILE_S = 0.05
 _AT_A_TIME = 1000
-"""Messages that are looked for with the lock held."""
+"""Messages that are searched for with the lock held at a time."""
 Bucket = tuple[int, int, int]
-"""Its first moment, the one after its last, and how many messages come up between."""
+"""Its first moment, the one after its last, and how many messages become due between them."""
 
 
 class _Stored(NamedTuple):
@@ -44,7 +44,7 @@ class _Stored(NamedTuple):
 
 
 class Operating(Settling):
-    """The part of a queue for those who look after it. What only looks reads bodies without the queue's lock."""
+    """The administrative part of a queue. Inspection reads bodies without the queue's lock."""
 
     _histogram: tuple[float, int, list[Bucket]] = (float("-inf"), 0, [])
     """Until when the last one is shown, for how many buckets, and what it was."""
@@ -53,14 +53,14 @@ class Operating(Settling):
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is handed out until `resume`."""
+        """Return whether delivery is paused."""
         return self._is_paused() if self.read_only else self._paused
 
     def pause(self) -> None:
-        """Hand out nothing from now on, also after a restart, until `resume`.
+        """Deliver no messages from now on, also after a restart, until `resume`.
 
-        All else goes on: messages are put, those that are held are acked, given back or run out, dead letters leave.
-        Who waits for a message goes on waiting.
+        Everything else continues: messages are put; leased ones are acked, returned or expire; dead letters are moved.
+        Waiting callers continue to wait.
         """
         self._check_writable()
         with self._pausing:
@@ -74,7 +74,7 @@ class Operating(Settling):
                     raise
 
     def resume(self) -> None:
-        """Hand out messages again, first to those who wait."""
+        """Deliver messages again, first to the waiting callers."""
         self._check_writable()
         with self._pausing:
             if self._paused:
@@ -91,10 +91,10 @@ class Operating(Settling):
     # Looking.
 
     def counts(self) -> Counts:
-        """How many messages stand where: a few microseconds, for who looks at thousands of queues.
+        """Return how many messages are ready, delayed, leased and moving, in a few microseconds.
 
-        Waits for nobody, and reads no bodies. Where the queue is busy just now, what was put since the last look
-        counts as ready; leases that have run out count as held until someone looks closer.
+        Waits for nobody, and reads no bodies. If the queue is busy, messages put since the state was last brought up to
+        date count as ready. Expired leases count as leased until another call returns their messages.
         """
         self._check_open()
         if self.read_only:
@@ -116,7 +116,7 @@ class Operating(Settling):
         )
 
     def _take_in(self) -> None:
-        """What a look does, without what must be written."""
+        """Do what `_look` does, except what must be written."""
         standing = self.standing
         if self._closed is not None or self._journal.broken:
             return
@@ -129,18 +129,18 @@ class Operating(Settling):
                 self._waiters.wake()
 
     def rates(self) -> Rates:
-        """Messages a second over the last minute, as cheap as `counts`."""
+        """Return messages per second over the last minute; as cheap as `counts`."""
         measures = self._measures
         return Rates(measures.put_rate.per_second(), measures.lease_rate.per_second(), measures.ack_rate.per_second())
 
     def waiting(self) -> int:
-        """How many messages are ready or delayed."""
+        """Return how many messages are ready or delayed."""
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
             return self.standing.ready.count + self.standing.delayed.count
 
     def message(self, id: int) -> Waiting | None:
-        """A message by its id, wherever it stands, also if it is done; None where the log no longer has it."""
+        """Return a message by its id, whatever its state, even if acknowledged; None if the log no longer has it."""
         if isinstance(id, bool) or not isinstance(id, int):
             raise InvalidArgument(f"message takes the id of a message, not {id!r}")
         with self._lock, self._whole:
@@ -152,10 +152,10 @@ class Operating(Settling):
         return None
 
     def each_ready(self, start: int = 0) -> Iterator[Waiting]:
-        """The messages that are ready, from this id on, in the order of their ids, however many there are.
+        """Return the ready messages from this id on, in the order of their ids, however many there are.
 
-        The lock is held for a moment now and then, and never while a body is read. What comes meanwhile is left out;
-        what is taken meanwhile may be seen all the same.
+        The lock is held only briefly, and never while a body is read. Messages that become ready meanwhile are left
+        out; those that are leased meanwhile may be included.
         """
         self._check_open()
         stop = 0
@@ -173,7 +173,7 @@ class Operating(Settling):
             start = ready[-1] + 1
 
     def leases(self, count: int | None = None) -> list[LeaseInfo]:
-        """The leases that are held now, oldest first."""
+        """Return the live leases, oldest first."""
         if count is not None:
             check_count(count, "leases")
         with self._lock, self._whole:
@@ -184,7 +184,7 @@ class Operating(Settling):
             ]
 
     def delayed(self, count: int = 200) -> list[Delayed]:
-        """The messages that must wait, those that come up next first."""
+        """Return the delayed messages, the next due first."""
         check_count(count, "delayed")
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
@@ -207,10 +207,10 @@ class Operating(Settling):
         ]
 
     def delayed_histogram(self, buckets: int = 60) -> list[Bucket]:
-        """How many messages come up when: from the first to the last that is due, in so many equal stretches.
+        """Return how many messages become due when, in equal intervals from the first to the last due time.
 
-        Each is its first moment, the one after its last, and a count. Reads no bodies, and only a moment with the
-        lock held. With a million delayed it takes a while, and is then shown for some time as it was.
+        Each bucket is its first moment, the one after its last, and a count. Reads no bodies, and holds the lock only
+        briefly. With a million delayed messages it takes a while, and is then cached for some time.
         """
         check_count(buckets, "delayed_histogram")
         begin = self._clock.monotonic()
@@ -231,7 +231,7 @@ class Operating(Settling):
         return list(found)
 
     def preview(self, position: int | None = None, *, when: Instant | None = None) -> Preview:
-        """What `seek(position)`, or `seek_time(when)`, would do; nothing of it is done."""
+        """Return what `seek(position)`, or `seek_time(when)`, would do, without doing it."""
         self._check_open()
         if (position is None) == (when is None):
             raise InvalidArgument("preview takes a position or when, and not both")
@@ -254,7 +254,7 @@ class Operating(Settling):
         return Preview(place, start, end, end - place, waiting, dropped, lambda count: self._sample(place, count))
 
     def _sample(self, position: int, count: int) -> list[Waiting]:
-        """The first messages from a position on that a seek would bring."""
+        """Return the first messages from a position on that a seek would deliver."""
         check_count(count, "sample")
         self._check_open()
         now = self._now()
@@ -270,7 +270,7 @@ class Operating(Settling):
     # Dropping.
 
     def discard(self, ids: Iterable[int]) -> int:
-        """Drop messages that wait, ready or delayed, for good, and return how many; others are left as they are."""
+        """Drop waiting messages, ready or delayed, for good, and return how many; others are left unchanged."""
         wanted = checked_ids(ids, "discard", "peek() and delayed()")
         self._check_writable()
         if self.standing.delayed.count:  # when it was due first: the way to it, unless it has failed since
@@ -305,7 +305,7 @@ class Operating(Settling):
         return len(gone)
 
     def discard_letters(self, ids: set[int] | None, home: str) -> int:
-        """Called on a queue of dead letters: drop those of `home` that are there now; how many."""
+        """On a dead-letter queue: drop the present dead letters of `home`; return how many."""
         count = 0
         start, stop = self._reach(ids)
         while True:
@@ -321,7 +321,7 @@ class Operating(Settling):
     # Reading.
 
     def _stored(self, ids: list[int]) -> Iterator[tuple[int, _Stored]]:
-        """Messages as the log has them, of these ascending ids; what it no longer has is left out."""
+        """Return messages from the log, by ascending ids; those that it no longer has are left out."""
         for start, stop in spans_of(ids):
             yield from self._read(max(start, self.log.start), min(stop, self.log.visible_end))
 
@@ -350,20 +350,20 @@ class Operating(Settling):
 
 
 def check_count(count: int, what: str) -> None:
-    """Refuse a count that is none."""
+    """Reject a value that is not a count."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise InvalidArgument(f"{what} needs a count from 1 up, not {count!r}")
 
 
 def check_position(position: object, end: int, log: str) -> int:
-    """A place in a log to seek to."""
+    """Return a valid position in a log to seek to."""
     if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position <= end:
         raise InvalidArgument(f"cannot seek to {position!r}: the log {log!r} ends at {end}")
     return position
 
 
 def checked_ids(ids: Iterable[int], what: str, source: str) -> set[int]:
-    """Ids of messages, which must be whole numbers."""
+    """Return message ids, which must be whole numbers."""
     listed: list[object] = [ids] if isinstance(ids, int | str | bytes) else list(ids)
     if isinstance(ids, int) or not all(type(id) is int for id in listed):
         raise InvalidArgument(f"{what} takes ids as {source} gives them, not {ids!r}")
@@ -371,7 +371,7 @@ def checked_ids(ids: Iterable[int], what: str, source: str) -> set[int]:
 
 
 def _histogram(dues: "array[int]", buckets: int) -> list[Bucket]:
-    """Ascending moments, counted in equal stretches from the first to the last."""
+    """Count ascending moments in equal intervals from the first to the last."""
     if not dues:
         return []
     first, end = dues[0], dues[-1] + 1

@@ -1,4 +1,4 @@
-"""How does an asyncio program wait for messages? It polls: no thread waits, and what comes is dealt in turns."""
+"""Waiting for messages in asyncio without a thread per caller: polls are served in turn, a batch at a time."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ __all__ = ["Polls"]
 logger = logging.getLogger("holdfast.queue")
 
 _AT_ONCE = 128
-"""Polls that are served with the queue's lock held once: others who need it must not wait for thousands."""
+"""Polls that are served while the queue's lock is held: other threads must not wait for thousands."""
 _WATCH_S = 1.0
-"""How often it is looked whether the queue was closed: of that a queue tells nobody who listens."""
+"""Interval in seconds of the check whether the queue was closed: listeners are not notified of that."""
 _LONGEST_WAIT_S = 10 * 365 * 86_400.0
 
 
 class _Poll:
-    """One call that waits for up to `demand` messages."""
+    """A call that waits for up to `demand` messages."""
 
     __slots__ = ("answer", "demand", "lease_ns", "most_bytes")
 
@@ -42,13 +42,13 @@ class _Poll:
 
 
 class Polls:
-    """The polls of one queue in one event loop, in whose thread it is made and used.
+    """The polls of one queue in one event loop. Made and used in that loop's thread.
 
-    A queue calls who listens whenever there may be more to lease: after a put, when a delay is over, when a lease has
-    run out. Then one *dealing* runs in a thread of the executor, never two at once, because it may wait for the disk.
-    It looks how many messages are ready, takes that many polls at most from the head of the line, and gives each its
-    share under a lease of its own; all leases of a dealing are made durable together. So a message costs the same
-    whether one poll waits or ten thousand do.
+    A queue calls its listeners whenever there may be more to lease: after a put, when a delay ends, when a lease
+    expires. Then one *dealing* runs in a thread of the executor, never two at once, because it may wait for the disk.
+    It counts the ready messages, takes at most that many polls from the head of the line, and leases its share to each;
+    all leases of a dealing are made durable together. So a message costs the same whether one poll waits or ten
+    thousand do.
     """
 
     def __init__(self, queue: Queue, *, executor: Executor | None = None) -> None:
@@ -56,12 +56,12 @@ class Polls:
         self._loop = asyncio.get_running_loop()
         self._executor = executor
         self._line: dict[_Poll, None] = {}
-        """Who waits, in the order of coming. Changed by the loop and by the dealing, with the guard held."""
+        """The waiting polls in order of arrival. Changed by the loop and by the dealing, with the guard held."""
         self._guard = threading.Lock()
         self._hasty: list[_Poll] = []
-        """Those who do not wait longer than until the next dealing is over."""
+        """Polls that wait no longer than until the next dealing has ended."""
         self._called = False
-        """Whether the loop was told that there may be more, and has not looked yet."""
+        """Whether the loop was notified that there may be more, and has not checked yet."""
         self._deals = False
         self._deals_again = False
         self._at_work: set[asyncio.Future[None]] = set()
@@ -81,9 +81,9 @@ class Polls:
         wait: Duration | None = None,
         most_bytes: int | None = None,
     ) -> list[Delivery]:
-        """As `Queue.lease`, but `wait` is for ever unless it is given: up to `count` messages, none if time is up.
+        """As `Queue.lease`, but it waits forever unless `wait` is given; returns none if the time is up.
 
-        A poll that is cancelled takes nothing with it: what it was dealt in that moment is given back untried.
+        A poll that is cancelled keeps nothing: messages that were just leased to it are released.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidArgument(f"lease needs a count from 1 up, not {count!r}")
@@ -114,12 +114,12 @@ class Polls:
                 timer.cancel()
 
     def give_back(self, deliveries: list[Delivery]) -> None:
-        """Release these, in the background: for who can no longer hand them on."""
+        """Release these in the background, for callers that can no longer use them."""
         if deliveries:
             self._keep(self._release(deliveries))
 
     async def close(self, reason: str = "nobody can wait here any longer: the server stops") -> None:
-        """Send everybody away with `Closed`, and return when nothing is under way."""
+        """Fail all polls with `Closed`, and return when nothing is running."""
         self._closed = Closed(reason)
         self._let_go()
         self._fail_all(self._closed)
@@ -152,7 +152,7 @@ class Polls:
             self._stop_listening = None
 
     def _start(self) -> None:
-        """Let a dealing begin, or another one follow."""
+        """Start a dealing, or another one after the present one."""
         if self._deals:
             self._deals_again = True
         elif self._line:
@@ -186,7 +186,7 @@ class Polls:
                 self._start()
 
     def _send_away(self, poll: _Poll) -> None:
-        """Its time is up. One that has left the line is being answered."""
+        """End a poll whose time is up. One that has left the line is being answered."""
         if self._leave(poll) and not poll.answer.done():
             poll.answer.set_result([])
 

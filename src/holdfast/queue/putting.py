@@ -1,4 +1,4 @@
-"""How do messages get in? Plain ones by the log's own append; the others after a look at what is there."""
+"""Enqueue path: most messages go straight to the log; dedup ids and length limits are checked under the queue lock."""
 
 import contextlib
 import itertools
@@ -31,7 +31,7 @@ JOINED = -1
 
 
 class Putting(Moves):
-    """The part of a queue that takes messages in."""
+    """The part of a queue that accepts messages."""
 
     _join: Callable[[list[bytes | Message]], bool] | None = None
 
@@ -71,7 +71,7 @@ class Putting(Moves):
         return self.put_counted(messages)[0]
 
     def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
-        """As `put_many`; also how many were there already, be it from earlier in these messages."""
+        """As `put_many`; also return how many were duplicates, including duplicates within these messages."""
         messages = list(messages)
         now = self._now()
         ids: Sequence[int]
@@ -92,10 +92,10 @@ class Putting(Moves):
         return ids, len(messages) - count
 
     def stand_still(self, spare: int = 0) -> Still:
-        """Until `go_on` messages become no older, and what is put from here on is not too much.
+        """Suspend expiry and length limits for new messages until `go_on`; return the suspension to pass to it.
 
-        For who puts messages that others take at once: what they take was never too much, however late they come to
-        it. Where a full queue refuses messages, it takes `spare` more. Gives what `go_on` wants.
+        For callers that put messages for idle consumers: messages that these take are not dropped first. A queue that
+        rejects messages when it is full accepts `spare` more.
         """
         with self._lock:
             still = Still(self._now(), self.log.end, spare)
@@ -103,14 +103,14 @@ class Putting(Moves):
         return still
 
     def go_on(self, still: Still) -> None:
-        """Judge what is left, but for what was put since someone else lets the queue stand still."""
+        """End a suspension, and apply the limits to what is left, except messages put under another suspension."""
         with self._lock:
             self._stills.remove(still)
         if self._drops_excess and not self.closed:
             self._shorten()
 
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
-        """From here on, offer what is put to a transaction first: where `join` takes it, it is put at its end."""
+        """Offer messages to a transaction first from now on: if `join` accepts them, they are put at its end."""
 
         def append(payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
             return JOINED if join([payload]) else self.log.append(payload, key, headers)
@@ -118,9 +118,9 @@ class Putting(Moves):
         self._join, self._append = join, append
 
     def check_messages(self, messages: list[bytes | Message], beside: tuple[int, int] = (0, 0)) -> int:
-        """Raise what `put_many` would, of these messages and of the room there is now; the bytes of their payloads.
+        """Raise what `put_many` would raise now for these messages; return the bytes of their payloads.
 
-        `beside` are how many messages, and how many bytes, are to be put together with them.
+        `beside` is how many messages, and how many bytes, are to be put together with them.
         """
         with self._lock:
             payloads = check_batch(messages, lambda one: _columns(one, self._now()))[0]
@@ -128,7 +128,7 @@ class Putting(Moves):
         return sum(map(len, payloads))
 
     def put_decided(self, messages: list[Message], producer: int, now: int) -> None:
-        """Add messages of a transaction that is decided: whatever room there is, marked so that they can be found."""
+        """Put messages of a decided transaction, regardless of limits, marked so that recovery can find them."""
         numbers = itertools.count(1)
 
         def columns(message: Message) -> list[Column]:
@@ -139,7 +139,7 @@ class Putting(Moves):
         self._mind_times([*messages], now)
 
     def put_alike(self, payloads: list[bytes], like: Message) -> Sequence[int]:
-        """Add messages that are all like one, but for their payloads: checked once, so that a run of them is cheap."""
+        """Put messages that differ only in their payloads: checked once, so that a run of them is cheap."""
         plain = self._join is None and self._unbounded and like.dedup is None
         if not plain or not set(map(type, payloads)) <= {bytes}:
             return self.put_many([replace(like, payload=payload) for payload in payloads])
@@ -157,11 +157,11 @@ class Putting(Moves):
 
     @property
     def takes_columns(self) -> bool:
-        """Whether `put_columns` may be called: nothing must be looked at before a message is put."""
+        """Return whether `put_columns` may be called: no check is needed before a message is put."""
         return self._join is None and self._unbounded
 
     def put_columns(self, payloads: list[bytes], extras: list[Extra], largest: int) -> None:
-        """Add messages as `check_batch` gives them, with keys and headers only, by who knows that they are in order."""
+        """Put messages in the form of `check_batch`, with keys and headers only, which the caller has validated."""
         draft, _, _ = self.log.gather(payloads, extras, largest)
         self.log.commit(draft)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
@@ -170,9 +170,9 @@ class Putting(Moves):
     def _put_carefully(
         self, messages: list[bytes | Message], now: int, decided: Callable[[Message], list[Column]] | None = None
     ) -> tuple[list[int], int]:
-        """With a look at what is there: for dedup ids and a limited length, which what is `decided` may exceed.
+        """Put messages under the lock, for dedup ids and length limits, which `decided` messages may exceed.
 
-        Gives their ids, and how many were written.
+        Return their ids, and how many were written.
         """
         columns = decided or (lambda one: _columns(one, now))
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
@@ -220,9 +220,9 @@ class Putting(Moves):
         fresh: dict[bytes, int],
         positions: list[int],
     ) -> Draft | None:
-        """Fill in the ids of messages that are there, and the positions of those to be written.
+        """Fill in the ids of duplicates, and the positions of messages to be written.
 
-        Gives the draft of another thread that is putting one of them, which is to be waited for.
+        Return the draft of another thread that is putting one of them, which the caller must wait for.
         """
         in_flight, find = self.log.ids_in_flight, self.standing.dedup.find
         for position, key in enumerate(keys):
@@ -240,7 +240,7 @@ class Putting(Moves):
         return None
 
     def _mind_times(self, messages: list[bytes | Message], now: int) -> None:
-        """Let the ticker come when what was just put is due, or overdue, if someone listens."""
+        """Schedule a tick for when the new messages become due, or expire, if there are listeners."""
         if self._waiters.listeners:
             timed = [one for one in messages if isinstance(one, Message) and (one.delay or one.ttl)]
             first = min((duration_ns(one.delay or one.ttl or 0, "delay") for one in timed), default=NEVER)
@@ -249,12 +249,12 @@ class Putting(Moves):
                 self._wake_ticker()
 
     def _land(self, draft: Draft) -> None:
-        """What was gathered in this draft is visible, or never will be."""
+        """Forget the pending dedup ids of this draft: it is visible, or never will be."""
         with self.log.ids_guard:
             _forget(self.log.ids_in_flight, draft)
 
     def tick(self) -> float | None:
-        """As in `Moves`; and keep to the limit of the length, which others who put into the log do not know."""
+        """As in `Moves`; and enforce the length limit, which others who append to the log do not know."""
         if self._drops_excess and not (self.read_only or self.closed):
             self._shorten()
         return super().tick()
@@ -281,7 +281,7 @@ class Putting(Moves):
                 )
 
     def _excess(self) -> tuple[int, int]:
-        """How many messages, and how many bytes, are too much."""
+        """Return how many messages, and how many bytes, are above the limits."""
         standing, settings = self.standing, self.settings
         messages = size = 0
         judged = self._stills.end(standing.scanned)
@@ -293,7 +293,7 @@ class Putting(Moves):
         return messages, size
 
     def _shorten(self) -> None:
-        """Let the oldest go, lowest priority first, until the queue is as long as it may be."""
+        """Drop or dead-letter the oldest messages, lowest priority first, until the queue is within its limits."""
         with self._lock, self._whole:
             now = self._now()
             draft = self._look(now)
@@ -331,7 +331,7 @@ class Putting(Moves):
             raise
 
     def _oldest(self, messages: int, size: int) -> Iterator[tuple[int, int]]:
-        """The oldest ready ones, lowest priority first: at least so many, with at least so many bytes."""
+        """Return the oldest ready messages, lowest priority first: at least so many, with at least so many bytes."""
         weights = self.standing.weights
         for level in self.standing.ready.levels:
             if messages <= 0 and size <= 0:
@@ -376,7 +376,7 @@ def _forget(in_flight: dict[bytes, Draft], draft: Draft) -> None:
 
 
 def _columns(message: Message, now: int) -> list[Column]:
-    """What a message asks of a queue, as columns of the log."""
+    """Return the queue options of a message as columns of the log."""
     found: list[Column] = []
     priority = message.priority
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority < PRIORITIES:

@@ -1,4 +1,4 @@
-"""What is a queue? A view of a log for those who work: put, lease, ack, and what happens when that goes wrong."""
+"""The public `Queue`: a work-queue view of a log with put, lease, ack, retries, dead letters and seek."""
 
 import sys
 import threading
@@ -27,19 +27,19 @@ Stop = threading.Event | Callable[[], bool]
 class Queue(Operating):
     """A work queue on a log; made by `Store.queue`.
 
-    A message is delivered until it is acked: to one consumer at a time, oldest first in the highest priority. All
-    methods may be called from any thread.
+    A message is delivered until it is acknowledged: to one consumer at a time, oldest first in the highest priority.
+    All methods may be called from any thread.
     """
 
     def _opened(self) -> None:
-        """Where the application traces, so does the queue."""
+        """Start tracing if the application does."""
         if "opentelemetry.trace" in sys.modules:
             from holdfast.queue.tracing import follow  # noqa: PLC0415
 
             follow(self)
 
     def tick(self) -> float | None:
-        """As in `Putting`; and look whether the application has begun to trace since."""
+        """As in `Putting`; and check whether the application has begun to trace since."""
         self._opened()
         return super().tick()
 
@@ -53,12 +53,12 @@ class Queue(Operating):
         wait: Duration | None = 0,
         most_bytes: int | None = None,
     ) -> list[Delivery]:
-        """Up to `count` messages, held for `lease` seconds (the queue's own if None), oldest first in the highest
-        priority.
+        """Return up to `count` messages, leased for `lease` seconds (the queue's own if None), by priority and age.
 
-        Where there is none, wait up to `wait` seconds for at least one; None waits for ever. Who waits longest is
-        served first, and messages that come while several wait are dealt to them in turns. With `most_bytes`, no more
-        are taken once their payloads have so many, where nobody has to wait.
+        The oldest of the highest priority come first. If there is none, wait up to `wait` seconds for at least one;
+        None waits forever. The call that has waited longest is served first, and messages that come while several calls
+        wait are shared among them in turn. With `most_bytes`, no more are leased once their payloads have so many,
+        where nobody has to wait.
         """
         check_count(count, "lease")
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
@@ -86,7 +86,7 @@ class Queue(Operating):
         return deliveries
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
-        """One message, or None if there is none within `wait` seconds."""
+        """Return one message, or None if there is none within `wait` seconds."""
         if lease is None and self._quick and (wait == 0 or wait is None or _is_sound(wait)):
             section = self._whole
             with self._lock:
@@ -104,9 +104,9 @@ class Queue(Operating):
     def consume(
         self, batch: int = 100, stop: Stop | None = None, *, lease: Duration | None = None
     ) -> Iterator[Delivery]:
-        """Messages as they come, leased `batch` at a time, until `stop` is set (or says so). Each is yours to ack.
+        """Return messages as they come, leased `batch` at a time, until `stop` is set (or says so). Ack each of them.
 
-        What was leased and not yet handed out when you leave the loop is given back untried.
+        Messages that were leased and not yet returned when you leave the loop are released.
         """
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
         if not callable(said):
@@ -129,10 +129,10 @@ class Queue(Operating):
                 self.try_release(waiting)
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call this whenever there may be more to lease; what is returned stops it.
+        """Call `callback` whenever there may be more to lease; call the result to stop.
 
-        It is called from any thread, perhaps with locks of the queue held: it must return at once, and only let
-        something else run, which then leases. What is there already when this is called it is not called for.
+        It is called from any thread, perhaps with locks of the queue held: it must return at once, and only schedule
+        the work that leases. It is not called for messages that are ready already.
         """
         self._check_writable()
         if not callable(callback):
@@ -172,7 +172,7 @@ class Queue(Operating):
             raise
 
     def _leave_line(self, waiter: Waiter) -> list[Delivery]:
-        """Wait no longer; with the lock held, so that from here on nobody deals to it."""
+        """Stop waiting. Called with the lock held, so that no message is leased to this waiter afterwards."""
         with self._lock, self._whole:
             self._waiters.leave(waiter)
             return waiter.result or []
@@ -180,7 +180,7 @@ class Queue(Operating):
     # Looking, and moving the queue itself.
 
     def peek(self, count: int = 10) -> list[Waiting]:
-        """The next messages as they would be delivered, without taking them."""
+        """Return the next messages in order of delivery, without leasing them."""
         check_count(count, "peek")
         with self._lock, self._whole:
             now = self._now()
@@ -219,7 +219,7 @@ class Queue(Operating):
         return found
 
     def dead_letters(self, count: int | None = None) -> list[DeadLetter]:
-        """The messages of this queue that could not be delivered, oldest first; they stay where they are."""
+        """Return the dead letters of this queue, oldest first, without moving them."""
         if count is not None:
             check_count(count, "dead_letters")
         self._check_open()
@@ -230,7 +230,7 @@ class Queue(Operating):
     def redrive(self, ids: Iterable[int] | None = None) -> int:
         """Move dead letters (all, or those with these ids) back into this queue, and return how many.
 
-        Each gets a new id, its attempts start again, and a header counts how often this was done.
+        Each gets a new id, its attempts start again, and a header counts its redrives.
         """
         self._check_writable()
         wanted = None if ids is None else checked_ids(ids, "redrive", "dead_letters()")
@@ -245,7 +245,7 @@ class Queue(Operating):
         return 0 if target is None else target.discard_letters(wanted, self.name)
 
     def purge(self) -> int:
-        """Drop every message that is not leased, delayed ones too; how many."""
+        """Drop every message that is not leased, also delayed ones; return how many."""
         self._check_writable()
         with self._lock, self._whole:
             now = self._now()
@@ -256,9 +256,9 @@ class Queue(Operating):
         return count
 
     def seek(self, sequence: int) -> None:
-        """Stand at this sequence of the log: what is before it is done, what is from it on is delivered (again).
+        """Move the position: earlier messages count as acknowledged, later ones are delivered, again if necessary.
 
-        Leases are void and attempts start again. From 0 this replays all that the log has kept.
+        All leases end and attempts start again. Position 0 replays all that the log has kept.
         """
         self._check_writable()
         with self._lock, self._whole:
@@ -274,11 +274,11 @@ class Queue(Operating):
         self._waiters.wake()
 
     def seek_time(self, when: Instant) -> None:
-        """Stand at the first message that was not put before `when`."""
+        """Move the queue's position to the first message that was not put before `when`."""
         self.seek(self.log.sequence_at(when))
 
     def sync(self) -> None:
-        """Return when all that was put, and all that was decided, is on disk, whatever the flush mode."""
+        """Return when all messages and events so far are on disk, whatever the flush mode."""
         self._check_writable()
         self.log.sync()
         self._settle_journal()
@@ -360,16 +360,16 @@ class Queue(Operating):
 
     @property
     def cache_misses(self) -> int:
-        """Of the messages that were handed out since this queue was opened, how many had to be read from a segment."""
+        """Return how many of the messages delivered since the opening had to be read from a segment."""
         return self._bodies.misses
 
     @property
     def cache_hits(self) -> int:
-        """Of the messages that were handed out since this queue was opened, how many were in memory."""
+        """Return how many of the messages delivered since the opening were in memory."""
         return max(0, self.standing.totals.leased - self._leased_before - self._bodies.misses)
 
     def page_out(self) -> int:
-        """Give back the memory of every body that is on disk; how many bytes were cached of them."""
+        """Release the memory of every body that is on disk; return how many bytes of them were cached."""
         with self._lock, self._whole:
             freed = self._bodies.bytes
             self._bodies.forget()

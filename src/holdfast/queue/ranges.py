@@ -1,4 +1,4 @@
-"""Which sequences are in a set of millions? Ranges in chunks of arrays: 16 bytes a range, however long it is."""
+"""Ordered set of sequences, stored as ranges in chunked arrays: 16 bytes for each range, however long it is."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ Span = tuple[int, int]
 
 
 class _Chunk:
-    """The ranges from `low` on, up to the next chunk's `low`. Its arrays are away while it lives in the state only."""
+    """The ranges from `low` up to the next chunk's `low`. Its arrays are absent while it is only in the state."""
 
     __slots__ = ("changed", "head", "low", "saved", "starts", "stops")
 
@@ -81,7 +81,7 @@ class Ranges:
         return self._arrays(self._chunks[-1])[1][-1] - 1
 
     def front(self, limit: int) -> list[Span]:
-        """The lowest `limit` sequences as ranges; they stay in the set."""
+        """Return the lowest `limit` sequences as ranges, without removing them."""
         found: list[Span] = []
         for chunk in self._chunks:
             starts, stops = self._arrays(chunk)
@@ -95,7 +95,7 @@ class Ranges:
         return found
 
     def within(self, start: int, stop: int) -> list[Span]:
-        """What of these sequences is in the set, as ranges."""
+        """Return which of these sequences are in the set, as ranges."""
         found: list[Span] = []
         index = max(0, bisect_right(self._lows, start) - 1)
         for chunk in self._chunks[index:]:
@@ -109,7 +109,7 @@ class Ranges:
         return found
 
     def following(self, start: int, limit: int) -> list[Span]:
-        """The lowest `limit` sequences from `start` on, as ranges; they stay in the set."""
+        """Return the lowest `limit` sequences from `start` on, as ranges, without removing them."""
         found: list[Span] = []
         for chunk in self._chunks[max(0, bisect_right(self._lows, start) - 1) :]:
             starts, stops = self._arrays(chunk)
@@ -122,7 +122,7 @@ class Ranges:
         return found
 
     def count_before(self, sequence: int) -> int:
-        """How many of the set are below this one. What is away in the state is looked at and stays there."""
+        """Return how many of the set are below this one. Chunks in the state are read without being kept in memory."""
         if not self.count or sequence <= self._lows[0]:
             return 0
         found = 0
@@ -138,7 +138,7 @@ class Ranges:
         return found
 
     def add(self, start: int, stop: int) -> None:
-        """Put these sequences in; those that are in already stay."""
+        """Add these sequences; those that are in the set stay."""
         if start >= stop:
             return
         chunks = self._chunks
@@ -162,7 +162,7 @@ class Ranges:
         self._insert(start, stop)
 
     def extend(self, starts: list[int], stops: list[int]) -> None:
-        """Put in ranges that ascend, do not touch and lie behind all others: many at once, at a fifth of the cost."""
+        """Add ranges that ascend, do not touch and lie behind all others: many at once, at a fifth of the cost."""
         if self.count and starts[0] <= self.last + 1:
             for start, stop in zip(starts, stops, strict=True):
                 self.add(start, stop)
@@ -184,7 +184,7 @@ class Ranges:
             at += CHUNK_RANGES
 
     def remove(self, start: int, stop: int) -> int:
-        """Take these sequences out; how many of them were in."""
+        """Remove these sequences; return how many of them were in the set."""
         removed = 0
         chunks = self._chunks
         index = max(0, bisect_right(self._lows, start) - 1)
@@ -199,7 +199,7 @@ class Ranges:
         return removed
 
     def take_front(self, start: int, stop: int) -> None:
-        """Take out what `front` gave first: the common case of `remove`, in a third of its time."""
+        """Remove what `front` returned first: the common case of `remove`, in a third of its time."""
         chunk = self._chunks[0]
         starts, stops = chunk.starts, chunk.stops
         assert starts is not None
@@ -222,14 +222,14 @@ class Ranges:
             chunk.head = 0
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove everything."""
         self._gone += [chunk.low for chunk in self._chunks if chunk.saved]
         self._chunks, self._lows, self.count = [], [], 0
 
     # What follows keeps the set in a state with values under `low`.
 
     def changes(self) -> tuple[list[int], list[tuple[int, bytes]]]:
-        """The lows whose values must go, and the values to put since the last time: then call `kept`."""
+        """Return the lows of values to delete, and the values to put, since the last time. Then call `kept`."""
         fresh = [
             (chunk.low, bytes(starts[chunk.head :]) + bytes(stops[chunk.head :]))
             for chunk in self._chunks
@@ -239,7 +239,7 @@ class Ranges:
         return self._gone, fresh
 
     def kept(self, resident: int) -> None:
-        """The changes are in the state; of the chunks that are, leave `resident` in memory, at both ends."""
+        """Note that the changes are in the state; keep `resident` of the saved chunks in memory, at both ends."""
         self._gone = []
         for chunk in self._chunks:
             if chunk.changed:
@@ -250,7 +250,7 @@ class Ranges:
                 chunk.head = 0
 
     def restore(self, low: int, value: bytes) -> None:
-        """Take over a value from the state; in ascending order of lows."""
+        """Add a value from the state; in ascending order of lows."""
         starts, stops = _unpack(value)
         if self._load is not None and len(self._chunks) >= RESTORED_CHUNKS and not self._chunks[-1].changed:
             # At once, not when all are there: what was allocated and freed in between would stay with the process.
@@ -263,7 +263,7 @@ class Ranges:
         self.count += sum(stops) - sum(starts)
 
     def fits(self, low: int, value: bytes) -> bool:
-        """Whether a value may be restored: it ascends, and lies behind those that were."""
+        """Return whether a value may be restored: it ascends, and lies behind those before."""
         if not value or len(value) % 16:
             return False
         starts, stops = _unpack(value)
@@ -271,13 +271,13 @@ class Ranges:
         return before <= low <= starts[0] and all(map(lt, starts, stops)) and all(map(le, stops, starts[1:]))
 
     def add_all(self, value: bytes) -> None:
-        """Put in what a value has that does not fit where it was."""
+        """Add the ranges of a value that does not fit where it was."""
         for start, stop in zip(*_unpack(value[: len(value) // 16 * 16]), strict=True):
             self.add(start, stop)
 
     @property
     def changed(self) -> int:
-        """How many chunks differ from the state."""
+        """Return how many chunks differ from the state."""
         return len(self._gone) + sum(chunk.changed for chunk in self._chunks)
 
     def _arrays(self, chunk: _Chunk) -> "tuple[array[int], array[int]]":
@@ -292,7 +292,7 @@ class Ranges:
         return self._chunks[index] if index >= 0 else None
 
     def _insert(self, start: int, stop: int) -> None:
-        """Between the others, overlapping none; a range that spans chunks is cut at their bounds."""
+        """Insert a range that overlaps no other; one that spans chunks is cut at their bounds."""
         self.count += stop - start
         while start < stop:
             index = bisect_right(self._lows, start) - 1

@@ -1,4 +1,4 @@
-"""Which message is next? The oldest of the highest priority, unless one has waited too long."""
+"""Ready messages by priority: the oldest of the highest priority is next, unless another one is starving."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Pick = tuple[int, int, int]
 
 
 class Ready:
-    """What may be delivered now, by priority. With one priority in use, which is common, nothing else is looked at."""
+    """The messages that may be delivered now, by priority. With one priority in use, only that one is read."""
 
     def __init__(self, load: Callable[[int, int], bytes] | None = None, weights: Weights | None = None) -> None:
         def loader(priority: int) -> Callable[[int], bytes] | None:
@@ -28,7 +28,7 @@ class Ready:
         self.levels = [level(priority) for priority in range(_COMMON)]
         self.plain = self.levels[0]
         self.has_priorities = False
-        """Whether any priority but 0 may have messages: False spares the common case a look at each."""
+        """Whether any priority but 0 may have messages: False spares the common case a check of each."""
 
     @property
     def count(self) -> int:
@@ -39,19 +39,19 @@ class Ready:
         return any(level.count for level in self.levels)
 
     def level(self, priority: int) -> Ranges:
-        """The messages of one priority."""
+        """Return the messages of one priority."""
         while priority >= len(self.levels):
             self.levels.append(self._make(len(self.levels)))
         return self.levels[priority]
 
     def add(self, priority: int, start: int, stop: int) -> None:
-        """These may be delivered."""
+        """Mark messages as ready."""
         if priority:
             self.has_priorities = True
         self.level(priority).add(start, stop)
 
     def add_runs(self, first: int, priorities: list[int]) -> None:
-        """Messages from `first` on, each with its priority, may be delivered: many at once."""
+        """Mark messages from `first` on as ready, each with its priority: many at once."""
         runs: dict[int, tuple[list[int], list[int]]] = {}
         last = -1
         stops: list[int] = []
@@ -68,11 +68,11 @@ class Ready:
             self.level(level).extend(starts, ends)
 
     def remove(self, priority: int, start: int, stop: int) -> int:
-        """These are no longer ready; how many were."""
+        """Remove messages; return how many were ready."""
         return self.level(priority).remove(start, stop)
 
     def remove_anywhere(self, start: int, stop: int) -> int:
-        """The same, where the priority is not known."""
+        """As `remove`, where the priority is not known."""
         return sum(level.remove(start, stop) for level in self.levels)
 
     def following(self, start: int, stop: int, limit: int) -> list[tuple[int, int]]:
@@ -87,10 +87,10 @@ class Ready:
         return sorted(found)[:limit]
 
     def pick(self, limit: int, starved: Callable[[int], bool] | None) -> list[Pick]:
-        """The next `limit` messages in the order in which they are due; they stay ready.
+        """Return the next `limit` messages in order of delivery, without removing them.
 
-        `starved` tells of a sequence whether its message has waited too long: such come first, oldest first, whatever
-        their priority. None where nothing starves.
+        `starved` says of a sequence whether its message has waited too long: such messages come first, oldest first,
+        whatever their priority. None where nothing starves.
         """
         if not self.has_priorities:
             return [(0, start, stop) for start, stop in self.plain.front(limit)]

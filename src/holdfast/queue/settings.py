@@ -1,4 +1,4 @@
-"""What may be chosen when a queue is opened? Checked here once, with its defaults; what was chosen is kept on disk."""
+"""Settings of a queue with their defaults, validated when it is opened, and their JSON form on disk."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ _DAY = 86_400
 
 
 def _in_seconds(settings: object, *names: str) -> None:
-    """Timedeltas become seconds, so that the same length of time is the same setting however it was written."""
+    """Convert timedeltas to seconds, so that equal durations are equal settings."""
     for name in names:
         value = getattr(settings, name)
         if isinstance(value, timedelta):
@@ -28,14 +28,14 @@ def _in_seconds(settings: object, *names: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a message that failed waits before it is delivered again: `base * factor ** (attempt - 1)`, capped."""
+    """Delay before a failed message is delivered again: `base * factor ** (attempt - 1)`, capped."""
 
     base: Duration = 1
     cap: Duration = 300
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Reject values that make no sense."""
         _in_seconds(self, "base", "cap")
         base, cap = duration_ns(self.base, "Backoff(base=...)"), duration_ns(self.cap, "Backoff(cap=...)")
         if cap < base:
@@ -44,7 +44,7 @@ class Backoff:
             raise InvalidArgument(f"Backoff(factor=...) must be from 1 to 100, not {self.factor!r}")
 
     def delay_ns(self, attempt: int) -> int:
-        """The wait after this failed attempt, the first being 1."""
+        """Return the delay after this failed attempt, the first being 1."""
         base, cap = duration_ns(self.base, "base"), duration_ns(self.cap, "cap")
         # Beyond 64 doublings every cap is reached; a float would overflow long before the count of attempts does.
         return min(cap, round(base * self.factor ** min(attempt - 1, 64)))
@@ -57,9 +57,9 @@ class QueueSettings:
     log: str
     """The log it is a view of."""
     lease: Duration = 30
-    """How long a delivery is held for its consumer."""
+    """How long a delivery is leased to its consumer."""
     max_attempts: int | None = 3
-    """Deliveries before a message counts as dead; None: as often as it takes."""
+    """Deliveries before a message becomes a dead letter; None: no limit."""
     backoff: Backoff = field(default_factory=Backoff)
     dead_letter: str | None = None
     """The queue for dead letters; None: a message that failed too often is dropped."""
@@ -69,9 +69,9 @@ class QueueSettings:
     starvation: Duration | None = 30
     """A message that has waited so long goes before higher priorities; None: never."""
     ttl: Duration | None = None
-    """How long a message may wait to be delivered, unless it says otherwise itself; None: for ever."""
+    """How long a message may wait to be delivered, unless it has its own time to live; None: forever."""
     expired: str = "drop"
-    """What becomes of a message whose time to live is over: `drop` or `dead-letter`."""
+    """What happens to an expired message: `drop` or `dead-letter`."""
     max_length: int | None = None
     """How many messages may wait (ready or delayed); None: any number."""
     max_bytes: int | None = None
@@ -79,12 +79,12 @@ class QueueSettings:
     overflow: str = "drop-head"
     """When the queue is full: `drop-head` drops the oldest, `dead-letter` moves it there, `reject` refuses the put."""
     history: Duration = 7 * _DAY
-    """How long the journal, and messages that are done, are kept for analysis and replay."""
+    """How long the journal, and acknowledged messages, are kept for analysis and replay."""
     shorten_history: bool = True
-    """Whether messages that are done go before their time when the disk is full."""
+    """Whether acknowledged messages are dropped early when the disk is full."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Reject settings that cannot work."""
         check_name(self.log, "log name")
         _in_seconds(self, "lease", "dedup_window", "starvation", "ttl", "history")
         for name in ("lease", "dedup_window", "dedup_limit", "history"):
@@ -113,7 +113,7 @@ class QueueSettings:
 
     @classmethod
     def of(cls, name: str, given: dict[str, Any]) -> "QueueSettings":
-        """From what a user gave, with defaults that depend on the queue's name."""
+        """Make settings from a user's, with defaults that depend on the queue's name."""
         known = {one.name for one in fields(cls)}
         if unknown := given.keys() - known:
             raise InvalidArgument(f"a queue has no setting {min(unknown)!r}; there are: {', '.join(sorted(known))}")
@@ -139,7 +139,7 @@ def asdict_shallow(settings: QueueSettings) -> dict[str, Any]:
 
 
 def to_json(given: dict[str, Any]) -> str:
-    """What a user gave, as it is kept on disk."""
+    """Return a user's settings as they are kept on disk."""
     plain = {
         name: asdict(value)
         if isinstance(value, Backoff)
@@ -159,7 +159,7 @@ def to_json(given: dict[str, Any]) -> str:
 
 
 def from_json(kept: dict[str, Any]) -> dict[str, Any]:
-    """What was kept on disk, as a user would give it."""
+    """Return kept settings as a user would give them."""
     known = {one.name for one in fields(QueueSettings)}
     if unknown := kept.keys() - known:
         logger.warning(

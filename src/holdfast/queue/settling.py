@@ -1,4 +1,4 @@
-"""What becomes of messages that were handed out? They are done, come back or are refused, by delivery or by id."""
+"""Settlement of leased messages: ack, nack, release, reject and extend, by delivery or by message id."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -26,19 +26,19 @@ __all__ = ["Parts", "Settling"]
 REASON_MAX = 4096
 """Characters of a reason that are kept."""
 Parts = Mapping[int, Collection[int]]
-"""Messages that are held: by the id of their lease, their own ids."""
+"""Leased messages: their ids by the id of their lease."""
 
 
 class Settling(Putting):
-    """The part of a queue that ends leases.
+    """The part of a queue that settles leased messages.
 
-    Each way is there for deliveries and for ids: who hands messages on to others need not keep their bodies.
+    Each operation exists for deliveries and for ids: a broker that passes messages on need not keep their bodies.
     """
 
     # By id.
 
     def ack_ids(self, parts: Parts) -> list[int]:
-        """They are done, and never come back; the ids of those whose lease is no longer ours."""
+        """Acknowledge messages: they are never delivered again. Return the ids whose lease was lost."""
         lost: list[int] = []
         done: list[tuple[int, list[tuple[int, int]]]] = []
         now = self._now()
@@ -54,20 +54,21 @@ class Settling(Putting):
         return lost
 
     def return_ids(self, parts: Parts, reason: str = "", delay: Duration | None = 0) -> list[int]:
-        """They failed, which counts as an attempt: they come back after `delay`, each to its place in the order, or
-        become dead letters; the ids of those whose lease is no longer ours.
+        """Return failed messages after `delay`, to their position in the order, or dead-letter them.
+
+        Counts as an attempt. Returns the ids whose lease was lost.
         """
         reason = _checked(reason)
         return self._give_back("nacked", parts, reason, None if delay is None else duration_ns(delay, "delay"))
 
     def release_ids(self, parts: Parts) -> list[int]:
-        """Give them back untried: they are ready at once; the ids of those whose lease is no longer ours."""
+        """Return messages untried: they are ready at once. Return the ids whose lease was lost."""
         return self._give_back("released", parts, "", 0)
 
     def reject_ids(self, parts: Parts, reason: str = "") -> list[int]:
-        """They leave at once for the dead letters, however often they were tried, or without such a queue for good.
+        """Dead-letter messages at once, however often they were tried, or drop them if there is no dead-letter queue.
 
-        Gives the ids of those whose lease is no longer ours.
+        Returns the ids whose lease was lost.
         """
         reason = _checked(reason)
         lost: list[int] = []
@@ -92,14 +93,14 @@ class Settling(Putting):
         return lost
 
     def void_leases(self, reason: str = "the lease was void") -> int:
-        """Every message that is leased comes back now, as if its lease had run out; how many.
+        """End every lease: its messages come back now, as if it had expired. Return how many.
 
-        For who holds all leases, and begins anew: those of its last life are nobody's.
+        For a server that holds all leases, when it starts: those of its last run have no owner.
         """
         return self._void(None, _checked(reason))
 
     def void_lease(self, lease_id: int, reason: str = "the lease was void") -> int:
-        """The same for one lease: its messages come back now; how many, which is none where it is over."""
+        """End one lease: its messages come back now. Return how many; 0 if it has ended."""
         if isinstance(lease_id, bool) or not isinstance(lease_id, int):
             raise InvalidArgument(f"void_lease takes the id of a lease, as leases() gives it, not {lease_id!r}")
         return self._void(lease_id, _checked(reason))
@@ -121,7 +122,7 @@ class Settling(Putting):
         return count
 
     def _end_leases(self, which: list[int], reason: str, now: int) -> tuple[int, Draft | None]:
-        """Let the messages of these leases come back; how many they are."""
+        """Return the messages of these leases to the queue, and how many they are."""
         count = 0
         draft: Draft | None = None
         events: list[Event] = []
@@ -136,7 +137,7 @@ class Settling(Putting):
         return count, draft
 
     def _held(self, parts: Parts, lost: list[int]) -> list[tuple[int, Lease, set[int]]]:
-        """Of each lease the messages that it holds; the others go to `lost`."""
+        """Return the messages that each lease holds; the others are added to `lost`."""
         found: list[tuple[int, Lease, set[int]]] = []
         for lease_id, ids in parts.items():
             wanted = ids if isinstance(ids, set) else set(ids)
@@ -153,7 +154,7 @@ class Settling(Putting):
         return found
 
     def _drop_held(self, found: list[tuple[int, Lease, set[int]]], now: int) -> Draft | None:
-        """Held messages are refused for good. As `Standing.settle` does, which has to look for their lease."""
+        """Drop leased messages for good. As `Standing.settle`, which has to search for their lease."""
         standing = self.standing
         everything = sorted(id for _, _, held in found for id in held)
         spans = spans_of(everything)
@@ -188,14 +189,14 @@ class Settling(Putting):
     # By delivery.
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
-        """They are done, and never come back: one journal record for all.
+        """Acknowledge messages, which are never delivered again: one journal record for all.
 
-        Raises `LeaseLost` for those whose lease is no longer ours; the others are acked.
+        Raises `LeaseLost` for those whose lease was lost; the others are acknowledged.
         """
         self._raise_lost(self.ack_ids(by_lease(listed(deliveries))))
 
     def ack_one(self, delivery: Delivery) -> bool:
-        """Ack one delivery; False when its lease is no longer ours. The short way for `Delivery.ack`."""
+        """Ack one delivery; return False if its lease was lost. The fast path of `Delivery.ack`."""
         sequence, lease_id = delivery[0], delivery[7]
         now = self._now()
         section = self._whole
@@ -236,36 +237,36 @@ class Settling(Putting):
         return True
 
     def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
-        """They failed: they come back after `delay` (the queue's backoff if None), or become dead letters.
+        """Return failed messages after `delay` (the queue's backoff if None), or dead-letter them.
 
-        Raises `LeaseLost` for those whose lease is no longer ours; the others are given back.
+        Raises `LeaseLost` for those whose lease was lost; the others are returned.
         """
         self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
-        """Hold them, and all that was leased with them, for so long from now on; may shorten."""
+        """Extend the leases of these messages to so long from now; may shorten them."""
         self._raise_lost(self.try_extend(listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
-        """Give them back untried: they are ready at once, and the delivery does not count."""
+        """Return messages untried: they are ready at once, and the delivery does not count."""
         self._raise_lost(self.try_release(listed(deliveries)))
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
-        """As `nack`; the ids of those that were lost."""
+        """As `nack`, but return the ids that were lost."""
         return self.return_ids(by_lease(deliveries), reason, delay)
 
     def try_release(self, deliveries: list[Delivery]) -> list[int]:
-        """As `release`; the ids of those that were lost."""
+        """As `release`, but return the ids that were lost."""
         return self.release_ids(by_lease(deliveries))
 
     def try_extend(self, deliveries: list[Delivery], duration: Duration | None) -> list[int]:
-        """As `extend`; the ids of those that were lost."""
+        """As `extend`, but return the ids that were lost."""
         return self.extend_ids(by_lease(deliveries), duration)
 
     def extend_ids(self, parts: Parts, duration: Duration | None = None) -> list[int]:
-        """Hold them, and all that was leased with them, for so long from now on (the queue's lease if None).
+        """Extend the leases of these messages to so long from now (the queue's lease if None).
 
-        Gives the ids of those whose lease is no longer ours.
+        Returns the ids whose lease was lost.
         """
         lease_ns = self._lease_ns if duration is None else duration_ns(duration, "duration")
         lost: list[int] = []

@@ -1,4 +1,4 @@
-"""Where does each message stand? Ready, delayed, leased or moving; whatever is nowhere is done."""
+"""Queue state machine: each message is ready, delayed, leased or moving; any other one has left the queue."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -34,10 +34,10 @@ FOR = "holdfast-for"
 
 
 class Move(NamedTuple):
-    """A message on its way to another queue."""
+    """A message that is being moved to another queue."""
 
     time: int
-    """When it left; with its sequence, this is how the target knows whether it has come."""
+    """When it left; with its sequence, this identifies the copy in the target."""
     target: str
     cause: str
     reason: str
@@ -47,7 +47,7 @@ class Move(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """What has happened since the queue was made."""
+    """Counts of events since the queue was created."""
 
     leased: int = 0
     acked: int = 0
@@ -86,7 +86,7 @@ class Standing:
         """Whether a message with a time to live of its own was ever met."""
         self.last_lease = 0
         self.plain = True
-        """No message was met that is delayed, has a priority, may expire or has failed: the short ways may be taken."""
+        """No message is delayed, has a priority, may expire or has failed: the fast paths may be used."""
         self.weights = Weights() if weighs else None
         """Where the bytes are limited, those of each message that may wait."""
         self.ready = Ready(
@@ -104,7 +104,7 @@ class Standing:
         self.totals = Totals()
 
     def enter(self, piece: Piece, now: int) -> None:
-        """Take in messages that came into the log. Those that were hit and cannot be read are left out."""
+        """Add new messages of the log. Those that are damaged and cannot be read are left out."""
         first, end = piece.first, piece.end
         if self.weights is not None:
             self.weights.take(first, piece.sizes())
@@ -148,14 +148,14 @@ class Standing:
         self.scanned = end
 
     def fire(self, now: int) -> bool:
-        """Let the delayed messages that are due be delivered; whether there were any."""
+        """Make delayed messages ready that are due; return whether there were any."""
         fired = self.delayed.fire(now)
         for _, sequence, priority in fired:
             self.ready.add(priority, sequence, sequence + 1)
         return bool(fired)
 
     def look_again(self) -> None:
-        """Find out whether the short ways may be taken again."""
+        """Check whether the fast paths are possible again."""
         if self.expiring and not (self.ready or self.delayed.count or self.leases.count):
             self.expiring = False  # the last of them is gone
         self.plain = not (
@@ -166,7 +166,7 @@ class Standing:
         )
 
     def apply(self, event: Event) -> None:
-        """Let an event of the journal take effect."""
+        """Apply an event of the journal."""
         match event:
             case Leased(_, lease_id, expires, spans):
                 self.fire(event.time)
@@ -212,7 +212,7 @@ class Standing:
                 pass
 
     def enlist(self, lease: Lease, span: LeasedSpan) -> None:
-        """Put messages into a lease that begins."""
+        """Add messages to a new lease."""
         sequences = range(span.start, span.stop)
         lease.left.update(sequences)
         if span.attempt != 1:
@@ -225,7 +225,7 @@ class Standing:
             lease.priorities.update(dict.fromkeys(sequences, span.priority))
 
     def give_back(self, time: int, cause: str, reason: str, lease_id: int, due: int, span: LeasedSpan) -> None:
-        """Messages of a lease come back, with one more failure unless they were only released."""
+        """Return messages of a lease, with one more failure unless they were only released."""
         start, stop, priority, attempt = span
         self._leave(lease_id, start, stop)
         if cause == "nacked":
@@ -245,7 +245,7 @@ class Standing:
             self.ready.add(priority, start, stop)
 
     def start_move(self, time: int, cause: str, reason: str, target: str, lease_id: int, span: LeasedSpan) -> None:
-        """Messages leave for another queue: from their lease or, without one, from where they wait."""
+        """Begin to move messages to another queue: from their lease or, without one, from where they wait."""
         start, stop, priority, attempt = span
         if lease_id:
             self._leave(lease_id, start, stop)
@@ -259,7 +259,7 @@ class Standing:
         self.failures.forget(start, stop)
 
     def settle(self, cause: str, spans: list[tuple[int, int]]) -> None:
-        """Messages are gone without an ack."""
+        """Remove messages that left without an acknowledgement."""
         delayed: list[tuple[int, int]] = []
         missing = 0
         for start, stop in spans:
@@ -277,7 +277,7 @@ class Standing:
             self.delayed.leave_out(self.delayed.find(sorted(delayed), missing))
 
     def floor(self) -> int:
-        """Every message below this sequence is done; to within what `Delayed` knows."""
+        """Return a sequence below which every message has left the queue; to within what `Delayed` knows."""
         candidates = [self.scanned, *(level.first for level in self.ready.levels if level)]
         candidates += [min(lease.left) for lease in self.leases.by_id.values()]
         if (delayed := self.delayed.floor()) is not None:
@@ -288,23 +288,23 @@ class Standing:
 
     @property
     def waiting_bytes(self) -> int:
-        """The payload bytes of what is ready or delayed; only where messages are weighed."""
+        """Return the payload bytes of ready and delayed messages; only where bytes are counted."""
         assert isinstance(self.delayed, WeighedDelayed)
         return self.delayed.bytes + sum(level.bytes for level in self.ready.levels if isinstance(level, WeighedRanges))
 
     def weigh(self) -> None:
-        """Count the bytes anew, once the weights are there."""
+        """Count the bytes again, after the weights are known."""
         for place in (self.delayed, *self.ready.levels):
             if isinstance(place, WeighedDelayed | WeighedRanges):
                 place.weigh()
 
     @property
     def unsaved(self) -> int:
-        """Roughly how many values a checkpoint would write."""
+        """Return roughly how many values a checkpoint would write."""
         return self.delayed.unsaved + self.failures.unsaved
 
     def describe(self) -> dict[str, object]:
-        """Everything, in a form that can be compared: for tests and invariants."""
+        """Return everything in a comparable form, for tests and invariants."""
         return {
             "scanned": self.scanned,
             "ready": {p: _joined(level) for p, level in enumerate(self.ready.levels) if level},
@@ -318,7 +318,7 @@ class Standing:
         }
 
     def outstanding(self) -> list[tuple[int, int]]:
-        """Return the spans of all messages that are not done, wherever they are, in their order."""
+        """Return the spans of all messages that have not left the queue, in order."""
         spans = [span for level in self.ready.levels for span in level]
         spans += [(sequence, sequence + 1) for _, sequence, _ in self.delayed]
         spans += [(sequence, sequence + 1) for lease in self.leases.by_id.values() for sequence in lease.left]
@@ -326,7 +326,7 @@ class Standing:
         return _joined(sorted(spans))
 
     def check(self) -> None:
-        """Assert the invariant: every message is in one place, and the counts are right. Reads everything."""
+        """Assert the invariant: every message is in one set, and the counts are right. Reads everything."""
         seen: set[int] = set()
         places: list[Iterator[int]] = [
             (s for level in self.ready.levels for span in level for s in range(*span)),
@@ -349,7 +349,7 @@ class Standing:
         assert self.leases.count == sum(len(lease.left) for lease in self.leases.by_id.values())
 
     def _arrive(self, start: int, stop: int) -> None:
-        """Messages that were moving have come to where they go."""
+        """Remove moving messages that have reached their target."""
         for sequence in range(start, stop):
             move = self.moving.pop(sequence, None)
             if move is None:  # its leaving was lost, and it may still stand somewhere
@@ -360,13 +360,13 @@ class Standing:
                 self.totals.dead += 1
 
     def _take(self, span: LeasedSpan) -> None:
-        """Wherever these messages wait, they wait no longer."""
+        """Remove these messages from the sets of waiting ones."""
         if self.ready.remove(span.priority, span.start, span.stop) < span.stop - span.start:
             # Only where something was lost: one is still delayed, or its return from another lease is not known.
             self._leave(0, span.start, span.stop)
 
     def _leave(self, lease_id: int, start: int, stop: int) -> None:
-        """These messages leave their lease; where the journal lost its begin, they leave wherever they are."""
+        """Remove these messages from their lease; if the journal lost its begin, from wherever they are."""
         missing = stop - start - self.leases.discard(lease_id, range(start, stop))
         if not missing:
             return
@@ -383,7 +383,7 @@ class Standing:
                 self.moving.pop(sequence, None)
 
     def waits_elsewhere(self, sequences: list[int]) -> set[int]:
-        """Which of these cannot be delayed: they are ready, held or on their way, or not even known."""
+        """Return which of these cannot be delayed: they are ready, leased, moving, or not known."""
         held = {sequence for lease in self.leases.by_id.values() for sequence in lease.left}
         levels = [level for level in self.ready.levels if level]
         return {
@@ -422,12 +422,12 @@ class Standing:
 
 
 def available_key(prefix: bytes, priority: int, low: int) -> bytes:
-    """Where a chunk of the ready index is kept."""
+    """Return the key of a chunk of the ready index."""
     return prefix + bytes((priority,)) + low.to_bytes(8, "big")
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges with those that touch across chunks made one."""
+    """Merge ranges that touch across chunks."""
     found: list[tuple[int, int]] = []
     for start, stop in spans:
         if found and found[-1][1] == start:

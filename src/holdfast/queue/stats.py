@@ -1,4 +1,4 @@
-"""How is a queue doing? Its numbers at a glance, its leases, and what a seek would make of it."""
+"""Statistics of a queue: counts, rates, ages, leases, and the preview of a seek."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ __all__ = ["Counts", "LeaseInfo", "Preview", "QueueStats", "Rates"]
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A queue at a glance."""
+    """Counts, ages, rates and latencies of a queue."""
 
     name: str
     log: str
@@ -26,7 +26,7 @@ class QueueStats:
     oldest_age: float | None
     """Seconds since the oldest ready message was put."""
     next_due: int | None
-    """When the next delayed message comes up, in nanoseconds since 1970."""
+    """When the next delayed message becomes due, in nanoseconds since 1970."""
     put_rate: float
     """Messages a second over the last minute."""
     lease_rate: float
@@ -51,11 +51,11 @@ class QueueStats:
     """Seconds from delivery to ack."""
     hold_p99: float | None
     orphans: int
-    """Entries of the state that led nowhere and were put right when it was read."""
+    """Dangling entries of the state that were repaired when it was read."""
     lag: int
-    """Records from the oldest message that is not done to the end of the log; up to 4095 too many if it is delayed."""
+    """Records from the oldest unacknowledged message to the end of the log; up to 4095 too many if it is delayed."""
     paused: bool
-    """Whether nothing is handed out."""
+    """Whether delivery is paused."""
     checkpoint_failures: int = 0
     """Checkpoints that failed since the queue was opened."""
     checkpoint_failing_since: int | None = None
@@ -73,7 +73,7 @@ class Rates(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many messages a queue has, by where they stand."""
+    """How many messages are ready, delayed, leased and moving."""
 
     ready: int
     delayed: int
@@ -84,33 +84,33 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease, and what is left of it."""
+    """A lease, with the messages that it holds and its expiry."""
 
     id: int
     ids: tuple[int, ...]
-    """The messages that it holds: neither done nor given back."""
+    """The messages that it holds: neither acknowledged nor returned."""
     since: int
     """When it began, in nanoseconds since 1970."""
     expires_at: int
-    """When it runs out, in nanoseconds since 1970."""
+    """When it expires, in nanoseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a seek to a place would do. Nothing of it has happened."""
+    """What a seek to a position would do. Nothing of it has happened."""
 
     position: int
-    """Where the queue would stand."""
+    """The position of the queue after the seek."""
     log_start: int
     log_end: int
     delivered: int
     """Records from there to the end of the log: what would be delivered, again or for the first time."""
     waiting_now: int
-    """Messages that are not done now: ready, delayed, leased or moving."""
+    """Messages that are in the queue now: ready, delayed, leased or moving."""
     dropped: int
-    """Those of them that are before the place and would be done; up to 4095 too many where very many are delayed."""
+    """Those of them before the position, which would leave the queue; up to 4095 too many with very many delayed."""
     _sample: Callable[[int], list[Waiting]] = field(repr=False, compare=False)
 
     def sample(self, count: int = 10) -> list[Waiting]:
-        """The first messages that would be delivered, in the order of the log; their delays still count."""
+        """Return the first messages that would be delivered, in log order; their delays apply."""
         return self._sample(count)

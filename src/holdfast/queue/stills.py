@@ -1,4 +1,4 @@
-"""When does a queue not judge? While someone puts messages for others who take them at once, until these have come."""
+"""Suspension of length limits and expiry while messages are put for idle consumers, so that these get them first."""
 
 from typing import NamedTuple
 
@@ -6,39 +6,39 @@ __all__ = ["Still", "Stills"]
 
 
 class Still(NamedTuple):
-    """Someone lets a queue stand still."""
+    """A suspension of a queue's limits."""
 
     since: int
-    """As of when messages are too old."""
+    """When the suspension began: messages are expired as of this time."""
     end: int
-    """From which message on none is too much."""
+    """The first sequence to which length limits do not apply."""
     spare: int
-    """How many more than its limit a queue takes that refuses messages."""
+    """How many messages above its limit the queue accepts, if it rejects messages when full."""
 
 
 class Stills:
-    """All who do so now. Used with the queue's lock held."""
+    """The active suspensions of a queue. Used with the queue's lock held."""
 
     def __init__(self) -> None:
         self._held: list[Still] = []
 
     def add(self, still: Still) -> None:
-        """One more."""
+        """Begin a suspension."""
         self._held.append(still)
 
     def remove(self, still: Still) -> None:
-        """One less."""
+        """End a suspension."""
         self._held.remove(still)
 
     def time(self, now: int) -> int:
-        """As of when messages are too old."""
+        """Return the time to compare expiries with: when the oldest suspension began, or now."""
         return min(now, *(still.since for still in self._held)) if self._held else now
 
     def end(self, end: int) -> int:
-        """From which message on none is too much; this one at the latest."""
+        """Return the first sequence to which length limits do not apply; at most `end`."""
         return min(end, *(still.end for still in self._held)) if self._held else end
 
     @property
     def spare(self) -> int:
-        """How many more than its limit a queue takes that refuses messages."""
+        """Return how many messages above its limit a queue accepts that rejects messages when full."""
         return max((still.spare for still in self._held), default=0)

@@ -1,7 +1,7 @@
-"""Where does a trace go on? An application that traces gets spans of its queues, and messages carry their context.
+"""OpenTelemetry spans for queue operations, with the trace context carried in message headers.
 
 Only where the application has set a tracer provider of OpenTelemetry; a queue that does not trace is not slowed down.
-What goes through the broker is left alone: AMQP's clients trace by themselves.
+Messages that pass through the broker are not traced here: AMQP clients do that themselves.
 """
 
 import sys
@@ -31,19 +31,18 @@ LINKS_MAX = 128
 
 
 class Carrier(Protocol):
-    """What has the headers of a message: a delivery, one that waits, a dead letter."""
+    """An object with a message's headers: a delivery, a waiting message, a dead letter."""
 
     @property
     def headers(self) -> Headers:
-        """Its headers."""
+        """Return the headers."""
         ...
 
 
 def follow(queue: Queue, provider: "TracerProvider | None" = None) -> bool:
-    """Let a queue trace from now on, with this provider or, if there is one, the application's; whether it does.
+    """Let a queue trace from now on, with this or the application's provider; return whether it does.
 
-    A queue asks for the application's by itself when it is opened and whenever the background works for it: call this
-    to be sure at once.
+    A queue checks for the application's provider when it is opened and at each tick: call this to be sure at once.
     """
     if provider is None:
         if isinstance(queue, TracedQueue):
@@ -63,15 +62,15 @@ def follow(queue: Queue, provider: "TracerProvider | None" = None) -> bool:
 
 
 def context_of(message: Carrier) -> "Context":
-    """The context in which a message was put, to go on from: `tracer.start_as_current_span("work", context=...)`."""
+    """Return the context in which a message was put: `tracer.start_as_current_span("work", context=...)`."""
     return _context_in(message.headers)
 
 
 class TracedQueue(Queue):
-    """A queue that makes spans. A queue becomes one by `follow`, so that all others need not even ask.
+    """A queue that makes spans. `follow` turns a queue into one, so that others need not even check.
 
-    A put is a span of kind producer whose context the messages carry, unless they have one. What was received, and
-    what became of it, are spans that are linked to those who put the messages.
+    A put is a span of kind producer whose context the messages carry, unless they have one. Receiving and settling are
+    spans that are linked to those of the producers.
     """
 
     _tracer: "Tracer"
@@ -118,7 +117,7 @@ class TracedQueue(Queue):
         wait: Duration | None = 0,
         most_bytes: int | None = None,
     ) -> list[Delivery]:
-        """As `Queue.lease`; where nothing came there is nothing to tell."""
+        """As `Queue.lease`; without messages there is no span."""
         from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
         begin = time.time_ns()
@@ -190,7 +189,7 @@ class TracedQueue(Queue):
 
 
 def _carrying(message: bytes | Message, context: dict[str, str]) -> bytes | Message:
-    """A message with a context in its headers, unless it has one."""
+    """Return a message with a context in its headers, unless it has one."""
     if not isinstance(message, Message):
         return Message(message, headers=context)
     headers = message.headers or {}
@@ -198,7 +197,7 @@ def _carrying(message: bytes | Message, context: dict[str, str]) -> bytes | Mess
 
 
 def _links(headers: Iterable[Headers]) -> "list[Link]":
-    """Links to those who put messages with these headers, each once."""
+    """Return links to the producers of messages with these headers, each once."""
     from opentelemetry.trace import Link, get_current_span  # noqa: PLC0415
 
     found: dict[tuple[str, str], Link] = {}

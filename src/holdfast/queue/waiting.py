@@ -1,4 +1,4 @@
-"""Who waits for messages, and who gets how many? Waiters in the order of their coming, served in turns."""
+"""Callers that wait for messages, in order of arrival, and how ready messages are divided among them."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ logger = logging.getLogger("holdfast.queue")
 
 
 class Waiter:
-    """One call that waits for up to `demand` messages."""
+    """A call that waits for up to `demand` messages."""
 
     __slots__ = ("condition", "demand", "draft", "gone", "lease_ns", "result")
 
@@ -27,20 +27,20 @@ class Waiter:
         self.lease_ns = lease_ns
         self.condition = condition
         self.gone = False
-        """Set by the call when it ends: from then on nothing is dealt to it, whether it is in line or not."""
+        """Set by the call when it ends: from then on no messages are leased to it, whether it is in line or not."""
         self.result: list[Delivery] | None = None
-        """Set, with the queue's lock held, by whoever deals; never before there is something for it."""
+        """Set with the queue's lock held by the serving thread, once there are messages for it."""
         self.draft: Draft | None = None
 
 
 class Waiters:
-    """The waiting calls. Its lock is the last one taken: it is held for no more than a look, never across a call."""
+    """The waiting calls of a queue. Its lock is the innermost one, held only briefly and never across a call."""
 
     def __init__(self, clock: Clock) -> None:
         self.line: list[Waiter] = []
-        """In the order of their coming; changed with both this lock and the queue's held."""
+        """In order of arrival; changed with both this lock and the queue's held."""
         self.listeners: tuple[Callable[[], None], ...] = ()
-        """Who wants to be called when there may be more, instead of waiting."""
+        """Callbacks to call when there may be more messages."""
         self.noticed: Callable[[], None] = lambda: None
         """Told of each sign, from any thread, perhaps with locks held: must be short."""
         self.let_go_below: Callable[[int], None] = lambda sequence: None
@@ -51,18 +51,18 @@ class Waiters:
         self._abandoned = False
 
     def abandon(self) -> None:
-        """Wake nobody any more: the process ends, and the threads that wait end with it, as daemon threads do."""
+        """Wake nobody any more: the process ends, and with it the waiting daemon threads."""
         self._abandoned = True
 
     def sleep_to_the_end(self, seconds: float | None) -> bool:
-        """Let a daemon thread that came too late for `abandon` sleep as well; False where the process does not end."""
+        """Let a daemon thread sleep that came too late for `abandon`; return False if the process does not end."""
         if not (self._abandoned and threading.current_thread().daemon):
             return False
         threading.Event().wait(seconds)
         return True
 
     def wake(self) -> None:
-        """Something may have changed: the first in line looks, and deals to all."""
+        """Signal that something may have changed: the first waiter in line checks, and serves all."""
         with self._guard:
             self.signals += 1
             if self.line and not self._abandoned:
@@ -72,7 +72,7 @@ class Waiters:
             self.tell()
 
     def tell(self) -> None:
-        """Call those who listen. One that fails is no reason for a put to."""
+        """Call the listeners. A listener that fails is logged, and does not fail the put."""
         for listener in self.listeners:
             try:
                 listener()
@@ -80,7 +80,7 @@ class Waiters:
                 logger.exception("a listener of a queue failed")
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call this from now on; what is returned stops it."""
+        """Call `callback` from now on; call the result to stop."""
 
         def listener() -> None:
             callback()
@@ -95,43 +95,43 @@ class Waiters:
         return stop
 
     def new(self, demand: int, lease_ns: int) -> Waiter:
-        """One that is not in line yet."""
+        """Return a waiter that is not in line yet."""
         return Waiter(demand, lease_ns, Condition(self._guard))
 
     def join(self, waiter: Waiter) -> None:
-        """Get in line."""
+        """Add a waiter to the line."""
         with self._guard:
             self.line.append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Get out of line; the next one looks whether something was meant for it."""
+        """Remove a waiter from the line, and notify the next one, which may have missed a signal."""
         with self._guard:
             if waiter in self.line:
                 self.line.remove(waiter)
             self._notify_first()
 
     def serve(self, waiter: Waiter) -> None:
-        """This one has got its messages."""
+        """Wake a waiter that has got its messages, and remove it from the line."""
         with self._guard:
             waiter.condition.notify_all()
             self.line.remove(waiter)
 
     def wake_all(self) -> None:
-        """Let everyone look: a change was cut off, and with it perhaps a notification."""
+        """Wake every waiter: a change was cut off, and perhaps with it a notification."""
         with self._guard:
             self.signals += 1
             self._notify_each()
 
     def wait(self, waiter: Waiter, seen: int, seconds: float) -> None:
-        """Sleep until there is a sign newer than `seen`, or the time is up."""
+        """Sleep until there is a signal newer than `seen`, or the time is up."""
         with self._guard:
             if self.signals == seen and waiter.result is None:
                 self._clock.wait(waiter.condition, seconds)
 
     def waiting(self) -> list[Waiter]:
-        """Those in line who can be served. Called with the queue's lock held.
+        """Return the waiters in line that can be served. Called with the queue's lock held.
 
-        Others are there where a call was cut off before it could leave: they leave here.
+        Also removes waiters whose call was cut off before it could leave.
         """
         with self._guard:
             if any(map(_is_over, self.line)):
@@ -149,7 +149,7 @@ class Waiters:
             waiter.condition.notify_all()
 
     def disown(self) -> None:
-        """In a forked child nobody waits."""
+        """Remove all waiters and listeners, in a forked child."""
         self._guard = threading.RLock()
         self.line = []
         self.listeners = ()
@@ -161,7 +161,7 @@ def _is_over(waiter: Waiter) -> bool:
 
 
 def shares(demands: list[int], available: int) -> list[int]:
-    """How many each gets when they are dealt one at a time in turns: 5, 3 and 1 over 6 get 3, 2 and 1."""
+    """Return how many each gets if messages are dealt one at a time in turn: 5, 3 and 1 over 6 get 3, 2 and 1."""
     given = [0] * len(demands)
     wanting = [index for index, demand in enumerate(demands) if demand]
     while available and wanting:

@@ -1,4 +1,4 @@
-"""How many bytes wait? Payloads are weighed as they come in, and each set of messages counts what it holds."""
+"""Payload-byte accounting for queues with max_bytes."""
 
 from array import array
 from bisect import bisect_left
@@ -13,9 +13,9 @@ __all__ = ["WeighedDelayed", "WeighedRanges", "Weights"]
 
 
 class Weights:
-    """The payload bytes of each message that may come to wait: 8 bytes a message, and only where bytes are limited.
+    """The payload bytes of each message that may wait: 8 bytes a message, and only where bytes are limited.
 
-    Sums from `base` on, so that any range of messages is weighed in one step. What is not known weighs nothing.
+    Stored as sums from `base` on, so that the size of any range is found in one step. Unknown messages count 0.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Weights:
         self._sums = array("Q", [0])
 
     def take(self, first: int, sizes: Sequence[int]) -> None:
-        """Messages came in. What was known from `first` on is replaced; what is missing before it weighs nothing."""
+        """Add the sizes of new messages. Sizes known from `first` on are replaced; missing ones before it count 0."""
         if first < self.base or len(self._sums) == 1:
             self.begin(first)
         self.cut(first)
@@ -43,27 +43,27 @@ class Weights:
         del self._sums[max(1, end - self.base + 1) :]
 
     def forget_before(self, sequence: int) -> None:
-        """Nothing below this will be asked for."""
+        """Forget the messages below this one, which are not asked for any more."""
         gone = min(sequence - self.base, len(self._sums) - 1)
         if gone > 0:
             del self._sums[:gone]  # only differences count
             self.base += gone
 
     def between(self, start: int, stop: int) -> int:
-        """The bytes of these messages."""
+        """Return the bytes of these messages."""
         sums, base = self._sums, self.base
         last = len(sums) - 1
         return sums[min(max(stop - base, 0), last)] - sums[min(max(start - base, 0), last)]
 
     def reach(self, start: int, stop: int, wanted: int) -> int:
-        """The first sequence up to which, from `start` on, there are so many bytes; `stop` where there are not."""
+        """Return the first sequence up to which, from `start` on, there are so many bytes; else `stop`."""
         sums, base = self._sums, self.base
         low = min(max(start - base, 0), len(sums) - 1)
         return min(stop, base + bisect_left(sums, sums[low] + wanted, low))
 
 
 class WeighedRanges(Ranges):
-    """An ordered set of sequences that knows its bytes."""
+    """An ordered set of sequences that counts their payload bytes."""
 
     __slots__ = ("bytes", "weights")
 
@@ -73,7 +73,7 @@ class WeighedRanges(Ranges):
         self.bytes = 0
 
     def add(self, start: int, stop: int) -> None:
-        """As `Ranges.add`; what was in already is taken out by it first, by way of `remove`."""
+        """As `Ranges.add`, which first takes out, through `remove`, what is in the set already."""
         if start < stop:
             self.bytes += self.weights.between(start, stop)
             super().add(start, stop)
@@ -99,12 +99,12 @@ class WeighedRanges(Ranges):
         super().clear()
 
     def weigh(self) -> None:
-        """Count anew: what was restored came before its weights."""
+        """Count again: the set was restored before the weights were known."""
         self.bytes = sum(self.weights.between(*span) for span in self)
 
 
 class WeighedDelayed(Delayed):
-    """Messages that are kept back, with their bytes."""
+    """Delayed messages that count their payload bytes."""
 
     def __init__(
         self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]], weights: Weights
@@ -124,7 +124,7 @@ class WeighedDelayed(Delayed):
         super().clear()
 
     def weigh(self) -> None:
-        """Count anew: what was restored came before its weights. Reads everything."""
+        """Count again: the set was restored before the weights were known. Reads everything."""
         self.bytes = self._weight(list(self))
 
     def _fetch(self) -> None:
