@@ -1,4 +1,4 @@
-"""What a queue or table remembers beside its log: sorted bytes in families, changed in transactions."""
+"""State of queues and tables beside their logs: sorted bytes in column families, changed in transactions."""
 
 from holdfast.state.families import FAMILIES, TABLE_FAMILIES
 from holdfast.state.flat import FlatState

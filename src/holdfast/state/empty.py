@@ -1,4 +1,4 @@
-"""What does a reader see where there is no state to read? One that is empty and stays so."""
+"""Empty, read-only state, for readers of a store that has none."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ __all__ = ["EmptyState"]
 
 
 class EmptyState:
-    """A state without anything in it, read-only; `path` is where one might have been."""
+    """A read-only state without rows; `path` is where one might have been."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class EmptyState:
         return iter(())
 
     def transaction(self) -> Transaction:
-        """As `State.transaction`; it can change nothing."""
+        """As `State.transaction`; its commit can change nothing."""
         self._check_open()
         return Transaction(self.get, self._apply)
 

@@ -1,4 +1,4 @@
-"""Which kinds of state are kept apart? One column family each, with Queueber's names where the thing is the same."""
+"""Column families of the state: those of queues, with Queueber's names where they match, and those of tables."""
 
 from holdfast.base.errors import InvalidArgument
 
@@ -33,6 +33,6 @@ _ALL = frozenset(FAMILIES + TABLE_FAMILIES)
 
 
 def check_family(family: str) -> None:
-    """Refuse a family that no state has."""
+    """Reject a family that no state has."""
     if family not in _ALL:
         raise InvalidArgument(f"there is no family {family!r}: the families are {', '.join(FAMILIES + TABLE_FAMILIES)}")

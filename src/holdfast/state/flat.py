@@ -1,4 +1,4 @@
-"""How is state kept on a simulated disk? In memory, sorted, and in one file that each commit replaces whole.
+"""State on a simulated disk: sorted in memory, and in one file that each commit replaces as a whole.
 
 RocksDB writes to the operating system's files alone; this one goes through `holdfast.base.files`, where a test can
 stop the machine at any operation. It suits small states: a commit costs as much as all there is.
@@ -46,7 +46,7 @@ _LENGTHS = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Never changed once made: a scan keeps the one it began with."""
+    """Sorted rows of one family. Immutable: a scan keeps the one it began with."""
 
     keys: list[bytes]
     values: dict[bytes, bytes]
@@ -61,7 +61,7 @@ _Content = dict[str, _Family]
 
 
 class FlatState:
-    """A `State` in memory and in the one file `path`; where there is no file, it is empty.
+    """A `State` in memory and in the one file `path`; empty if there is no file.
 
     Threads: all methods may be called from any. After a failure other than a full disk it takes no more commits until
     `recover`, since what the disk holds is then not known.
@@ -193,7 +193,7 @@ class FlatState:
 
 
 def changed(content: _Content, layers: Sequence[Layer]) -> _Content:
-    """The content after some changes; the families they do not touch are the same ones."""
+    """Return the content after some changes; families that they do not touch are shared."""
     touched: dict[str, dict[bytes, bytes]] = {}
 
     def values_of(family: str) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""What holds a state that must not be written? Memory: for readers that rebuild one beside the process that owns it."""
+"""State in memory only, for readers that rebuild one while another process owns the store."""
 
 import threading
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["MemoryState"]
 
 
 class MemoryState(FlatState):
-    """A `State` that is gone when it is closed."""
+    """A `State` that is lost when it is closed."""
 
     def __init__(self) -> None:
         self.path = Path("memory")

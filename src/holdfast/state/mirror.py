@@ -1,8 +1,8 @@
-"""How is a database read while another process writes it? Through a folder of links that only this reader has.
+"""Opening of a RocksDB database that another process writes, through a temporary folder of links to its files.
 
-Opened where it lies, even for reading, rocksdict would write its configuration and RocksDB its info log into it; on a
-disk that cannot be written, it could not be opened at all. Opening as a secondary does the same. So the names of the
-database are linked into a temporary folder, that one is opened, and when all files are open it is removed again.
+Opened in its own folder, even for reading, rocksdict would write its configuration and RocksDB its info log into it; on
+a read-only disk it could not be opened at all. Opening as a secondary does the same. So the files of the database are
+linked into a temporary folder, which is opened, and removed again when all files are open.
 """
 
 import errno

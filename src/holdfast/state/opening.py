@@ -1,4 +1,4 @@
-"""Which state does a store have? RocksDB on real files, the flat one on simulated ones; a damaged one is set aside."""
+"""Opening of a store's state: RocksDB on real files, `FlatState` on simulated ones; a damaged state is set aside."""
 
 import logging
 from collections.abc import Callable, Sequence

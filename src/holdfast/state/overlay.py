@@ -1,4 +1,4 @@
-"""How does a reader go on from where a state stands? With changes of its own on top, in memory."""
+"""In-memory changes on top of another state, for readers that follow the logs further than it does."""
 
 import threading
 from bisect import bisect_left, insort
@@ -13,13 +13,13 @@ __all__ = ["OverlayState"]
 
 
 class OverlayState:
-    """A `State` over another one that it never changes; what is committed here is gone when it is closed."""
+    """A `State` over another one that it never changes; what is committed here is lost when it is closed."""
 
     def __init__(self, below: State) -> None:
         self._below = below
         self._guard = threading.RLock()
         self._values: dict[str, dict[bytes, bytes | None]] = {}
-        """By family what was put and, as None, deleted here."""
+        """By family: the values that were put here, None for deleted ones."""
         self._keys: dict[str, list[bytes]] = {}
         self._commits = 0
         self._closed = False

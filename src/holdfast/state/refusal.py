@@ -1,4 +1,4 @@
-"""What did RocksDB mean? It tells every failure as a line of text; here the text becomes an error of our tree."""
+"""Translation of RocksDB's errors, which are lines of text, into Holdfast's exceptions."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ _CONTENDED = (os.strerror(errno.EAGAIN), os.strerror(errno.EACCES))
 
 
 def refusal(text: str, doing: str, path: Path) -> HoldfastError:
-    """The error of ours for what RocksDB said while `doing` something with the database in `path`."""
+    """Return the exception for an error text of RocksDB, raised while `doing` something with the database in `path`."""
     told = text.replace(str(path), "")  # a path may say anything
     if _LOCKED_HERE in told:
         return Locked(f"{str(path)!r} is open in this process already: close it there, or open with read_only=True")

@@ -1,4 +1,4 @@
-"""How is state kept on a real disk? In RocksDB: a column family for each kind, and a log that every commit syncs."""
+"""State in RocksDB: a column family for each kind of row, and a write-ahead log that synced commits wait for."""
 
 import contextlib
 import ctypes
@@ -47,14 +47,14 @@ _OPENING_BYTES = 1 << 20
 
 
 class RocksState:
-    """A `State` in the RocksDB of the folder `path`, made if there is none.
+    """A `State` in the RocksDB of the folder `path`, created if there is none.
 
-    With `read_only` it is opened beside whoever writes it: takes no lock, changes nothing, and sees what was committed
-    before; where there is none, raises `NotFound`.
+    With `read_only` it is opened while another process writes it: takes no lock, changes nothing, and sees what was
+    committed before; raises `NotFound` if there is none.
 
     Files: RocksDB's own, in `path`. Threads: all methods may be called from any. A commit writes under `_guard` and
-    syncs under `_syncing`, so that one sync serves all who wrote while the last one ran. A forked child must open its
-    own: the parent's is closed to it.
+    syncs under `_syncing`, so that one sync serves all commits written while the last one ran. A forked child must open
+    its own: the parent's is closed to it.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class RocksState:
         self._guard = threading.Lock()
         self._syncing = threading.Lock()
         self._written = 0
-        """Commits that RocksDB has."""
+        """Number of commits written to RocksDB."""
         self._removed: Counter[str] = Counter()
-        """By family, entries that went since it was tidied up."""
+        """By family: entries deleted since its last flush by `_tidy_up`."""
         self._synced = 0
-        """Commits that the disk has."""
+        """Number of commits that are on disk."""
         self._stopped: WriterStopped | None = None
         """Why commits are refused until `recover`: a write or a sync has failed."""
         self.generation = 0
@@ -147,7 +147,7 @@ class RocksState:
         return Transaction(self.get, self._apply)
 
     def ingest(self, family: str, paths: Sequence[str | os.PathLike[str]]) -> None:
-        """Take in sorted files that an `SstFileWriter` wrote: what they hold is there at once, and safe."""
+        """Ingest sorted files that an `SstFileWriter` wrote: their rows are visible at once, and durable."""
         names = [os.fspath(Path(path).absolute()) for path in paths]
         with self._guard:
             self._check_open()
@@ -167,7 +167,7 @@ class RocksState:
                 kept.drop()
 
     def flush(self) -> None:
-        """Write what is in memory to sorted files, so that `copy_to` has little to do. Others go on meanwhile."""
+        """Write what is in memory to sorted files, so that `copy_to` has little to do. Nobody is blocked meanwhile."""
         with self._syncing:  # which whoever closes it must have
             self._check_open()
             try:
@@ -177,7 +177,7 @@ class RocksState:
                 raise self._refusal(error, "flushing the state") from error
 
     def copy_to(self, folder: Path) -> None:
-        """Make a copy of the state as it is now, in a folder that is not there yet; its sorted files are links."""
+        """Copy the state as it is now to a folder that does not exist yet; its sorted files are links."""
         with self._syncing:
             self._check_open()
             assert self._db is not None
@@ -232,7 +232,7 @@ class RocksState:
             self._release()
 
     def _release(self) -> None:
-        """Close the database and let go of all that refers to it. With the locks held."""
+        """Close the database and drop all references to it. Called with the locks held."""
         for cursor in list(self._cursors):
             cursor.drop()
         self._kept.clear()
@@ -360,7 +360,7 @@ class RocksState:
             del batch
 
     def _tidy_up(self) -> None:
-        """Let a family whose entries come and go be written to a file, which RocksDB then rids of those that went."""
+        """Flush a family with many deletions to a file, which RocksDB then compacts."""
         self._removed.clear()
         try:
             self._tables[_SCANNED].flush(False)
@@ -370,7 +370,7 @@ class RocksState:
             logger.warning("the state was not flushed: %s", error, extra={"path": str(self.path)})
 
     def _sync_now(self, database: Rdict) -> None:
-        """Sync all that is written; once that has failed, nothing more is: the pages may be lost and seem clean."""
+        """Sync all that is written. After a failure nothing more is written: pages may be lost and seem clean."""
         reached = self._written
         try:
             database.flush_wal(sync=True)
@@ -399,9 +399,9 @@ class RocksState:
             raise Closed(f"the state in {str(self.path)!r} is closed: open it again")
 
     def _disown(self) -> None:
-        """In a forked child: never touch the parent's database, not even to let it go.
+        """In a forked child: never touch the parent's database, not even to release it.
 
-        RocksDB's threads are not there, so letting go would wait for ever on a flush; and it would write.
+        RocksDB's threads do not exist here, so releasing it would wait forever for a flush; and it would write.
         """
         for thing in (self._db, *self._tables.values(), *self._handles.values()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
@@ -427,7 +427,7 @@ def _set_modes(folder: Path) -> None:
 
 
 class _Cursor:
-    """A scan under way. It reads ahead in growing steps, so that the guard is taken for many records at once."""
+    """A running scan. It reads ahead in growing steps, so that the guard is taken once for many records."""
 
     def __init__(
         self, state: RocksState, table: Rdict, start: bytes, stop: bytes | None, reverse: bool = False
@@ -453,7 +453,7 @@ class _Cursor:
             self._iterator.seek_for_prev(stop)  # the bound keeps it below
 
     def first(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
-        """The first record in a range. Called with the guard held."""
+        """Return the first record in a range. Called with the guard held."""
         iterator = self._iterator
         assert iterator is not None
         try:
@@ -482,7 +482,7 @@ class _Cursor:
             size = min(size * 4, _FETCH_MOST)
 
     def drop(self) -> RdictIter | None:
-        """Let go of the database, which a living iterator would keep open."""
+        """Drop the iterator, which would keep the database open."""
         iterator, self._iterator = self._iterator, None
         return iterator
 
@@ -532,7 +532,7 @@ _open_states: weakref.WeakSet[RocksState] = weakref.WeakSet()
 
 
 def is_orphaned() -> bool:
-    """Whether this process was forked from one that had used RocksDB, which cannot be used here any more."""
+    """Return whether this process was forked from one that had used RocksDB, which cannot be used here any more."""
     return _orphaned
 
 

@@ -1,4 +1,4 @@
-"""What is a state? Sorted bytes in families, read at any time and changed in transactions, whole or not at all.
+"""The `State` protocol: sorted bytes in column families, read at any time and changed in atomic transactions.
 
 State is a view: whatever it holds can be rebuilt from the logs and journals. It is kept so that opening need not.
 """
@@ -13,7 +13,7 @@ from holdfast.state.families import check_family
 __all__ = ["Layer", "Reads", "State", "Transaction", "check_reads"]
 
 Reads = Mapping[tuple[str, bytes], bytes | None]
-"""What a transaction saw: by family and key, the value or that there was none."""
+"""What a transaction read: by family and key, the value, None if there was none."""
 
 
 @runtime_checkable
@@ -21,18 +21,18 @@ class State(Protocol):
     """An open state: `RocksState` on a disk, `FlatState` on a simulated one. Methods may be called from any thread."""
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key, None where there is none."""
+        """Return the value of a key; None where there is none."""
         ...
 
     @property
     def commits(self) -> int:
-        """How many transactions were applied since the opening."""
+        """Return how many transactions were applied since the opening."""
         ...
 
     def scan(
         self, family: str, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, ascending, from `start` up to but not with `stop`, as they are at the moment of the call.
+        """Return keys and values, ascending, from `start` up to but not including `stop`, as of the moment of the call.
 
         With `reverse` the same ones, descending.
 
@@ -42,10 +42,10 @@ class State(Protocol):
         ...
 
     def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
-        """The first key from `start` up to but not with `stop`, and its value.
+        """Return the first key from `start` up to but not including `stop`, and its value.
 
-        As they were at some moment after the first `since` commits: who asks for a past that no longer changes need
-        not pay for a look at the present.
+        As of some moment after the first `since` commits: a caller that reads a past which no longer changes need not
+        pay for a view of the present.
         """
         ...
 
@@ -55,28 +55,28 @@ class State(Protocol):
 
     @property
     def stopped(self) -> str:
-        """Why it takes no more commits, after a write that failed; empty where it does."""
+        """Return why commits are refused, after a write that failed; empty where they are not."""
         ...
 
     @property
     def generation(self) -> int:
-        """How often it was opened again by `recover`: whoever keeps what was read before must read it again."""
+        """Return how often `recover` reopened it: what was read and cached before must be read again."""
         ...
 
     def recover(self) -> None:
-        """Open it again where a failed write has stopped it, and raise as long as that cannot be done.
+        """Reopen the state after a failed write has stopped it; raise as long as that is not possible.
 
-        Commits that failed may be in it, whole, or not.
+        Commits that failed may be in it, completely, or not.
         """
         ...
 
     def close(self) -> None:
-        """Let everything go, scans under way too; idempotent. Any use afterwards raises `Closed`."""
+        """Close it, with all running scans; idempotent. Any use afterwards raises `Closed`."""
         ...
 
 
 class Points(dict[str, dict[bytes, bytes | None]]):
-    """By family and key the new value, or None to delete. A family comes in when it is first asked for."""
+    """New values by family and key, None to delete. A family is added when it is first asked for."""
 
     __slots__ = ()
 
@@ -112,9 +112,9 @@ class Layer:
 
 
 class Transaction:
-    """A set of changes that applies whole or not at all, if what it read is still so. It serves once, in one thread.
+    """A set of changes that is applied atomically, if what it read has not changed. For one use, in one thread.
 
-    Optimistic: nothing is locked before `commit`, and nothing is changed.
+    Optimistic: nothing is locked or changed before `commit`.
     """
 
     __slots__ = ("_apply", "_layers", "_open", "_points", "_read", "_reads")
@@ -135,7 +135,7 @@ class Transaction:
         self._open = True
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value as this transaction sees it: its own changes first. What is read must still be so at `commit`."""
+        """Return the value as this transaction sees it, its own changes first; `commit` checks that it is unchanged."""
         self._check_open()
         for layer in reversed(self._layers):
             points = layer.points.get(family)
@@ -152,7 +152,7 @@ class Transaction:
         self._points[family][key] = value
 
     def delete(self, family: str, key: bytes) -> None:
-        """Delete a key, whether it is there or not."""
+        """Delete a key, whether it exists or not."""
         self._points[family][key] = None
 
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
@@ -168,7 +168,7 @@ class Transaction:
         self._layers[-1].ranges.setdefault(family, []).append((start, stop))
 
     def absorb(self, other: "Transaction") -> None:
-        """Take over what another one read and changes, behind what this one does; the other is used up."""
+        """Append the reads and changes of another transaction to this one; the other cannot be used any more."""
         self._check_open()
         other._check_open()
         other._open = False
@@ -199,7 +199,7 @@ class Transaction:
 
 
 def check_reads(reads: Reads, read: Callable[[str, bytes], bytes | None]) -> None:
-    """Raise `Conflict` where something is no longer as it was read."""
+    """Raise `Conflict` where something has changed since it was read."""
     for (family, key), value in reads.items():
         if read(family, key) != value:
             raise Conflict(

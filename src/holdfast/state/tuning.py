@@ -1,4 +1,4 @@
-"""How is RocksDB set up? For a small state beside a queue: little memory, few files, few threads, nothing lost."""
+"""RocksDB options for a small state beside a queue: little memory, few files and threads, no loss of data."""
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options
 
