@@ -1,4 +1,4 @@
-"""What do many objects come to? Counts, sums, averages, extremes, histograms: all in all or by the values of fields."""
+"""Aggregations over records: counts, sums, averages, extremes and histograms, in total or grouped by fields."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -22,7 +22,7 @@ _SUMMED = (Kind.INT, Kind.FLOAT, Kind.DECIMAL, Kind.TIMEDELTA)
 
 
 class _Tally:
-    """What is known of the values of one field in one group."""
+    """Aggregates of one field in one group."""
 
     __slots__ = ("count", "high", "low", "total")
 
@@ -33,7 +33,7 @@ class _Tally:
         self.high: Any = None
 
     def add(self, value: Any) -> None:
-        """One more value with an order."""
+        """Add a value that has an order."""
         self.count += 1
         if self.low is None:
             self.low = self.high = value
@@ -43,12 +43,12 @@ class _Tally:
             self.high = value
 
     def add_number(self, value: Any) -> None:
-        """One more value that can be added up."""
+        """Add a value that can be summed."""
         self.total = value if self.total is None else self.total + value
         self.add(value)
 
     def add_float(self, value: Any) -> None:
-        """One more number that may be NaN, which is the greatest, as in every order of a table."""
+        """Add a number that may be NaN, which is the greatest, as in every order of a table."""
         self.count += 1
         self.total = value if self.total is None else self.total + value
         if self.low is None or (is_nan(self.low) and not is_nan(value)):
@@ -61,7 +61,7 @@ class _Tally:
             self.high = value
 
     def add_any(self, value: Any) -> None:
-        """One more value that can only be counted."""
+        """Add a value that can only be counted."""
         self.count += 1
 
     def show(self, what: str) -> Any:
@@ -80,7 +80,7 @@ class _Tally:
 
 
 class _Group:
-    """What is known of the objects with one value to group by."""
+    """Aggregates of the objects with one grouping value."""
 
     __slots__ = ("buckets", "objects", "tallies")
 
@@ -134,13 +134,13 @@ class Aggregation:
             self._feed = self._prepare(spec)
 
     def feed(self, record: Any) -> None:
-        """Take one more object into account."""
+        """Add an object."""
         if self._feed is None:
             self._feed = self._prepare(type(record).__spec__)
         self._feed(record)
 
     def result(self) -> dict[Any, Any]:
-        """What was asked for, of all objects so far; with `by`, such a dict for each value in their order."""
+        """Return the aggregates of all objects so far; with `by`, such a dict for each value in their order."""
         if self._by is None:
             return self._show(self._groups.get(None) or _Group(len(self._fields)))
         return {value: self._show(self._groups[value]) for value in sorted(self._groups, key=self._sorted_by)}
@@ -162,7 +162,7 @@ class Aggregation:
         return group.tallies[self._fields.index(str(field))]
 
     def _prepare(self, spec: "ModelSpec") -> Callable[[Any], None]:
-        """Find the fields in a model; the function that feeds an object of it."""
+        """Resolve the fields in a model; return the function that adds an object of it."""
         for what, fields in self._asked.items():
             for name in _names(fields) if fields is not True else ():
                 _check(spec, name, what)
@@ -216,7 +216,7 @@ def _check(spec: "ModelSpec", name: str, what: str) -> None:
 
 
 def _column(spec: "ModelSpec", name: str) -> tuple[Callable[[Any], Any], Callable[[_Tally, Any], None]]:
-    """How a field's value is got, and how it is counted."""
+    """Return the functions that get a field's value and that count it."""
     ftype, get = type_at(spec, parse_path(name)), getter(spec, parse_path(name))
     if ftype.kind is Kind.FLOAT:
         return get, _Tally.add_float
@@ -228,7 +228,7 @@ def _column(spec: "ModelSpec", name: str) -> tuple[Callable[[Any], Any], Callabl
 
 
 def _grouped(spec: "ModelSpec", name: str) -> Callable[[Any], Any]:
-    """How a value to group by is got: every NaN is one value."""
+    """Return the function that gets a grouping value: every NaN is one value."""
     get = getter(spec, parse_path(name))
     if type_at(spec, parse_path(name)).kind in (Kind.FLOAT, Kind.UNION):
         return lambda record: one_nan(get(record))
@@ -236,7 +236,7 @@ def _grouped(spec: "ModelSpec", name: str) -> Callable[[Any], Any]:
 
 
 def _add_member(tally: _Tally, member: Enum) -> None:
-    """One more member of an enum: these have no order, but their values do."""
+    """Add a member of an enum: these have no order, but their values do."""
     tally.count += 1
     if tally.low is None or member.value < tally.low.value:
         tally.low = member
@@ -249,7 +249,7 @@ def _code(code: Callable[[Any], bytes], value: Any) -> bytes:
 
 
 def _bucketing(spec: "ModelSpec", histogram: tuple[Any, str] | None) -> Callable[[Any], date | None]:
-    """The function that says into which column of a histogram an object falls."""
+    """Return the function that maps an object to its column of a histogram."""
     if histogram is None:
         return lambda record: None
     path, unit = histogram
@@ -269,7 +269,7 @@ def _bucketing(spec: "ModelSpec", histogram: tuple[Any, str] | None) -> Callable
 
 
 def _floor(value: date, width: int) -> date:
-    """The beginning of the column: an aware datetime in UTC, or a date."""
+    """Return the beginning of the column: an aware datetime in UTC, or a date."""
     if isinstance(value, datetime):
         value = value.astimezone(UTC)
     month = 1 if width > 3 else value.month

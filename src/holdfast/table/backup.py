@@ -1,6 +1,6 @@
-"""How does a table get out of its store, and into another? As one file with all events of its log, as they are there.
+"""Backup of a table to one file with all events of its log, and its restore into another store.
 
-What is sealed stays sealed, and keys are not in a backup. `backup_file` has the format.
+Sealed values stay sealed, and keys are not in a backup. `backup_file` describes the format.
 """
 
 import contextlib
@@ -42,14 +42,14 @@ _FRAME_BYTES = 1 << 20
 _FRAME_RECORDS = 10_000
 
 Place = str | os.PathLike[str]
-"""Where a backup is, or is to be."""
+"""The path of a backup."""
 Progress = Callable[[int, int], None]
 """Called with the events that are done, and how many there are in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore brought back."""
+    """Result of a restore."""
 
     table: str
     events: int
@@ -250,7 +250,7 @@ def check_restored(files: Files, folder: Path) -> Past | None:
 
 
 def _durable_end(table: Core[Any]) -> int:
-    """Up to where no power cut takes anything back: what a backup has, the log has too when the next one follows."""
+    """Return up to where the log is on disk: what a backup has, the log has too when the next backup follows."""
     if table.read_only:
         return table.changelog.readable()[1]
     table.changelog.sync()
@@ -321,7 +321,7 @@ def _each(path: Place | Sequence[Place]) -> Sequence[Place]:
 
 
 def _check_chain(reports: Sequence[BackupReport], *, complete: bool) -> None:
-    """Refuse backups that do not follow each other, or do not begin with a full one."""
+    """Reject backups that do not follow each other, or do not begin with a full one."""
     if not reports:
         raise InvalidArgument("there is no backup to check: give a file")
     if complete and not reports[0].full:
@@ -357,7 +357,7 @@ def _mark_in(files: Files, marker: Path) -> dict[str, Any] | None:
 
 
 def _append(log: Log, readers: Iterable[BackupReader], skip: int, total: int, progress: Progress | None) -> int:
-    """Append all events but the first `skip`, which are there; how many there are in all."""
+    """Append all events except the first `skip`, which are there already; return how many there are in all."""
     count = 0
     for reader in readers:
         for entries in reader.batches():

@@ -1,4 +1,4 @@
-"""What is in a backup? The frames of its file, how they are made, and how they are read and checked.
+"""File format of a table backup: checksummed frames, with their writer and reader.
 
 A backup is `HFTBACK1` and then frames: `kind u8, codec u8, 2 bytes 0, stored length u32, plain length u32, CRC-32C of
 all these and of the stored bytes u32`, and the bytes. Kinds: 1 the head (JSON: which table, its definition and
@@ -51,7 +51,7 @@ _entries = msgspec.msgpack.Decoder(list[BackupEntry])
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds."""
+    """Content of a backup."""
 
     path: str
     table: str
@@ -70,7 +70,7 @@ class BackupReport:
     bytes: int
     """Of the file."""
     digest: str
-    """SHA-256 of all that it says, in hex."""
+    """SHA-256 of its plain content, in hex."""
     full: bool
     """Whether it begins where the log did, and can be restored without another one before it."""
 
@@ -115,7 +115,7 @@ class BackupWriter:
 
 
 class BackupReader:
-    """A backup that is read; its report comes from its manifest, which is looked for first."""
+    """Reads a backup; its report comes from the manifest, which is read first."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
@@ -191,7 +191,7 @@ class BackupReader:
         return kind, decompress(codec, stored, size) if codec else stored, following
 
     def _last(self, file: File, at: int) -> dict[str, Any]:
-        """The manifest: found by hopping over the frames, of which only the last is read."""
+        """Return the manifest: skips over the frames, of which only the last is read."""
         size = file.size()
         while True:
             head = file.read(_FRAME_HEAD, at)

@@ -1,4 +1,4 @@
-"""Which rows need not be looked up again? Those read last, within a bound; never one that has changed."""
+"""Bounded cache of recently read rows, which never returns a row that has changed."""
 
 import threading
 from collections.abc import Iterable
@@ -6,40 +6,40 @@ from collections.abc import Iterable
 __all__ = ["CACHE_BYTES", "RowCache"]
 
 CACHE_BYTES = 32 << 20
-"""How much the rows of a table may take, present and past together."""
+"""Memory limit in bytes for the rows of a table, present and past together."""
 _ENTRY_COST = 250
 """Roughly what an entry takes beside the bytes of its row."""
 
 
 class RowCache:
-    """Rows of one table as bytes: what a record is, and what it was from one version up to another.
+    """Rows of one table as bytes: the present row of a record, and a past one with its range of versions.
 
-    Reading needs no lock. What is read from the state may be outdated by the time it is kept: so a reader notes `turn`
-    first, and nothing is kept once that has moved on, nor while the state changes. So what the cache has is never older
-    than what the state has of another record.
+    Reading needs no lock. A row read from the state may be outdated by the time it is cached: so a reader notes `turn`
+    first, and nothing is cached after that has changed, nor while the state changes. So what the cache has is never
+    older than what the state has of another record.
     """
 
     __slots__ = ("_changing", "_guard", "_room", "past", "present", "turn")
 
     def __init__(self, most: int = CACHE_BYTES) -> None:
         self.present: dict[bytes, bytes] = {}
-        """By key the row."""
+        """Present rows by key."""
         self.past: dict[bytes, tuple[int, int, bytes]] = {}
-        """By key from which version on, before which one, and the row."""
+        """Past rows by key: the first version, the version after the last, and the row."""
         self.turn = 0
         self._changing = 0
         self._room = most
         self._guard = threading.Lock()
 
     def keep(self, turn: int, key: bytes, raw: bytes) -> None:
-        """Keep a row that was read in this turn."""
+        """Cache a row that was read in this turn."""
         with self._guard:
             if turn == self.turn and not self._changing and key not in self.present:
                 self._make_room(len(raw))
                 self.present[key] = raw
 
     def keep_past(self, turn: int, key: bytes, first: int, stop: int, raw: bytes) -> None:
-        """Keep what a record was, read in this turn."""
+        """Cache a past row that was read in this turn."""
         with self._guard:
             if turn == self.turn and not self._changing:
                 old = self.past.pop(key, None)
@@ -48,7 +48,7 @@ class RowCache:
                 self.past[key] = (first, stop, raw)
 
     def hold(self, keys: Iterable[bytes]) -> None:
-        """These are about to change: forget them, and keep nothing until `release`."""
+        """Remove records that are about to change, and cache nothing until `release`."""
         with self._guard:
             self.turn += 1
             self._changing += 1
@@ -62,13 +62,13 @@ class RowCache:
             self._room += len(then[2]) + _ENTRY_COST
 
     def release(self) -> None:
-        """They have changed."""
+        """End `hold`, after the records have changed."""
         with self._guard:
             self.turn += 1
             self._changing -= 1
 
     def clear(self) -> None:
-        """Everything may have changed."""
+        """Remove everything, since all of it may have changed."""
         with self._guard:
             self.turn += 1
             self._room += sum(len(raw) + _ENTRY_COST for raw in self.present.values())

@@ -1,4 +1,4 @@
-"""How does a request become durable, and the state follow the log? One append, one sync for all who wait, one batch."""
+"""The writing half of a table: a request becomes one append to the log, a shared sync and one batch of the state."""
 
 import contextlib
 import logging
@@ -39,7 +39,7 @@ S = TypeVar("S", bound=Staging)
 
 
 class Gate(Protocol):
-    """What `holdfast.table.migrating` puts before a table."""
+    """Access check that `holdfast.table.migrating` puts before a table."""
 
     def check(self) -> None:
         """Raise, unless the caller may pass."""
@@ -52,28 +52,28 @@ _REPLAY = 1000
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A request on its way to the disk."""
+    """A request that is pending: appended to the log, and not yet in the state."""
 
     steps: list[Step]
     names: set[bytes]
     batch: Transaction
     draft: Draft
     offset: int
-    """Of its first event in the draft."""
+    """Index of its first event in the draft."""
     version: int
     landed: bool = field(default=False)
 
     @property
     def position(self) -> int:
-        """Behind its last event in the log."""
+        """Return the position behind its last event in the log."""
         return self.draft.first + self.offset + len(self.steps)
 
 
 class Core(Generic[M]):
     """The writing half of a table.
 
-    Threads: any. `_lock` is held while a request is worked out and gathered, not while the disk works; `_landing` while
-    what is on disk goes into the state, in the order of the log. Who needs the table alone claims it at `_turnstile`,
+    Threads: any. `_lock` is held while a request is staged and appended, not while the disk works; `_landing` while
+    durable requests are applied to the state, in the order of the log. Exclusive access is claimed at `_turnstile`,
     where requests wait: a transaction does not hold `_lock` between its calls.
     """
 
@@ -91,7 +91,7 @@ class Core(Generic[M]):
         read_only: bool = False,
         past: Past = NO_PAST,
     ) -> None:
-        """`tables` finds other tables by name, for references; `past` says what the log may hold beside."""
+        """`tables` finds other tables by name, for references; `past` is the schema history of the log."""
         self.name = model.__spec__.name
         self.past = past
         self.settings = settings
@@ -115,7 +115,7 @@ class Core(Generic[M]):
         self._landing = threading.Lock()
         self._flights: deque[_Flight] = deque()
         self._pending: set[bytes] = set()
-        """What the flights have to do with: keys of records and of unique values."""
+        """Keys of records and of unique values that pending requests touch."""
         self.cache = RowCache()
         self._durable = log.settings.flush.mode == "sync"
         self.closed = False
@@ -123,11 +123,11 @@ class Core(Generic[M]):
         self._reserved: Ticket | None = None
         """Of the transaction that has the table, or the last one that had it."""
         self.gate: Gate | None = None
-        """While the table is migrated: who may use it."""
+        """The access check while the table is migrated."""
         self.rebuilt = False
         """Whether the state was built anew since the table was opened."""
         self.position = 0
-        """Up to where the state has followed the log."""
+        """The log position up to which the state is applied."""
         self.last_version = 0
         """The version of the last change that the state has."""
         self._open()
@@ -135,7 +135,7 @@ class Core(Generic[M]):
             self.before_read = self._refresh
 
     def bind(self, model: type[M], images: Images) -> None:
-        """Use this class for the records; one that is defined alike may take the place of another."""
+        """Use this class for the records; it may replace one with an equal definition."""
         self.model = model
         self.spec = model.__spec__
         self.plannable = self.spec
@@ -161,10 +161,10 @@ class Core(Generic[M]):
     # Requests
 
     def write(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Carry out a request: all of its operations get one version, and those that may take place do so together.
+        """Carry out a request: all its operations get one version, and the valid ones are applied together.
 
-        An operation that may not is answered with its error, and changes nothing. Returns when the rest is as safe as
-        the log's flush mode promises, and can be read.
+        An invalid operation is answered with its error, and changes nothing. Returns when the rest is as safe as the
+        log's flush mode promises, and can be read.
         """
         self._check_writable()
         if self.join is not None and (outcomes := self.join(operations)) is not None:
@@ -192,7 +192,7 @@ class Core(Generic[M]):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Alone with the table: nothing is on its way, and nobody else can send something off."""
+        """Hold the table exclusively: no request is pending, and no other thread can begin one."""
         self._check_free()
         ticket = Ticket()
         try:
@@ -206,7 +206,7 @@ class Core(Generic[M]):
             self._turnstile.tidy()
 
     def _stand_back(self) -> None:
-        """Wait at the turnstile, with the lock held, and look again at what may have changed meanwhile."""
+        """Wait at the turnstile, with the lock held, and check again what may have changed meanwhile."""
         self._check_free()
         self._turnstile.enter()
         self._check_writable()
@@ -220,7 +220,7 @@ class Core(Generic[M]):
     def reserve(self, ticket: Ticket) -> None:
         """The same for a transaction, until its ticket is over: also nobody else in this thread, as another task.
 
-        `_lock` is free meanwhile, so that those who wait do so at the turnstile, in their turn.
+        `_lock` is free meanwhile, so that other callers wait at the turnstile, in turn.
         """
         self._check_free()
         self._turnstile.claim(ticket)
@@ -233,11 +233,11 @@ class Core(Generic[M]):
         self._turnstile.tidy()
 
     def wait_for_transaction(self) -> None:
-        """After `Fenced`: return when the transaction that is under way in the store has ended."""
+        """Return when the transaction that is running in the store has ended. Call it after `Fenced`."""
         self._versions.wait_for_end()
 
     def begin_staging(self, version: int) -> Staging:
-        """For a transaction that has the table for itself."""
+        """Begin the staging of a transaction that has reserved the table."""
         if version <= self.last_version:
             raise InvalidArgument(
                 f"the table {self.name!r} was opened and changed after the transaction began: open it first"
@@ -245,23 +245,23 @@ class Core(Generic[M]):
         return self.staging(Staging, version)
 
     def staging(self, kind: type[S], version: int) -> S:
-        """What works out a request of some kind."""
+        """Return a staging of this kind for a request."""
         size_max = self.changelog.settings.max_message
         return kind(self.model, self.view, self.layout, version, self._pending, size_max)
 
     def check_size(self, staging: Staging) -> None:
-        """Raise what handing this to the log would, were it too large."""
+        """Raise what appending this to the log would raise, if it is too large."""
         self.changelog.check_size(*records_of(staging.steps))
 
     def take_off(self, staging: Staging) -> "_Flight":
-        """For a transaction: hand what it does to the log, as safe as that promises. Where this fails, `stop`."""
+        """For a transaction: append its events to the log, as safe as that promises. If this fails, call `stop`."""
         with self._lock:
             flight = self._take_off(staging)
         self._make_safe(flight)
         return flight
 
     def stop(self, why: str) -> None:
-        """Take no more requests: what the log has of those under way is not known until it is opened again."""
+        """Refuse further requests: what the log has of the pending ones is not known until it is opened again."""
         with self._lock:
             self._stopped = self._stopped or why
             self._flights.clear()
@@ -308,7 +308,7 @@ class Core(Generic[M]):
             raise flight.draft.error
 
     def _land(self, flight: _Flight) -> None:
-        """Bring a flight to the disk and into the state. It is all there afterwards, or nothing of it, or we stop."""
+        """Make a pending request durable and apply it to the state: completely, not at all, or else stop the table."""
         try:
             self._make_safe(flight)
             self._follow(flight)
@@ -332,7 +332,7 @@ class Core(Generic[M]):
                 self._forget([flight])
 
     def _follow(self, flight: _Flight) -> None:
-        """Put a flight into the state, with all before it and beside it, which are on disk as well, or failed."""
+        """Apply a pending request to the state, with all before it and in its draft, unless they failed."""
         with self._landing:
             if flight.landed:
                 return
@@ -354,7 +354,7 @@ class Core(Generic[M]):
             self.arrive(arrived)
 
     def put_into(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
-        """Put what these did, and up to where the state follows the log then, into a batch; then comes `arrive`."""
+        """Add the changes of these requests, and the log position after them, to a batch; then call `arrive`."""
         for one in flights:
             batch.absorb(one.batch)
         self._put_place(batch, flights)
@@ -364,7 +364,7 @@ class Core(Generic[M]):
         self.cache.hold(step.key for one in flights for step in one.steps)
 
     def arrive(self, flights: "Sequence[_Flight]") -> None:
-        """These are in the state."""
+        """Note that these requests are in the state."""
         self.cache.release()
         # Only now: whoever asks for the records as of this version must not be given older ones.
         self.position, self.last_version = flights[-1].position, self._latest(flights)
@@ -373,11 +373,11 @@ class Core(Generic[M]):
         self._forget(flights)
 
     def _latest(self, flights: "Sequence[_Flight]") -> int:
-        """The last version then: what comes from another store may be older than what is here."""
+        """Return the last version after these: a request from another store may be older than what is here."""
         return max(self.last_version, *[one.version for one in flights])
 
     def _forget(self, flights: "Sequence[_Flight]") -> None:
-        """These are on their way no more. It can be done again, should an interrupt divide it."""
+        """Remove these from the pending requests. Idempotent, should an interrupt divide it."""
         with self._lock:
             for one in [*filter(self._flights.__contains__, flights)]:
                 self._flights.remove(one)
@@ -390,7 +390,7 @@ class Core(Generic[M]):
         keep_place(batch, self.view.prefix, Place(self.changelog.id, position, version, self._kept_past))
 
     def _commit(self, batch: Transaction, position: int, version: int) -> None:
-        """Change the state, and with it its place in the log."""
+        """Change the state, together with its log position."""
         self._keep_place(batch, position, version)
         batch.commit(sync=False)
         self.cache.clear()
@@ -411,10 +411,10 @@ class Core(Generic[M]):
             self.follow()
 
     def rebuild(self, *, force: bool = False) -> int:
-        """Forget the state and build it from the log; how many events there were.
+        """Delete the state and build it from the log; return how many events there were.
 
-        Who reads meanwhile finds what is built so far. A damaged log would not give all of it: that is refused, unless
-        with `force`.
+        Concurrent readers see what is built so far. With a damaged log this would be incomplete, and is refused unless
+        `force`.
         """
         ticket = Ticket()
         try:
@@ -439,7 +439,7 @@ class Core(Generic[M]):
         return self.follow(anew=True)
 
     def follow(self, *, anew: bool = False) -> int:
-        """Take in what the log has beyond the state's position, which is its start if `anew`; how many events."""
+        """Apply the log beyond the state's position, or from its start if `anew`; return how many events."""
         count = 0
         late = LateUnique(self.view, self.past.unique_since, 0 if anew else self.last_version)
         current: dict[bytes, tuple[Row | None, Any]] = {}
@@ -476,7 +476,7 @@ class Core(Generic[M]):
     # Ends
 
     def close(self) -> None:
-        """Take no more requests; those under way finish. Idempotent."""
+        """Refuse further requests; the pending ones finish. Idempotent."""
         with self._lock:
             self.closed = True
             self._wait_for_last()
@@ -518,7 +518,7 @@ class Core(Generic[M]):
             self.before_read()
 
     def _refresh(self) -> None:
-        """Take in what the process that owns the store wrote to the log."""
+        """Apply what the process that owns the store wrote to the log."""
         with self._lock:
             self.changelog.refresh()
             if self.changelog.visible_end > self.position:
@@ -526,7 +526,7 @@ class Core(Generic[M]):
 
 
 def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[Extra], int]:
-    """Events as records of a log, checked: payloads, keys, and the size of the largest."""
+    """Return events as validated records of a log: payloads, keys, and the size of the largest."""
     payloads: list[bytes] = []
     extras: list[Extra] = []
     largest = 0

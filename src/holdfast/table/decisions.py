@@ -1,4 +1,4 @@
-"""How is a transaction remembered? What it does to tables and puts into queues, and that it is done, as bytes."""
+"""Records of the transaction log: what a transaction does to tables and queues, and that it is complete."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -40,7 +40,7 @@ class Put(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TablePart(msgspec.Struct, array_like=True, frozen=True):
-    """What a transaction does to a table: keys and events, to be found from this place of its log on."""
+    """Changes of a table by a transaction: keys and events, to be found from this position of its log on."""
 
     table: str
     log: bytes
@@ -50,7 +50,7 @@ class TablePart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class QueuePart(msgspec.Struct, array_like=True, frozen=True):
-    """What a transaction puts into a queue, to be found from this place of its log on."""
+    """Messages that a transaction puts into a queue, to be found from this position of its log on."""
 
     queue: str
     log: bytes
@@ -60,7 +60,7 @@ class QueuePart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Decision(msgspec.Struct, array_like=True, frozen=True):
-    """A transaction that takes place: from here on it is done, by whoever opens the store next if need be."""
+    """A decided transaction: from here on it will be completed, after a crash by the next opening of the store."""
 
     version: int
     time: int
@@ -72,17 +72,17 @@ _DECODE = msgspec.msgpack.Decoder(Decision).decode
 
 
 def encode(decision: Decision) -> bytes:
-    """The record of a decision."""
+    """Return the record of a decision."""
     return msgspec.msgpack.encode(decision)
 
 
 def finished(version: int) -> bytes:
-    """The record that says that a transaction is done: just its version, which no decision is as short as."""
+    """Return the record that a transaction is complete: just its version, which is shorter than any decision."""
     return version.to_bytes(8, "big")
 
 
 def unfinished(payloads: Iterable[bytes]) -> list[Decision]:
-    """The decisions among these records that are perhaps not done, oldest first."""
+    """Return the decisions among these records that may be incomplete, oldest first."""
     left: dict[int, Decision] = {}
     for payload in payloads:
         if len(payload) == 8:
@@ -94,12 +94,12 @@ def unfinished(payloads: Iterable[bytes]) -> list[Decision]:
 
 
 def records_in(staging: "Staging") -> list[tuple[bytes, bytes]]:
-    """What a request does, as keys and events."""
+    """Return the keys and events of a request."""
     return [(step.key, encode_event(step.event)) for step in staging.steps]
 
 
 def kept(message: Message) -> Put:
-    """A message, to be kept."""
+    """Return the form of a message that is kept in a decision."""
     dedup = message.dedup.encode() if isinstance(message.dedup, str) else message.dedup
     headers = dict(message.headers) if message.headers else None
     delay, ttl = _seconds(message.delay), _seconds(message.ttl)
@@ -107,7 +107,7 @@ def kept(message: Message) -> Put:
 
 
 def message_of(put: Put) -> Message:
-    """The message that was kept."""
+    """Return the message that was kept."""
     return Message(put.payload, put.key, put.headers, put.delay, put.priority, put.ttl, put.dedup)
 
 

@@ -1,4 +1,4 @@
-"""How is a model itself written down? As a description that JSON can hold, and a working model made of one again.
+"""Descriptions of models as JSON, and working models made from them.
 
 A description is complete: a program that has only the store, and not the class, reads and checks records as well.
 """
@@ -41,7 +41,7 @@ _FLAGS = ("final", "unique", "sensitive", "auto_key")
 
 
 def describe(model: type[Model]) -> dict[str, Any]:
-    """Everything that is to be known of a model, as JSON can hold it; what is as usual is left out."""
+    """Return everything about a model in JSON form; defaults are left out."""
     others: dict[str, type[Model]] = {}
     _gather(model, others)
     description = _model(model.__spec__)
@@ -50,7 +50,7 @@ def describe(model: type[Model]) -> dict[str, Any]:
 
 
 def model_from(description: Mapping[str, Any]) -> type[Model]:
-    """A working model of a description; `describe(model_from(d)) == d`."""
+    """Return a working model of a description; `describe(model_from(d)) == d`."""
     try:
         every = {**description.get("embedded", {}), description["name"]: description}
         enums: dict[str, type[Enum]] = {}
@@ -194,7 +194,7 @@ def _declared(written: Mapping[str, Any], enums: dict[str, type[Enum]]) -> Any:
 
 
 def _annotation(written: Mapping[str, Any], enums: dict[str, type[Enum]]) -> Any:
-    """The annotation of a described type; embedded models are spoken of by name, as they may not be there yet."""
+    """Return the annotation of a described type; embedded models are referred to by name, as they may not exist yet."""
     annotation = _bare_annotation(written, enums)
     if "limits" not in written:
         return annotation
@@ -226,7 +226,7 @@ def _bare_annotation(written: Mapping[str, Any], enums: dict[str, type[Enum]]) -
 
 
 def _name_of(model: str) -> str:
-    """What annotations call an embedded model: nothing that a module has too."""
+    """Return the name of an embedded model in annotations, which differs from names of a module."""
     return f"_embedded_{model}"
 
 
@@ -241,7 +241,7 @@ def _enum(written: Mapping[str, Any], enums: dict[str, type[Enum]]) -> type[Enum
 
 
 def _read(written: Mapping[str, Any], value: Any, enums: dict[str, type[Enum]]) -> Any:
-    """A default or bound, which is always of one plain type or a union of such."""
+    """Return a default or bound, which is always of one scalar type or a union of such."""
     variants = tuple(FieldType(Kind(one["kind"])) for one in written.get("variants", ()) if one["kind"] in SCALARS)
     enum = _enum(written, enums) if written["kind"] == Kind.ENUM else None
     return python_value(FieldType(Kind(written["kind"]), enum=enum, variants=variants), value)

@@ -1,4 +1,4 @@
-"""What differs between two records? By path: fields, also of embedded models, and entries of dicts."""
+"""Differences between two records by path: fields, also of embedded models, and entries of dicts."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Values = dict[str, Any]
 
 
 def differences(spec: ModelSpec, old: Any, new: Any) -> Values:
-    """What is new in a record, and as None what is gone; against no record all that it has."""
+    """Return what is new in a record, with None for what was removed; compared with no record, all of it."""
     found: Values = {}
     for name, field in spec.fields.items():
         _differ(field.type, name, None if old is None else getattr(old, name), getattr(new, name), found)
@@ -24,7 +24,7 @@ def differences(spec: ModelSpec, old: Any, new: Any) -> Values:
 
 
 def changed_since(spec: ModelSpec, record: Any, numbers: Iterable[int]) -> Values:
-    """The whole of some fields of a record, for those who do not know what they were before."""
+    """Return some fields of a record as a whole, for callers that do not know their earlier values."""
     found: Values = {}
     for number in numbers:
         field = spec.numbers.get(number)
@@ -38,7 +38,7 @@ def changed_since(spec: ModelSpec, record: Any, numbers: Iterable[int]) -> Value
 
 
 def selection(spec: ModelSpec, select: Sequence[Any] | None) -> Callable[[Values], Values]:
-    """The function that leaves only what lies on or under some paths, and the whole of what they lie in."""
+    """Return the function that keeps only values on or under these paths, and the whole of what contains them."""
     if select is None:
         return lambda values: values
     chosen = [path_text(steps_of(spec, path)) for path in select]
@@ -55,12 +55,12 @@ def selection(spec: ModelSpec, select: Sequence[Any] | None) -> Callable[[Values
 
 
 def above(path: str) -> list[str]:
-    """A path and all that it lies in, as texts."""
+    """Return a path and all that contain it, as texts."""
     return [path[:at] for at, sign in enumerate(path) if sign in ".["] + [path]
 
 
 def field_in(path: str) -> str:
-    """The field of the record itself that a path begins with."""
+    """Return the record's own field that a path begins with."""
     return above(path)[0].partition(":")[0]
 
 
@@ -70,7 +70,7 @@ def hidden_in(spec: ModelSpec) -> frozenset[str]:
 
 
 def shown(hidden: Collection[str], values: Values) -> Values:
-    """The same to be looked at: what these fields have is hidden, also the keys of dicts."""
+    """Return the values for display: those of these fields are hidden, also the keys of dicts."""
     return {
         name if name in hidden else path: Hidden() if name in hidden and value is not None else value
         for path, value in values.items()

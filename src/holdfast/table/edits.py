@@ -1,4 +1,4 @@
-"""How does a change get into a record? By path: new values, removals, and edits of lists, sets and dicts."""
+"""Changes of a record by path: new values, removals, and edits of lists, sets and dicts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _ANY_EDIT = (ListEdit, SetEdit, DictEdit)
 
 @dataclass(slots=True)
 class Edited:
-    """What came of the changes to one record."""
+    """Result of the changes to one record."""
 
     violations: list[Violation] = field(default_factory=list)
     fields: tuple[int, ...] = ()
@@ -33,16 +33,16 @@ class Edited:
 
 
 class _CannotBe(Exception):
-    """A change that the record does not allow; its violation."""
+    """A change that the record does not allow, with its violation."""
 
     def __init__(self, steps: Sequence[Step], rule: str, value: Any, message: str) -> None:
         self.violation = Violation(path_text(steps), rule, value, message)
 
 
 def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], check: Mapping[Any, Any]) -> Edited:
-    """Make the changes to `record`, a shallow copy of `before`; all that is wrong with them is gathered.
+    """Apply the changes to `record`, a shallow copy of `before`, and collect all violations.
 
-    Fields that are not changed stay the very same.
+    Fields that are not changed remain the same objects.
     """
     if not isinstance(changes, Mapping) or not isinstance(check, Mapping):
         raise InvalidArgument("changes and check are dicts of paths and values")
@@ -96,7 +96,7 @@ def _steps_of_text(spec: ModelSpec, path: str) -> tuple[Step, ...]:
 
 
 def _checked(spec: ModelSpec, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The same with the names that fields have now; raises InvalidArgument if they lead nowhere."""
+    """Return the steps with the present names of fields; raises InvalidArgument if they lead nowhere."""
     if isinstance(steps[0], str) and steps[0] not in spec.fields:
         for one in spec.fields.values():
             if steps[0] in one.alternatives:
@@ -219,7 +219,7 @@ def _edited(
 
 
 def _several(values: Any, what: str, steps: Sequence[Step]) -> list[Any]:
-    """The values of an edit; a text is one value, and not its letters."""
+    """Return the values of an edit; a text is one value, not its characters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidArgument(
             f"{path_text(steps)}: {what} of the edit is {type(values).__name__}: give a list of values"
@@ -235,7 +235,7 @@ def _with_given(
     append: Sequence[Any],
     edited: Edited,
 ) -> dict[Any, Any]:
-    """The entries with more values, under keys above all that are there, or were before this change."""
+    """Return the entries with more values, under keys above all that exist, or existed before this change."""
     if append:
         if not (len(steps) == 1 and _field(spec, steps).auto_key):
             raise InvalidArgument(f"{path_text(steps)} is not declared with auto_key=True: put entries with their keys")
@@ -247,14 +247,14 @@ def _with_given(
 
 
 def _final(one: FieldSpec, old: Any, new: Any, path: str) -> list[Violation]:
-    """What is final stays as it was once set; also inside of other values."""
+    """Return violations of final fields, which stay as they were once set; also inside of other values."""
     if one.final and old is not None and not same(one.type, old, new):
         return [Violation(path, "final", new, f"is final, and was set to {old!r}: add another record")]
     return _final_inside(one.type, old, new, path)
 
 
 def _final_inside(ftype: FieldType, old: Any, new: Any, path: str) -> list[Violation]:
-    """Of models inside: embedded, of a union while the type stays, and values of a dict under the same key.
+    """Return violations of final fields in models inside: embedded, of a union while the type stays, and in dicts.
 
     Items of a list are only known to be the same ones where the path of a change names them: see `_final_items`.
     """
@@ -281,7 +281,7 @@ def _final_inside(ftype: FieldType, old: Any, new: Any, path: str) -> list[Viola
 
 
 def _items_on(spec: ModelSpec, record: Any, steps: Sequence[Step]) -> dict[tuple[Step, ...], Any]:
-    """The items of lists that a path leads through, by their own paths, as they are before it changes them."""
+    """Return the list items that a path passes through, by their own paths, before it changes them."""
     if not any(isinstance(step, At) for step in steps):
         return {}
     paths = [tuple(steps[:end]) for end in range(2, len(steps) + 1) if isinstance(steps[end - 1], At)]
@@ -289,7 +289,7 @@ def _items_on(spec: ModelSpec, record: Any, steps: Sequence[Step]) -> dict[tuple
 
 
 def _final_items(spec: ModelSpec, record: Any, items: Mapping[tuple[Step, ...], Any]) -> list[Violation]:
-    """What is final in items that a path has led through."""
+    """Return violations of final fields in items that a path has passed through."""
     return [
         violation
         for path, old in items.items()

@@ -1,4 +1,4 @@
-"""Which errors do models raise? A model that cannot be, and values that a model does not take."""
+"""Exceptions of models: a definition that cannot be used, and values that a model does not accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be true of an object? Expressions: what users build by comparing paths."""
+"""Filter expressions, which users build by comparing paths."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Expression:
-    """Something that is true or not of an object; put together with `&`, `|` and `~`."""
+    """A condition on an object; combined with `&`, `|` and `~`."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ def _shown(path: "Path", value: Any) -> str:
 # Equality of paths makes expressions, so expressions are compared by identity (eq=False).
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Compare(Expression):
-    """The value is there and stands so to another one; `op` is one of == < <= > >=."""
+    """The value exists and compares so with another one; `op` is one of == < <= > >=."""
 
     path: "Path"
     op: str
@@ -78,7 +78,7 @@ class Compare(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Exists(Expression):
-    """The value is there."""
+    """The value exists."""
 
     path: "Path"
 
@@ -88,7 +88,7 @@ class Exists(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Prefix(Expression):
-    """The text or bytes begin so."""
+    """The text or bytes begin with this prefix."""
 
     path: "Path"
     value: Any
@@ -99,7 +99,7 @@ class Prefix(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Between(Expression):
-    """The value lies between two others, or is one of them."""
+    """The value is between two others, inclusive."""
 
     path: "Path"
     low: Any
@@ -199,7 +199,7 @@ class Not(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NoneOf(Expression):
-    """Not one of these is true."""
+    """None of these is true."""
 
     parts: tuple[Expression, ...]
 
@@ -208,7 +208,7 @@ class NoneOf(Expression):
 
 
 def none_of(*parts: Expression) -> Expression:
-    """True of the objects of which not one of these is true."""
+    """True of objects for which none of these is true."""
     if not parts:
         raise InvalidArgument("none_of needs at least one expression, such as none_of(Account.name == 'Ada')")
     for part in parts:

@@ -1,4 +1,4 @@
-"""How is a field declared, and what is known of it then? From `field(...)` and annotation to FieldSpec."""
+"""Declaration of fields: `field(...)` in a class body and the annotation become a `FieldSpec`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBER_MAX = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What was said in the class body, before the annotation is read."""
+    """Arguments of `field(...)`, before the annotation is read."""
 
     number: int
     unique: bool
@@ -41,7 +41,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """All that is known of one field."""
+    """Complete description of one field."""
 
     number: int
     name: str
@@ -71,7 +71,7 @@ class FieldSpec:
 
     @property
     def makes_default(self) -> bool:
-        """Whether a function makes its default, perhaps another one each time, as the time of now."""
+        """Return whether a function makes its default, which may differ each time, such as the present time."""
         return self.default_factory not in (None, list, set, dict)
 
 
@@ -203,7 +203,7 @@ def field(
 
 
 def read_field(name: str, declared: Declared, annotation: object, where: str) -> FieldSpec:
-    """Put together what the class body and the annotation say of a field."""
+    """Combine the declaration in the class body and the annotation of a field."""
     ftype, optional = read_annotation(annotation, where)
     ftype = _with_inner_limits(ftype.limited(declared.limits, where), declared, where)
     if declared.unique and not ftype.scalar:
@@ -230,7 +230,7 @@ def read_field(name: str, declared: Declared, annotation: object, where: str) ->
 
 
 def _with_inner_limits(ftype: FieldType, declared: Declared, where: str) -> FieldType:
-    """Put `items`, `keys` and `values` where they belong."""
+    """Apply `items`, `keys` and `values` to the inner types."""
     inner = {"items": declared.items, "keys": declared.keys, "values": declared.values}
     allowed = {Kind.LIST: ("items",), Kind.SET: ("items",), Kind.DICT: ("keys", "values")}.get(ftype.kind, ())
     for name, limits in inner.items():

@@ -1,4 +1,4 @@
-"""Is an expression true of an object? Expressions become functions, made once and called for every row."""
+"""Compilation of filter expressions into functions, made once and called for every row."""
 
 import operator
 import re
@@ -53,7 +53,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compile_filter(expression: Expression | None, fetch: Fetch | None = None) -> Test:
-    """The function that says whether an expression is true of an object; None is true of every one."""
+    """Return the function that tests an expression on an object; None is true of every one."""
     match expression:
         case None:
             return lambda record: True
@@ -100,7 +100,7 @@ def _of_path(leaf: _Leaf, fetch: Fetch | None) -> Test:
 
 
 def _through(spec: "ModelSpec", steps: tuple[Step, ...], at: int, test: Test, fetch: Fetch | None, path: Path) -> Test:
-    """A test of what a step leads to, as a test of where it begins."""
+    """Return a test of the value that a step leads to, as a test of the value where the step begins."""
     match steps[at]:
         case str(name):
             get = operator.attrgetter(name)
@@ -137,7 +137,7 @@ def _through(spec: "ModelSpec", steps: tuple[Step, ...], at: int, test: Test, fe
 
 
 def _test(leaf: _Leaf) -> Test:
-    """A test of the value at the end of a path."""
+    """Return a test of the value at the end of a path."""
     model, steps = model_and_steps(leaf.path)
     ftype = type_at(model.__spec__, steps)
     kind = ftype.kind
@@ -227,7 +227,7 @@ def _one_of(values: tuple[Any, ...]) -> Test:
 
 
 def _search(search: Search) -> Test:
-    """The index is looked up in the model of the first object: an expression does not know which table it is for."""
+    """Return a test whose index is resolved in the model of the first object: an expression has no table."""
     tests: dict[type, Test] = {}
 
     def found(record: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What happened to records? Their versions, and which values each of them brought."""
+"""History of records: their versions, and the values that each of them changed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ ChangeKind = Literal["add", "change", "delete", "undelete"]
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """What one version did to a record."""
+    """Changes of a record by one version."""
 
     version: int
     kind: ChangeKind
@@ -41,7 +41,7 @@ class VersionChanges:
 
 @dataclass(frozen=True, slots=True)
 class RecordChanges:
-    """What happened to a record, the oldest first."""
+    """Changes of a record, the oldest first."""
 
     key: bytes
     created: int
@@ -50,7 +50,7 @@ class RecordChanges:
 
 
 class History(Scanning[M]):
-    """The part of a table that tells what happened to records."""
+    """The part of a table that returns the history of records."""
 
     def changes(
         self,
@@ -68,7 +68,7 @@ class History(Scanning[M]):
         include_deleted: bool = False,
         allow_table_scan: bool = False,
     ) -> list[RecordChanges]:
-        """What happened to records: of these keys, or those that a scan finds, in its order.
+        """Return what changed in records: in those with these keys, or those that a scan finds, in its order.
 
         From one version to another, both included; a datetime means all versions of its millisecond. Of each value the
         newest `max_versions` are told, and always the creation. More than one, and `to_version`, need
@@ -110,7 +110,7 @@ class History(Scanning[M]):
     def _given(
         self, keys: Iterable[bytes], where: Any, version: int | None, include_deleted: bool
     ) -> Iterable[Record[M]]:
-        """The records of some keys that a filter lets through, in the order of the keys."""
+        """Return the records with these keys that pass a filter, in the order of the keys."""
         test = compile_filter(where, self._fetcher(version))
         for record in self.get_many(keys, as_of=version, include_deleted=include_deleted):
             if test(record.value):
@@ -126,7 +126,7 @@ class History(Scanning[M]):
             )
 
     def _versions_of(self, record: Record[M], last: int | None) -> list[VersionChanges]:
-        """All that is known of a record, the oldest first."""
+        """Return all known changes of a record, the oldest first."""
         if not self.settings.keep_all_versions:
             row = self.view.row(record.key)
             return [] if row is None else self._present_of(record, row)
@@ -148,7 +148,7 @@ class History(Scanning[M]):
         return found
 
     def _present_of(self, record: Record[M], row: Row) -> list[VersionChanges]:
-        """What the present row tells of its past: when each field was last changed."""
+        """Return what the present row says of its history: when each field was last changed."""
         numbers: dict[int, list[int]] = {row.created: []}
         for one in self.spec.fields.values():
             version = row.fields.get(one.number, row.created)
@@ -170,14 +170,14 @@ class History(Scanning[M]):
 
 
 def first_version(point: Point | None) -> int:
-    """The lowest version that is meant by a lower bound."""
+    """Return the lowest version that a lower bound includes."""
     if isinstance(point, datetime):
         return version_of(point)
     return version_before(point, "from_version") or 0
 
 
 def _newest(versions: Sequence[VersionChanges], count: int) -> list[VersionChanges]:
-    """Of each value only the newest versions; to be hidden or not is a value too."""
+    """Return only the newest versions of each value; being deleted or not counts as a value too."""
     told: dict[str, int] = {}
     kept = []
     for one in reversed(versions):
@@ -197,6 +197,6 @@ def _newest(versions: Sequence[VersionChanges], count: int) -> list[VersionChang
 
 
 def limited(records: Iterable[Record[M]], limit: int | None) -> list[Record[M]]:
-    """The first of some records."""
+    """Return the first of some records."""
     check_limit(limit)
     return list(records if limit is None else islice(records, limit))

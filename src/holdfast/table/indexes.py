@@ -1,4 +1,4 @@
-"""Which entries does an object have in an index? The parts an index is made of, and their bytes."""
+"""Index definitions: the parts of an index, and the entries that an object has in it."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -153,7 +153,7 @@ def part_of(value: object) -> Any:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Index:
-    """An order of a table's objects by one or more parts, and a quick way to those with given values."""
+    """An order of a table's objects by one or more parts, with fast access to those with given values."""
 
     parts: tuple[Part, ...]
     name: str
@@ -176,7 +176,7 @@ class Index:
 
     @property
     def id(self) -> bytes:
-        """The four bytes under which its entries are kept; the first bit is set, what is below is kept for others."""
+        """Return the four bytes under which its entries are kept; the first bit is set, lower ids are reserved."""
         digest = blake2b(self.canonical.encode(), digest_size=4).digest()
         return bytes((digest[0] | 0x80,)) + digest[1:]
 
@@ -294,7 +294,7 @@ def _typed(spec: "ModelSpec", part: Part, path: str, *kinds: Kind) -> FieldType:
 
 
 def _part(spec: "ModelSpec", part: Part) -> tuple[bool, Callable[[Any], Any]]:
-    """Whether a part has several values, and the function that gives them; or the one it has, or None."""
+    """Return whether a part has several values, and the function that gets them, or the single one or None."""
     if isinstance(part, Reversed):
         many, plain = _part(spec, part.part)
         return many, _reversed(many, plain)

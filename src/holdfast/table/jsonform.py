@@ -1,4 +1,4 @@
-"""How is an object written with names, for people and other programs? As a dict of Python values, and as JSON."""
+"""Objects with field names, for people and other programs: as dicts of Python values, and as JSON."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def from_json(model: type[M], text: str | bytes) -> M:
 
 
 def json_value(ftype: FieldType, value: Any) -> Any:
-    """One value as what JSON can hold."""
+    """Return one value in JSON form."""
     return _out(ftype, value, _scalar_to_json)
 
 
 def python_value(ftype: FieldType, value: Any) -> Any:
-    """One value of what JSON can hold; what cannot be read stays as it is, for validation to name it."""
+    """Return the value of a JSON value; an unreadable one is returned as it is, for validation to report it."""
     return _in(ftype, value, _scalar_from_json, "", [])
 
 
@@ -105,7 +105,7 @@ def _out(ftype: FieldType, value: Any, convert: _Convert) -> Any:
 
 
 def _variant(ftype: FieldType, value: Any) -> FieldType:
-    """Which variant of a union a value is."""
+    """Return which variant of a union a value is."""
     name = variant_of(ftype)(value)
     return next(variant for variant in ftype.variants if variant_name(variant) == name)
 
@@ -143,7 +143,7 @@ _TEXTUAL: dict[Kind, Any] = {
 
 
 def _scalar_from_json(ftype: FieldType, value: Any) -> Any:
-    """The value that a JSON value stands for; itself if it stands for none."""
+    """Return the value that a JSON value represents; the JSON value itself if there is none."""
     try:
         match ftype.kind:
             case Kind.BYTES | Kind.REFERENCE if type(value) is str:
@@ -187,7 +187,7 @@ def _checked(model: type[M], given: Any, convert: _Convert) -> M:
 
 
 def _object(model: type[Model], given: Any, convert: _Convert, path: str, strangers: list[Violation]) -> Any:
-    """An object of a mapping, not checked yet; anything but a mapping stays as it is."""
+    """Return an unchecked object of a mapping; anything but a mapping is returned as it is."""
     if not isinstance(given, Mapping):
         return given
     spec = model.__spec__
@@ -227,7 +227,7 @@ def _in(ftype: FieldType, value: Any, convert: _Convert, path: str, strangers: l
 
 
 def _union_in(ftype: FieldType, value: Any, convert: _Convert, path: str, strangers: list[Violation]) -> Any:
-    """A union holds one kind of each that JSON knows, and models that say their name."""
+    """Return a value of a union: one variant for each JSON type, and models that carry their name."""
     if isinstance(value, Mapping):
         name = value.get(TYPE)
         models = [one for one in ftype.variants if one.kind is Kind.EMBEDDED and (name is None or str(one) == name)]

@@ -1,4 +1,4 @@
-"""Which keys seal what is sensitive? A ring of named ones: the current one seals, and all of them open."""
+"""Keyring for sensitive fields: the current key encrypts, and all of its named keys decrypt."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ WITHOUT_KEYS: Any = object()
 
 
 class KeyMissing(HoldfastError):
-    """Something was sealed with a key that the keyring does not have."""
+    """A value was sealed with a key that the keyring does not have."""
 
 
 class KeyringNeeded(InvalidArgument):
@@ -122,11 +122,11 @@ class Keyring:
 
     @property
     def token_key(self) -> bytes:
-        """What hides unique values in the state."""
+        """Return the key that hides unique values in the state."""
         return self._token_key
 
     def rotate(self, name: str | None = None, key: bytes | None = None) -> str:
-        """Seal with a new key from here on; the old ones still open what they sealed. The name of the new one."""
+        """Seal with a new key from now on, and return its name; the old keys open what they sealed."""
 
         def change(kept: Kept) -> Kept:
             new = name or _today(kept.keys)
@@ -140,11 +140,11 @@ class Keyring:
         return self._change(change).current
 
     def rotate_tokens(self) -> None:
-        """Hide unique values with another key: when a table is next opened, they are all made anew."""
+        """Hide unique values with another key: when a table is next opened, all of them are rebuilt."""
         self._change(lambda kept: kept._replace(token_key=os.urandom(KEY_BYTES)))
 
     def drop(self, name: str) -> None:
-        """Forget a key, and with it all that it sealed; `keys_used` tells whether that is anything."""
+        """Delete a key, and with it all that it sealed; `keys_used` says whether there is anything."""
 
         def change(kept: Kept) -> Kept:
             if name == kept.current:
@@ -156,7 +156,7 @@ class Keyring:
         self._change(change)
 
     def cipher(self, name: str) -> Cipher:
-        """What seals and opens with a key."""
+        """Return the cipher of a key."""
         found = self._ciphers.get(name)
         if found is None:
             key = self._keys.get(name)
@@ -179,7 +179,7 @@ class Keyring:
         raise TypeError("a keyring is not pickled, lest its keys lie about: load it where it is needed")
 
     def _change(self, change: Callable[[Kept], Kept]) -> Kept:
-        """Change what is kept, first on disk: what is sealed with a key that was lost is lost."""
+        """Change the keys, first on disk: values sealed with a key that was lost would be lost."""
         with self._guard, contextlib.ExitStack() as stack:
             kept = Kept(self._keys, self._current, self._token_key)
             if self._path is not None:
@@ -193,7 +193,7 @@ class Keyring:
             return kept
 
     def _kept_now(self, file: Path, mine: Kept) -> Kept:
-        """What the file holds: another keyring, here or in another process, may have changed it since it was read."""
+        """Return the keys in the file: another keyring, here or in another process, may have changed it since."""
         try:
             kept = read_keys(file)
         except NotFound:
@@ -247,7 +247,7 @@ def _check_key(key: object, what: str) -> None:
 
 
 def _today(taken: Mapping[str, bytes] | None = None) -> str:
-    """A name that no key has: the day, and a letter if need be."""
+    """Return an unused key name: the date, with a letter if needed."""
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     name, count = day, 1
     while taken and name in taken:

@@ -1,4 +1,4 @@
-"""How is a keyring kept? As one private file that is put in place whole, and that one at a time changes."""
+"""Keyring file: private to its owner, replaced atomically, and changed by one process at a time."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Kept(NamedTuple):
-    """What a file holds of a keyring."""
+    """Content of a keyring file."""
 
     keys: Mapping[str, bytes]
     current: str
@@ -29,10 +29,10 @@ class Kept(NamedTuple):
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Inside, no other keyring changes the file, in this process or another; who comes second waits.
+    """Hold the lock that excludes changes of the file by other keyrings, in this process or another.
 
-    Files: `<name>.lock` beside it, which stays. Rejected: a lock on the file itself, as each change puts another file
-    in its place, and one on the folder, which NFS does not grant.
+    Files: `<name>.lock` beside it, which stays. Rejected: a lock on the file itself, as each change replaces the file,
+    and one on the folder, which NFS does not grant.
     """
     with errors_as_ours("locking the keyring", path):
         fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,7 +49,7 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def read_keys(path: Path, *, private: bool = True) -> Kept:
-    """What a file holds; with `private` only if nobody but its owner can use it."""
+    """Return the content of a file; with `private` only if nobody but its owner can use it."""
     try:
         with errors_as_ours("reading the keyring", path), path.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode  # of what was opened, not of what stands there a moment later
@@ -69,7 +69,7 @@ def read_keys(path: Path, *, private: bool = True) -> Kept:
 
 
 def put_keys(path: Path, kept: Kept) -> None:
-    """Put a file in place that only its owner can read, wholly or not at all; durable when this returns."""
+    """Replace the file atomically with one that only its owner can read; durable when this returns."""
     content = {
         "format": _FORMAT,
         "current": kept.current,
@@ -94,7 +94,7 @@ def _parsed(raw: bytes, path: Path) -> Kept:
 
 
 def no_keyring(path: Path) -> Corrupt:
-    """What is said of a file that holds something else."""
+    """Return the error for a file that is not a keyring."""
     return Corrupt(f"{str(path)!r} is no keyring: put it back from a copy", str(path))
 
 

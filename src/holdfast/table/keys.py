@@ -1,4 +1,4 @@
-"""What is an object's key? A UUIDv7, or the encodings of some of its final fields one behind the other."""
+"""Record keys: a UUIDv7, or the ordered encodings of some final fields, concatenated."""
 
 import os
 import threading
@@ -75,7 +75,7 @@ class _Field:
 
 
 class KeyLayout:
-    """How the keys of a table are made and read."""
+    """How the keys of a table are made and parsed."""
 
     def __init__(self, spec: "ModelSpec", clock: _Time | None = None, source: KeySource | None = None) -> None:
         self._name = spec.name
@@ -100,7 +100,7 @@ class KeyLayout:
         return b"".join([field.encode(self._present(field, field.get(record))) for field in self._fields])
 
     def parts(self, key: bytes) -> dict[str, Any]:
-        """The values that a key is made of; nothing for a UUIDv7."""
+        """Return the values that a key is made of; none for a UUIDv7."""
         values, at = {}, 0
         for field in self._fields:
             values[field.name], at = field.decode(key, at)
@@ -123,7 +123,7 @@ class KeyLayout:
             raise InvalidArgument(f"{key.hex()} is not the key of this {self._name}: leave it out, the fields make it")
 
     def prefix_for(self, values: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
-        """Where the keys begin and end that have these values; they must be those of the first parts of the key."""
+        """Return where the keys with these values begin and end; the values must be of the first parts of the key."""
         prefix = b""
         for field in self._fields[: len(values)]:
             if field.name not in values:

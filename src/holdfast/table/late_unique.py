@@ -1,7 +1,7 @@
-"""What of a field that became unique when records were there already? It is unique from a version on, and not before.
+"""Unique constraints added after records existed: enforced from a version on, and not before.
 
-Before it several records may have had one value, so nothing is remembered of who owned it then: a scan of that time
-does not go by it, and a rebuild gives the values to those who have them at that version.
+Before that version several records may have had one value, so the owners of values are not kept for that time: a scan
+as of then does not use the constraint, and a rebuild assigns the values to the records that have them at that version.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ _BATCH = 1000
 class LateUnique:
     """The fields of a view that are not unique yet, while it follows the log.
 
-    The view does without them until the log comes to the version since which they are unique.
+    The view ignores them until the log reaches the version since which they are unique.
     """
 
     def __init__(self, view: View, since: Mapping[int, int], version: int) -> None:
@@ -31,17 +31,17 @@ class LateUnique:
             view.uniques = without_uniques(view, self._since).uniques
 
     def due(self, version: int) -> int | None:
-        """The least version, up to this one, since which some of them are unique."""
+        """Return the lowest version, up to this one, since which some of them are unique."""
         return min((start for start in self._since.values() if start <= version), default=None)
 
     def kept(self, version: int) -> int:
-        """Which version the state is said to have: not one by which, after a crash, those would count as started."""
+        """Return the version to save with the state: one by which, after a crash, those do not count as started."""
         return min([version, *(start - 1 for start in self._since.values())])
 
     def start(self, since: int) -> None:
-        """Give the values of those that are unique since this version to the records that have them now.
+        """Assign the values of fields that are unique since this version to the records that have them now.
 
-        It can be done again, should it have been interrupted.
+        Idempotent, should it be interrupted.
         """
         numbers = {number for number, start in self._since.items() if start == since}
         self._since = {number: start for number, start in self._since.items() if start != since}
@@ -62,7 +62,7 @@ class LateUnique:
 
 
 def only_uniques(view: View, numbers: Collection[int] | None = None) -> View:
-    """The same view, but that it keeps only the unique values of these fields, or of all, and no indexes."""
+    """Return the view reduced to the unique values of these fields, or of all, without indexes."""
     alone = copy(view)
     alone.set_indexes(())
     if numbers is not None:
@@ -71,7 +71,7 @@ def only_uniques(view: View, numbers: Collection[int] | None = None) -> View:
 
 
 def without_uniques(view: View, numbers: Collection[int] | None = None) -> View:
-    """The same view, without the unique values of these fields, or of all."""
+    """Return the view without the unique values of these fields, or of all."""
     left = copy(view)
     left.uniques = [(one, prefix) for one, prefix in view.uniques if numbers is not None and one.number not in numbers]
     return left

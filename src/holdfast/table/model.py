@@ -1,8 +1,8 @@
-"""How does an annotated class become a model? Its making, and what its objects can do.
+"""Models: how an annotated class becomes one, and the methods of its objects.
 
 A model is a msgspec Struct whose fields are renamed to their numbers, so that an object's image is plain msgpack: a map
-of number to value. What is None is left out of an image; what an image does not have is the default, or None. So an old
-image can be read when fields were added, also required ones; that they are there is asked of those who write.
+of number to value. None is left out of an image; a field that is missing in an image has its default, or None. So an
+old image can be read after fields were added, even required ones; only writers must provide these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ else:
 
 
 class _Draft(typing.NamedTuple):
-    """A model that waits for models which are not there yet."""
+    """A model that waits for models which are not defined yet."""
 
     declared: dict[str, Declared]
     key: Any
@@ -66,7 +66,7 @@ _drafts: dict[ModelMeta, _Draft] = {}
 
 
 class ModelMeta(msgspec.StructMeta):
-    """Makes models of annotated classes, and paths of their attributes."""
+    """Metaclass that makes models of annotated classes, and paths of their attributes."""
 
     def __new__(
         mcs,
@@ -79,7 +79,7 @@ class ModelMeta(msgspec.StructMeta):
         tag: int | None = None,
         names: dict[str, Any] | None = None,
     ) -> Any:
-        """Make a model; `names` (also what is put there later) are what annotations can speak of."""
+        """Make a model; `names` (also what is added later) are what annotations can refer to."""
         if bases == (msgspec.Struct,):
             return super().__new__(mcs, name, bases, namespace)
         if bases != (Model,):
@@ -149,7 +149,7 @@ class ModelMeta(msgspec.StructMeta):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Model(msgspec.Struct, metaclass=ModelMeta):
-    """What all models derive from.
+    """Base class of all models.
 
     `class Account(Model, id=1, version="1.0")` is a model with a table; without an id it can be embedded in others.
     With `tag=1` it can be one of several models in a union.
@@ -241,7 +241,7 @@ def _path(cls: Any, name: str, paths: dict[str, Any]) -> Any:
 
 
 def _locals_of_caller() -> dict[str, Any]:
-    """The names of the function in which a class stands, so that its annotations can speak of them."""
+    """Return the names of the function in which a class is defined, so that its annotations can refer to them."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
@@ -258,7 +258,7 @@ def _check_options(name: str, id: Any, version: Any, tag: Any) -> None:
 
 
 def _check_declared(model: str, declared: dict[str, Declared], numbers: frozenset[int], names: frozenset[str]) -> None:
-    """Refuse numbers and names that cannot be, are there twice, or are reserved."""
+    """Reject numbers and names that are invalid, used twice, or reserved."""
     taken: dict[int, str] = {}
     called: dict[str, str] = {}
     for name, one in declared.items():
@@ -281,7 +281,7 @@ def _check_declared(model: str, declared: dict[str, Declared], numbers: frozense
 
 
 def _struct_field(declared: Declared) -> Any:
-    """The field as msgspec knows it.
+    """Return the field as msgspec knows it.
 
     Its default is None, which is then left out of images, or a function of ours: were a constant or an empty list left
     out too, changing a default would change what was stored before.
@@ -304,10 +304,10 @@ def _called_for_new(make: Callable[[], Any]) -> Any:
 
 
 class _Decoding(threading.local):
-    """Whether this thread reads an image.
+    """Whether this thread is decoding an image.
 
-    What an image lacks was never there: a function may make another value at each reading, and an index would hold one
-    that nobody sees again.
+    A field that is missing in an image had no value: a default function could make another one at each reading, and an
+    index would hold a value that nobody sees again.
     """
 
     now = False
@@ -342,7 +342,7 @@ def _check_annotated(cls: Any, declared: dict[str, Declared]) -> None:
 
 
 def _settle(cls: ModelMeta, local: dict[str, Any]) -> None:
-    """Read this model and those beside it that waited for it, and finish what has all it needs."""
+    """Read this model and others that waited for it, and finish those that have all they need."""
     scope = cls.__module__, cls.__qualname__.rpartition(".")[0]
     for one, draft in list(_drafts.items()):
         if one is cls or (one.__module__, one.__qualname__.rpartition(".")[0]) == scope:
@@ -353,7 +353,7 @@ def _settle(cls: ModelMeta, local: dict[str, Any]) -> None:
 
 
 def _finish_now(cls: ModelMeta) -> None:
-    """Finish a model that is used; what it speaks of must be there by now."""
+    """Finish a model that is used; all that it refers to must exist by now."""
     missing: NameError | None = None
     for one in [cls, *_drafts]:
         error = _read(one, _drafts[one].names) if one in _drafts else None
@@ -374,7 +374,7 @@ def _is_read(cls: Any) -> bool:
 
 
 def _complete(cls: Any) -> bool:
-    """Whether it and all that it embeds are read."""
+    """Return whether it and all that it embeds are read."""
     seen: set[Any] = set()
     ahead = [cls]
     while ahead:
@@ -389,7 +389,7 @@ def _complete(cls: Any) -> bool:
 
 
 def _read(cls: Any, names: dict[str, Any]) -> NameError | None:
-    """Read a model's annotations into its fields, unless they speak of something that is not there."""
+    """Read a model's annotations into its fields, unless they refer to something that does not exist yet."""
     if _is_read(cls):
         return None
     draft, spec = _drafts[cls], _spec_of(cls)
@@ -441,7 +441,7 @@ def _finish(cls: Any) -> None:
 
 
 def _reach(cls: Any) -> set[Any]:
-    """It and all models that it embeds, at any depth."""
+    """Return it and all models that it embeds, at any depth."""
     seen: set[Any] = set()
     ahead = [cls]
     while ahead:
@@ -468,7 +468,7 @@ def _in_our_words(text: str) -> str:
 
 
 def _refuse_arguments(spec: ModelSpec, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-    """Say all that is wrong with the arguments of a new object."""
+    """Raise with all that is wrong with the arguments of a new object."""
     if args:
         raise TypeError(
             f"{spec.name} takes its fields by name: {spec.name}({', '.join(f'{n}=...' for n in spec.fields)})"

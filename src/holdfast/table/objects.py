@@ -1,4 +1,4 @@
-"""How is an object read, compared and copied? At a path, as it is kept, and so that the copy can be edited."""
+"""Reading, comparing and copying of objects: by path, as stored values, and as copies that can be edited."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOLD_NAN = frozenset((Kind.FLOAT, Kind.DECIMAL, Kind.LIST, Kind.SET, Kind.DICT,
 
 
 def copy_of(obj: M) -> M:
-    """A copy whose lists, sets, dicts and embedded models are its own."""
+    """Return a copy with its own lists, sets, dicts and embedded models."""
     made: Any = obj
     made = made.__copy__()  # a third of what copy.copy takes
     for name, copier in obj.__spec__.copiers:
@@ -39,7 +39,7 @@ def copy_of(obj: M) -> M:
 
 
 def copiers_of(fields: Iterable[FieldSpec]) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """How each field is copied that holds something which could be changed in place."""
+    """Return how to copy each field whose value could be changed in place."""
     return tuple((spec.name, copier) for spec in fields if (copier := _copier(spec.type)) is not None)
 
 
@@ -90,7 +90,7 @@ def same(ftype: FieldType, old: Any, new: Any) -> bool:
 
 
 def _same_but_for_nan(ftype: FieldType, old: Any, new: Any) -> bool:
-    """Whether NaN is all that makes two values unequal."""
+    """Return whether two values differ only in NaN."""
     if is_nan(old) or is_nan(new):
         return is_nan(old) and is_nan(new)
     match ftype.kind:
@@ -120,7 +120,7 @@ def _without_nan(items: set[Any]) -> tuple[set[Any], bool]:
 
 
 def _copier(ftype: FieldType) -> Callable[[Any], Any] | None:
-    """What copies values of this type; nothing if they cannot be changed."""
+    """Return the function that copies values of this type; None if they are immutable."""
     if ftype.scalar:
         return None
     if ftype.kind is Kind.EMBEDDED:
@@ -133,7 +133,7 @@ def _copier(ftype: FieldType) -> Callable[[Any], Any] | None:
 
 
 def copied(value: Any) -> Any:
-    """A copy of anything that a field can hold, by what it is."""
+    """Return a copy of any field value, by its Python type."""
     if isinstance(value, msgspec.Struct):
         return copy_of(value)  # type: ignore[type-var]
     if type(value) is list:

@@ -1,4 +1,4 @@
-"""How does a value become bytes that sort as it does? Self-delimiting: no encoding is the beginning of another one.
+"""Order-preserving encoding of values: bytes sort as the values do, and no encoding is a prefix of another one.
 
 | kind | bytes |
 |---|---|
@@ -70,12 +70,12 @@ Encoder = Callable[[Any], bytes]
 
 
 def complement(data: bytes) -> bytes:
-    """Every byte turned around: what sorted up sorts down. Undoes itself."""
+    """Return every byte inverted, which reverses the order. Its own inverse."""
     return data.translate(_COMPLEMENT)
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The first bytes behind all that begin with the prefix; None if nothing can stand there."""
+    """Return the first bytes behind all that begin with the prefix; None if there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
 
@@ -103,7 +103,7 @@ def encode(ftype: FieldType, value: Any) -> bytes:
 
 
 def decode(ftype: FieldType, data: bytes, at: int = 0) -> tuple[Any, int]:
-    """The value whose encoding begins at a place, and the place behind it; raises InvalidArgument if there is none."""
+    """Return the value encoded at this offset, and the offset behind it; raises InvalidArgument if there is none."""
     try:
         if ftype.enum is not None:
             return _decode_enum(ftype.enum, data, at)
@@ -121,7 +121,7 @@ def decode_reversed(ftype: FieldType, data: bytes, at: int = 0) -> tuple[Any, in
 
 
 def text_prefix(value: str | bytes) -> bytes:
-    """What the encodings of all text or bytes with this prefix begin with."""
+    """Return the common beginning of the encodings of all text or bytes with this prefix."""
     return _escaped(value.encode() if isinstance(value, str) else value)
 
 

@@ -1,6 +1,6 @@
-"""What may a table's log hold that its definition no longer tells? Facts that are kept beside it, in `table.json`.
+"""Schema history for reading old events: retyped, once unsealed and late unique fields, and when records began to suit.
 
-A migration writes records anew, and leaves what was written before as it was.
+Kept in `table.json`. A migration rewrites records, and leaves what was written before unchanged.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from holdfast.table.specs import ModelSpec
 __all__ = ["NEVER", "NO_PAST", "Past", "plannable_at"]
 
 NEVER = (1 << 64) - 1
-"""A version that will not be: that of a field which is to become unique."""
+"""A version that is never reached: for a field that is to become unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What came before the definition that a table has."""
+    """Schema history that a table's present definition does not show."""
 
     retyped: bool = False
     """Whether there may be values of other types than the model has."""
@@ -31,13 +31,13 @@ class Past:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> "Past":
-        """What `to_dict` wrote, among other things or not at all."""
+        """Return what `to_dict` wrote, from a mapping that may hold more, or nothing of it."""
         since = {int(number): version for number, version in kept.get("unique_since", {}).items()}
         unsealed, suits_since = frozenset(kept.get("unsealed", ())), kept.get("suits_since", 0)
         return cls(kept.get("retyped", False), unsealed, since, suits_since)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it; what is as usual is left out."""
+        """Return it in JSON form; defaults are left out."""
         written: dict[str, Any] = {"retyped": True} if self.retyped else {}
         if self.unsealed:
             written["unsealed"] = sorted(self.unsealed)
@@ -48,11 +48,11 @@ class Past:
 
 
 NO_PAST = Past()
-"""Of a table that always had its definition."""
+"""The history of a table that always had its definition."""
 
 
 def plannable_at(spec: ModelSpec, past: Past, version: int | None) -> ModelSpec:
-    """The model, as far as a scan of a version (None: of now) may rely on it."""
+    """Return the model, reduced to what a scan as of a version (None: now) may rely on."""
     if version is None:
         return spec
     late = frozenset(number for number, start in past.unique_since.items() if version < start)

@@ -1,4 +1,4 @@
-"""How do users name a value inside an object? `Account.address.city` is a path; comparing it makes an expression."""
+"""Paths such as `Account.address.city`, by which users name values; comparing a path makes an expression."""
 
 import datetime
 import decimal
@@ -62,9 +62,9 @@ _COMPARED: dict[Kind, tuple[type, ...]] = {
 
 
 class Path:
-    """A way from an object to a value in it; `Account.name` is one. Comparing it gives an expression.
+    """The steps from an object to a value in it, such as `Account.name`. Comparing a path returns an expression.
 
-    Names of its own methods hide fields of embedded models: `Account.address.into("prefix")` gets at these.
+    Names of its own methods hide fields of embedded models: use `Account.address.into("prefix")` for these.
     """
 
     __slots__ = ("_model", "_steps")
@@ -167,11 +167,11 @@ class Path:
         return IsA(self, self._variant(kind))
 
     def exists(self) -> Expression:
-        """True if there is a value."""
+        """True if the value exists."""
         return Exists(self)
 
     def prefix(self, value: str | bytes) -> Expression:
-        """True if the text or bytes begin so."""
+        """True if the text or bytes begin with this prefix."""
         kind = self._type().kind
         if kind not in (Kind.STR, Kind.BYTES, Kind.REFERENCE):
             raise InvalidArgument(f"{self!r} is a {kind}: only text and bytes have a prefix")
@@ -233,12 +233,12 @@ class Path:
 
 
 def model_and_steps(path: Path) -> "tuple[type[Model], tuple[Step, ...]]":
-    """What a path is made of; not attributes of it, since these could be names of fields."""
+    """Return the parts of a path, which are not attributes because these could be names of fields."""
     return path._model, path._steps
 
 
 def operand(where: str, ftype: FieldType | None, value: Any, *, hidden: bool = False) -> Any:
-    """A value as it can be compared with values of a type; raises InvalidArgument if it never can."""
+    """Return a value in a form comparable with values of a type; raises InvalidArgument if it never is."""
     if ftype is None or ftype.kind in (Kind.UNION, Kind.EMBEDDED):
         return value
     shown = HIDDEN if hidden else repr(value)

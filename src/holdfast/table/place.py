@@ -1,4 +1,4 @@
-"""Up to where has a state followed the log of a table? A place that is kept with every change of the state."""
+"""Applied log position of a table's state, stored atomically with each batch of changes."""
 
 import logging
 from struct import Struct
@@ -17,22 +17,22 @@ _PLACE = Struct(">16sQQB")
 
 
 class Place(NamedTuple):
-    """Up to where the state has followed which log."""
+    """The applied position of a state in a log."""
 
     log: bytes
     position: int
     version: int
     kept: int
-    """What of the past was kept on the way."""
+    """Which history was kept up to there."""
 
 
 def keep_place(batch: Transaction, prefix: bytes, place: Place) -> None:
-    """Keep a place with what led there."""
+    """Add the position to a batch of the changes that lead to it."""
     batch.put("model", prefix + _POSITION, _PLACE.pack(*place))
 
 
 def place_in(state: State, prefix: bytes, log: Log) -> Place | None:
-    """The place that is kept for a table; None if there is none in this log, so that all is to be built anew."""
+    """Return the stored position of a table; None if there is none for this log, so that the state must be rebuilt."""
     raw = state.get("model", prefix + _POSITION)
     if raw is None or len(raw) != _PLACE.size:
         return None
@@ -52,7 +52,7 @@ def place_in(state: State, prefix: bytes, log: Log) -> Place | None:
 
 
 def clear_table(state: State, prefix: bytes) -> None:
-    """Delete all that a state holds of a table's records; what is kept of its definition stays."""
+    """Delete all rows of a table's records from a state; its definition stays."""
     batch = state.transaction()
     for family in ("table", "keys", "index", "unique", "historic_table", "historic_index", "historic_unique",
                    "update_history"):  # fmt: skip

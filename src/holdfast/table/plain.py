@@ -1,4 +1,4 @@
-"""How do records and their versions look in JSON? The same on the command line and over HTTP."""
+"""JSON form of records and their versions: the same on the command line and over HTTP."""
 
 import json
 import math
@@ -19,7 +19,7 @@ __all__ = ["changes_json", "json_of", "record_json", "time_json"]
 
 
 def json_of(value: Any) -> Any:
-    """A value as JSON can hold it, by what it is; the same as `Model.to_json` writes."""
+    """Return a value in JSON form, by its Python type; the same as `Model.to_json` writes."""
     match value:
         case Model():
             written = json.loads(value.to_json())
@@ -50,12 +50,12 @@ def _key_json(key: Any) -> str:
 
 
 def time_json(version: int) -> str:
-    """When a version was given, for machines."""
+    """Return when a version was issued, for machines."""
     return time_of(version).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def record_json(record: Record[Any]) -> dict[str, Any]:
-    """A record as `--json` shows it."""
+    """Return a record in the form of `--json`."""
     return {
         "key": text_of_key(record.key),
         "version": record.version,
@@ -68,7 +68,7 @@ def record_json(record: Record[Any]) -> dict[str, Any]:
 
 
 def changes_json(changes: RecordChanges) -> dict[str, Any]:
-    """What happened to a record as `--json` shows it."""
+    """Return the changes of a record in the form of `--json`."""
     return {
         "key": text_of_key(changes.key),
         "created": changes.created,

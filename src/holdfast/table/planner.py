@@ -1,4 +1,4 @@
-"""Where does a scan read? By key, by a unique value, along an index or through the table; in which ranges and order."""
+"""Scan planner: chooses keys, a unique value, an index or the whole table, with the ranges and order to read."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -44,12 +44,12 @@ _MANY = (Each, Keys, Values, Words)
 
 
 class TableScanRefused(HoldfastError):
-    """A scan would read the whole table to find some objects, and it was not said that it may."""
+    """A scan would read the whole table to find some objects, and `allow_table_scan` was not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a scan is done. The filter is tested again on every row that is read."""
+    """A plan for a scan. The filter is tested again on every row that is read."""
 
     kind: Literal["key", "unique", "index", "table"]
     filter: Expression | None = None
@@ -72,7 +72,7 @@ class Plan:
     """Whether every object of the table is read."""
 
     def describe(self) -> dict[str, Any]:
-        """What will be done, as plain values."""
+        """Return the plan as plain values."""
         found: dict[str, Any] = {"kind": self.kind}
         if self.kind == "key":
             found["keys"] = [key.hex() for key in self.keys]
@@ -88,7 +88,7 @@ class Plan:
         return found
 
     def explain(self) -> str:
-        """What will be done, as a sentence."""
+        """Return the plan as a sentence."""
         match self.kind:
             case "key":
                 text = f"get {_count(len(self.keys), 'object')} by key"
@@ -113,7 +113,7 @@ def plan(
     order: Order | None = None,
     allow_table_scan: bool = False,
 ) -> Plan:
-    """Choose how to find the objects of which an expression is true, in an order (none: any order will do)."""
+    """Choose how to find the objects that match an expression, in an order (None: any order)."""
     wanted = _wanted(spec, order)
     for name, value in _unique_values(spec, where):
         # More than one only where hidden records are asked for too.
@@ -156,7 +156,7 @@ def plan(
 
 
 def order_key(spec: "ModelSpec", sort: Sequence[Part]) -> Callable[[Any, bytes], bytes]:
-    """The function that gives from an object and its key the bytes to sort by; absent values come last, ties by key."""
+    """Return the function that gives the sort key of an object and its key; absent values come last, ties by key."""
     texts = [_text(part) for part in sort]
     end = texts.index(BY_KEY) if BY_KEY in texts else len(sort)  # nothing is left to decide behind the key
     parts = [part_code(spec, part) for part in sort[:end]]
@@ -171,7 +171,7 @@ def order_key(spec: "ModelSpec", sort: Sequence[Part]) -> Callable[[Any, bytes],
 
 
 class _Spot(NamedTuple):
-    """A part of an index or key, and what does not change with what is asked of it."""
+    """A part of an index or key, with what does not depend on the expression."""
 
     text: str
     down: bool
@@ -192,7 +192,7 @@ class _Track:
 
 @lru_cache(64)
 def _tracks(spec: "ModelSpec") -> list[_Track]:
-    """The keys of the table, and every index."""
+    """Return the keys of the table, and every index."""
     return [_Track(spec, index) for index in (None, *spec.indexes)]
 
 
@@ -206,7 +206,7 @@ def _spot(spec: "ModelSpec", part: Part) -> _Spot:
 
 
 class _Way:
-    """One way to read: along a track, as far as it is known where."""
+    """A candidate plan: reading along a track, as far as the ranges are known."""
 
     def __init__(self, track: _Track, facts: Facts, wanted: list[Part], constants: set[str]) -> None:
         self.index = track.index
@@ -222,15 +222,15 @@ class _Way:
             for spot in self.spots
             if spot.path and spot.path not in (there if spot.many else facts.present) and self.index is not None
         ]
-        """The parts that some wanted object may not have: then it is not on this way."""
+        """Parts that a matching object may lack: then the track does not contain it."""
         self.complete = not self.missing
         self.direction = self._direction(wanted, pinned, constants) if wanted else False
-        """Whether it must be gone backwards for the order; None if it does not give the order."""
+        """Whether the order needs a backward scan; None if the track does not give the order."""
         # Among equals one that gives the order, then the table, which saves a look-up for every row, then the shortest.
         self.rank = (self.reach, self.direction is not None, self.index is None, -len(self.spots))
 
     def _cover(self, facts: Facts) -> set[int]:
-        """Find the ranges; the places of the parts that have one value in all of them."""
+        """Find the ranges; return the positions of parts that have one value in all of them."""
         prefixes, pinned = [b""], set()
         ends: list[Range] = [(b"", None)]
         self.fixed, self.ranged = 0, False
@@ -285,7 +285,7 @@ def _wanted(spec: "ModelSpec", order: Order | None) -> list[Part]:
 
 
 def _renamed(spec: "ModelSpec", part: Part) -> Part:
-    """The same with the names that fields have now."""
+    """Return the part with the present names of fields."""
     match part:
         case Reversed(inner):
             return Reversed(_renamed(spec, inner))
@@ -312,7 +312,7 @@ def _text(part: Part) -> str:
 
 
 def _constants(facts: Facts) -> set[str]:
-    """The parts with one value, the same in every object that is wanted."""
+    """Return the parts that have the same single value in every matching object."""
     found = set()
     for text, conditions in facts.conditions.items():
         if not isinstance(part_of(text), _MANY):
@@ -356,7 +356,7 @@ def _refusal(spec: "ModelSpec", where: Expression | None, wanted: list[Part], fa
 
 
 def _written(part: Part) -> str:
-    """A part as it is written in a model."""
+    """Return a part as it is written in a model."""
     match part:
         case str():
             return f'"{part}"'

@@ -1,6 +1,6 @@
-"""Which bytes can a part of an index have, if an expression is true? Never fewer than it has; more is put right later.
+"""Byte ranges of an index part for which an expression can be true: never too narrow, perhaps too wide.
 
-What comes from here only narrows what is read: the expression itself is tested again on every row.
+The ranges only limit what is read: the expression itself is tested again on every row.
 """
 
 import math
@@ -74,21 +74,21 @@ class Condition:
 
 @dataclass(slots=True)
 class Facts:
-    """What an expression says of the parts of indexes, by their text."""
+    """Conditions that an expression implies for parts of indexes, by their text."""
 
     conditions: dict[str, list[Condition]] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
     """Parts with at least one value."""
 
     def add(self, part: str, condition: Condition | None = None) -> None:
-        """A part has a value, and one that meets a condition."""
+        """Note that a part has a value, which meets a condition if one is given."""
         self.present.add(part)
         if condition is not None:
             self.conditions.setdefault(part, []).append(condition)
 
 
 def facts_of(spec: "ModelSpec", expression: Expression | None) -> Facts:
-    """What an expression says."""
+    """Return the conditions that an expression implies."""
     facts = Facts()
     match expression:
         case And(parts):
@@ -112,9 +112,9 @@ def facts_of(spec: "ModelSpec", expression: Expression | None) -> Facts:
 
 
 def narrowed(conditions: list[Condition], *, reverse: bool, many: bool) -> tuple[list[bytes] | None, list[Range]]:
-    """The codes that meet all conditions, if these can be counted, and the ranges they lie in.
+    """Return the codes that meet all conditions, if these are enumerable, and the ranges that contain them.
 
-    Of a part with many values each condition may be met by another one, so that only one condition counts.
+    In a part with many values each condition may be met by another value, so only one condition is used.
     """
     if many:
         conditions = [_tightest(conditions)]
@@ -157,7 +157,7 @@ def exact_value(ftype: FieldType, value: Any) -> Any:
 
 
 def literal_prefix(pattern: re.Pattern[str]) -> str:
-    """The text that everything which matches begins with; empty if that is not plain to see."""
+    """Return the text with which every match begins; empty if that is not obvious."""
     source = pattern.pattern
     if "|" in source or "(?" in source or pattern.flags & (re.IGNORECASE | re.VERBOSE):
         return ""
@@ -221,7 +221,7 @@ def _leaf_facts(leaf: Any, facts: Facts) -> None:
 def _collection_facts(
     leaf: Any, facts: Facts, spec: "ModelSpec", steps: tuple[Step, ...], rest: tuple[Step, ...]
 ) -> None:
-    """Facts of a path that goes through the items, keys or values of a collection, or through normal text."""
+    """Note conditions of a path through the items, keys or values of a collection, or through normalised text."""
     base, holder = path_text(steps), type_at(spec, steps)
     at_end = len(rest) == 1 and not isinstance(leaf, Contains | IsA)
     inner = holder.key if rest[0] is Any_.KEY else holder.item

@@ -1,4 +1,4 @@
-"""How is a record read, now or as it was? By its key: the present with one look, the past with one seek."""
+"""Reading of records by key, now or as of a version: the present by one lookup, the past by one seek."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -23,10 +23,10 @@ _TOLD_EVERY = 10_000
 
 
 class Reading(Core[M]):
-    """The part of a table that reads by key."""
+    """The part of a table that reads records by key."""
 
     _counted: tuple[int, tuple[int, int]] | None = None
-    """At which version records were counted last, and how many there were."""
+    """The version at which records were last counted, and the counts."""
 
     def get(
         self,
@@ -36,7 +36,7 @@ class Reading(Core[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> Record[M] | None:
-        """The record with this key; None where there is none, or it is deleted.
+        """Return the record with this key; None where there is none, or it is deleted.
 
         With `as_of`, the record as it was then: that needs `keep_all_versions`. With `select`, its value is a dict of
         these paths.
@@ -79,14 +79,15 @@ class Reading(Core[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> list[Record[M]]:
-        """The records with these keys, in their order, without those that are not there."""
+        """Return the records with these keys, in their order; missing ones are left out."""
         found = (self.get(key, as_of=as_of, include_deleted=include_deleted, select=select) for key in keys)
         return [record for record in found if record is not None]
 
     def counts(self, told: Callable[[int], None] | None = None) -> tuple[int, int]:
-        """How many records there are, and how many are softly deleted; without reading their values.
+        """Return how many records there are, and how many are soft-deleted, without reading their values.
 
-        All keys are looked at, unless nothing has changed since; `told` hears now and then how many so far.
+        All keys are read, unless nothing has changed since the last call; `told` is called now and then with the count
+        so far.
         """
         self._catch_up()
         known = self._counted
@@ -111,7 +112,7 @@ class Reading(Core[M]):
         return raw
 
     def _look_back(self, key: bytes, raw: bytes | None, version: int) -> bytes | None:
-        """The row that a record had at a version, given the one it has."""
+        """Return the row that a record had at a version, given its present one."""
         if raw is None:
             return None
         created, last = versions_of(raw)
@@ -131,7 +132,7 @@ class Reading(Core[M]):
         return Record(key, self._decode(key, row.image), row.version, row.created, row.deleted)
 
     def _past(self, as_of: Point) -> int:
-        """The version that is meant, which can be asked for."""
+        """Return the version that `as_of` means, after checking that it can be read."""
         version = version_before(as_of, "as_of")
         assert version is not None
         if not self.settings.keep_all_versions:
@@ -142,7 +143,7 @@ class Reading(Core[M]):
 
 
 def selected(spec: ModelSpec, record: Record[M], select: Sequence[Any]) -> Record[M]:
-    """A record with only some of its values: by the text of the path, those that are there."""
+    """Return a record with only some of its values: a dict by the text of the path, of those that exist."""
     picked = {str(path): value_at(record.value, steps_of(spec, path)) for path in select}
     values: Any = {path: value for path, value in picked.items() if value is not None}
     return Record(record.key, values, record.version, record.created, record.deleted)

@@ -1,4 +1,4 @@
-"""What does a reader get? A record: its values, and what the table knows of them."""
+"""`Record`: the value of a row, with its key, its versions and whether it is deleted."""
 
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -19,11 +19,11 @@ class Record(msgspec.Struct, Generic[M], frozen=True):
     key: bytes
     value: M
     version: int
-    """Of its last change."""
+    """The version of its last change."""
     created: int
     """The version that added it."""
     deleted: bool = False
-    """Whether it is softly deleted; such ones come only to those who ask for them."""
+    """Whether it is soft-deleted; such records are returned only with `include_deleted`."""
 
     @property
     def changed_at(self) -> datetime:

@@ -1,4 +1,4 @@
-"""How do the changes of another store come in? At their own versions, each once, and never over something newer."""
+"""Replication from another store: its changes are applied at their own versions, each once, never over newer ones."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +30,7 @@ _AT_ONCE = 1000
 
 
 class _Arrival(NamedTuple):
-    """An update, as far as it concerns this store."""
+    """An update from another store, resolved for this one."""
 
     key: bytes
     version: int
@@ -49,7 +49,7 @@ class _Arrival(NamedTuple):
 
 
 class Replication(Watching[M]):
-    """The part of a table that takes in what happened elsewhere."""
+    """The part of a table that applies changes of another store."""
 
     def apply(self, updates: "Iterable[Addition[M] | Alteration[M] | Removal | LogRecord]") -> list[Outcome]:
         """Take in updates of the same table of another store, or records of its log, at the versions they have there.
@@ -70,7 +70,7 @@ class Replication(Watching[M]):
         return outcomes
 
     def compact_tombstones(self, up_to: Point) -> int:
-        """Forget which keys were deleted for good up to a version, itself included; how many.
+        """Forget which keys were hard-deleted up to and including a version; return how many.
 
         Updates from before that must no longer come: they would bring the records back.
         """
@@ -164,7 +164,7 @@ class Replication(Watching[M]):
 
 
 class _Incoming(Staging):
-    """Updates of another store, worked out as a request is."""
+    """Staging of updates from another store."""
 
     drops_undone = False  # an event has a version, which the record has there
 
@@ -173,12 +173,12 @@ class _Incoming(Staging):
     ) -> None:
         super().__init__(model, view, layout, version, pending, size_max)
         self._graves: dict[bytes, int] = {}
-        """Keys that were deleted for good by these updates, and at which version."""
+        """Keys that these updates hard-deleted, and at which version."""
         self._begun: dict[bytes, int] = {}
         """Keys of which something was taken in, and its place in the log."""
 
     def take(self, arrival: _Arrival) -> Outcome:
-        """Work out one update."""
+        """Stage one update."""
         try:
             return self._take(arrival)
         except HoldfastError as error:
@@ -217,15 +217,15 @@ class _Incoming(Staging):
         return Done(key, arrival.version)
 
     def _bury(self, key: bytes, created: int) -> None:
-        """Delete a record for good, at the present version."""
+        """Hard-delete a record, at the present version."""
         self._graves[key] = self.version
         self._forget(key)
         self._step(key, EventKind.HARD_DELETE, created, True, (), None)
 
     def _goes_on(self, arrival: _Arrival, row: Row | None) -> bool:
-        """Whether there is more of a version than what is here.
+        """Return whether there is more of a version than what is here.
 
-        A record that a request deleted for good and added anew; or a log from the time when each operation of a
+        Such as a record that one request hard-deleted and added again, or a log from the time when each operation of a
         request was an event of its own.
         """
         if row is None and arrival.created == arrival.version and not arrival.hard:
@@ -242,7 +242,7 @@ class _Incoming(Staging):
         self._step(key, EventKind.ADD, arrival.created, arrival.deleted, (), copy_of(record))
 
     def _merged(self, arrival: _Arrival, before: Any) -> Any:
-        """What becomes of a record that is here."""
+        """Return the new value of a record that is here."""
         if arrival.record is None:
             return before
         given = copy_of(arrival.record)
@@ -262,15 +262,15 @@ class _Incoming(Staging):
             raise ValidationFailed(self._model.__name__, violations)
 
     def _buried(self, key: bytes) -> int:
-        """The version that deleted a key for good, 0 if none did."""
+        """Return the version that hard-deleted a key; 0 if none did."""
         version = self._graves.get(key)
         return version if version is not None else self._view.tombstone(key) or 0
 
 
 def _together(arrivals: Iterable[_Arrival]) -> Iterator[list[_Arrival]]:
-    """Updates that become durable at once: before a deletion for good, all else of its record must be in the state.
+    """Group updates that become durable at once: before a hard delete, the rest of its record must be in the state.
 
-    Another life of a key brings such a deletion with it.
+    A new record under a deleted key implies such a delete.
     """
     together: list[_Arrival] = []
     lives: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""What can be asked of a table, and what comes of it? Operations on single records; a request is a list of them."""
+"""Operations on single records, of which a request is a list, and their outcomes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Hide a record, which frees its unique values; or with `hard` forget it and its past."""
+    """Soft-delete a record, which frees its unique values; or with `hard` delete it and its history."""
 
     key: bytes
     hard: bool = False
@@ -54,7 +54,7 @@ class Delete(msgspec.Struct, frozen=True):
 
 
 class Undelete(msgspec.Struct, frozen=True):
-    """Bring a softly deleted record back."""
+    """Restore a soft-deleted record."""
 
     key: bytes
 
@@ -63,7 +63,7 @@ Operation = Add | Change | Delete | Undelete
 
 
 class ListEdit(msgspec.Struct, frozen=True):
-    """An edit of a list: first these values go, then these come in at their places, then these at the end."""
+    """An edit of a list: first values are removed, then inserted at their indexes, then appended."""
 
     remove: Sequence[Any] = ()
     insert: Mapping[int, Any] = msgspec.field(default_factory=dict)
@@ -86,7 +86,7 @@ class DictEdit(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """An operation that took place."""
+    """An operation that was carried out."""
 
     key: bytes
     version: int
@@ -97,7 +97,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class AlreadyExists(HoldfastError):
-    """There is a record with that key."""
+    """A record with that key exists."""
 
     def __init__(self, message: str, key: bytes) -> None:
         super().__init__(message)

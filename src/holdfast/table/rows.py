@@ -1,4 +1,4 @@
-"""How are a record and a change of it kept? The bytes of rows in the state and of events in the log, both ways."""
+"""Encoding of rows in the state and of events in the log."""
 
 from enum import IntEnum
 from itertools import chain
@@ -28,7 +28,7 @@ _DELETED = 1
 
 
 class EventKind(IntEnum):
-    """What happened to a record."""
+    """Kind of change of a record."""
 
     ADD = 1
     CHANGE = 2
@@ -42,7 +42,7 @@ class EventKind(IntEnum):
 
 
 class Event(NamedTuple):
-    """A change of one record: a record of the table's log."""
+    """A change of one record, stored as a record of the table's log."""
 
     kind: EventKind
     version: int
@@ -56,7 +56,7 @@ class Event(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A record as the state keeps it."""
+    """A record as the state stores it."""
 
     created: int
     version: int
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 def row_after(old: Row | None, event: Event) -> Row | None:
-    """The row that an event makes of a record's old one."""
+    """Return the row that results from an event."""
     if event.kind is EventKind.HARD_DELETE:
         return None
     fields = {} if old is None else old.fields | dict.fromkeys(event.fields, event.version)
@@ -75,7 +75,7 @@ def row_after(old: Row | None, event: Event) -> Row | None:
 
 
 def encode_event(event: Event) -> bytes:
-    """The payload of a log's record."""
+    """Return the payload of a log record."""
     kind, version, created, deleted, fields, image = event
     if not fields:
         return _EVENT.pack(kind, deleted, 0, version, created) + image
@@ -89,7 +89,7 @@ def size_of(event: Event) -> int:
 
 
 def decode_event(payload: bytes) -> Event:
-    """What a log's record says."""
+    """Return the event of a log record."""
     try:
         kind, flags, count, version, created = _EVENT.unpack_from(payload)
         fields = unpack_from(f"<{count}H", payload, _EVENT.size)
@@ -106,7 +106,7 @@ def decode_event(payload: bytes) -> Event:
 
 
 def encode_row(row: Row) -> bytes:
-    """The value of a row."""
+    """Return the bytes of a row."""
     created, version, deleted, fields, image = row
     if not fields:
         return _ROW.pack(deleted, 0, created, version) + image
@@ -116,7 +116,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_row(raw: bytes) -> Row:
-    """What a row says."""
+    """Return the row of these bytes."""
     try:
         flags, count, created, version = _ROW.unpack_from(raw)
         stop = _ROW.size + count * _FIELD.size
@@ -133,12 +133,12 @@ def decode_row(raw: bytes) -> Row:
 
 
 def image_of(raw: bytes) -> tuple[int, int, int, bytes]:
-    """Only what most readers want of a row: flags, created, version and image."""
+    """Return what most readers need of a row: flags, created, version and image."""
     flags, count, created, version = _ROW.unpack_from(raw)
     return flags, created, version, raw[_ROW.size + count * _FIELD.size :]
 
 
 def versions_of(raw: bytes) -> tuple[int, int]:
-    """The version that added a row's record, and the row's own."""
+    """Return the version that added a row's record, and the row's own."""
     created, version = _VERSIONS.unpack_from(raw, 4)
     return created, version

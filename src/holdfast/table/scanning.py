@@ -1,4 +1,4 @@
-"""How are records found? Along the way that the planner chose, now or in the past, each row tested again."""
+"""Scans: reading records along the planned keys or index, now or in the past, with the filter tested on each row."""
 
 import base64
 import heapq
@@ -35,26 +35,26 @@ _ENTRIES_A_RECORD = 10
 
 
 class _RecordsAreFewer(Exception):
-    """What has left an index is so much more than there are records that these are better read themselves."""
+    """An index has so many past entries that reading the records themselves is cheaper."""
 
 
 def check_limit(limit: Any) -> None:
-    """Refuse what is no number of records."""
+    """Reject a value that is not a number of records."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidArgument(f"limit must be a number from 0 on, not {limit!r}")
 
 
 class _Found(NamedTuple):
-    """A place on the way, and the key of the record there."""
+    """A position in a scan, and the key of the record there."""
 
     place: bytes
     key: bytes
     raw: bytes | None = None
-    """The row, where the way leads through the rows themselves."""
+    """The row, if the scan reads the rows themselves."""
 
 
 class _Cursor(NamedTuple):
-    """Where a page ended: the place on the way, and the record there, which is passed over wherever it is now."""
+    """Where a page ended: the position, and its record, which is skipped wherever it is now."""
 
     place: bytes
     key: bytes
@@ -62,7 +62,7 @@ class _Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What a scan was asked for."""
+    """Arguments of a scan."""
 
     plan: Plan
     limit: int | None
@@ -75,7 +75,7 @@ class _Wish:
 
 
 class Scanning(Reading[M]):
-    """The part of a table that finds records."""
+    """The part of a table that scans records."""
 
     def scan(
         self,
@@ -91,12 +91,11 @@ class Scanning(Reading[M]):
         select: Sequence[Any] | None = None,
         allow_table_scan: bool = False,
     ) -> "Scan[M]":
-        """The records of which `where` is true, in an order; read as the result is gone through.
+        """Return the records that match `where`, in an order; read while the result is iterated.
 
-        Which way is taken the result tells (`.explain()`); one through the whole table for the sake of some records is
-        refused with `TableScanRefused`, unless `allow_table_scan`. `start` is the key of a record to begin with,
-        `cursor` the text that a result before this one ended with. With `select`, a record's value is a dict of these
-        paths.
+        The result's `.explain()` describes the plan. A plan that reads the whole table to find some records is refused
+        with `TableScanRefused`, unless `allow_table_scan`. `start` is the key of a record to begin with, `cursor` the
+        text with which an earlier result ended. With `select`, a record's value is a dict of these paths.
         """
         self._check_open()
         if where is not None and not isinstance(where, Expression):
@@ -123,7 +122,7 @@ class Scanning(Reading[M]):
         return Scan(self, wish)
 
     def count(self, where: Any = None, **options: Any) -> int:
-        """How many records there are of which `where` is true; the options are those of `scan`."""
+        """Return how many records match `where`; the options are those of `scan`."""
         options.setdefault("allow_table_scan", where is None)
         return sum(1 for _ in self.scan(where, **options))
 
@@ -136,9 +135,9 @@ class Scanning(Reading[M]):
         allow_table_scan: bool | None = None,
         **wanted: Any,
     ) -> Any:
-        """Figures of the records of which `where` is true: `count=True`, `sum="amount"`, `by="name"`, ...
+        """Return aggregates of the records that match `where`: `count=True`, `sum="amount"`, `by="name"`, ...
 
-        As `Aggregation` says. Without `where` the whole table is read, which is what was asked for.
+        See `Aggregation`. Without `where` the whole table is read, without `allow_table_scan`.
         """
         total = Aggregation(**wanted, spec=self.spec)
         whole = where is None if allow_table_scan is None else allow_table_scan
@@ -160,17 +159,17 @@ class Scanning(Reading[M]):
 
 
 class Scan(Generic[M]):
-    """The result of a scan: go through it once or more often; each time it is read anew."""
+    """The result of a scan. It may be iterated more than once; each time it is read again."""
 
     def __init__(self, table: Scanning[M], wish: _Wish) -> None:
         self._table = table
         self._wish = wish
         self.plan = wish.plan
         self.cursor: str | None = None
-        """Once gone through: where the next page begins, None if there is none."""
+        """After the iteration: where the next page begins, None if there is none."""
 
     def explain(self) -> str:
-        """Which way is taken, as a sentence."""
+        """Return the plan as a sentence."""
         return self.plan.explain()
 
     def __iter__(self) -> Iterator[Record[M]]:
@@ -195,7 +194,7 @@ class Scan(Generic[M]):
         return selected(self._table.spec, record, self._wish.select) if self._wish.select else record
 
     def _matching(self) -> Iterator[tuple[bytes, Record[M]]]:
-        """Places and records, in order."""
+        """Return positions and records, in order."""
         wish, table = self._wish, self._table
         test = compile_filter(wish.plan.filter, table._fetcher(wish.version))
         if wish.plan.sort:
@@ -210,7 +209,7 @@ class Scan(Generic[M]):
                 yield found.place, record
 
     def _sorted(self, test: Callable[[Any], bool]) -> Iterator[tuple[bytes, Record[M]]]:
-        """For an order that no index gives: all that match are brought into it."""
+        """Return records in an order that no index gives, by sorting all that match."""
         wish = self._wish
         place_of = order_key(self._table.spec, wish.plan.sort)
         begin, begins_with = b"", True
@@ -240,13 +239,13 @@ class Scan(Generic[M]):
         return None if row.deleted and not wish.include_deleted else table._record(found.key, row)
 
     def _is_first(self, found: _Found, record: Record[M]) -> bool:
-        """Whether this is the record's first place on a way where it can have several: only that one counts."""
+        """Return whether this is the record's first position, where it can have several: only that one counts."""
         if not self.plan.distinct:
             return True
         return found.place == self._place_of(record)
 
     def _place_of(self, record: Record[M], *, anywhere: bool = False) -> bytes | None:
-        """The first place that a record has on the way along an index, or `anywhere` in it; None if it has none."""
+        """Return the first position of a record in the planned ranges, or `anywhere` in the index; None if none."""
         assert self.plan.index is not None
         entries = compile_index(self._table.spec, self.plan.index)(record.value)
         places = [
@@ -288,7 +287,7 @@ class Scan(Generic[M]):
 
 
 class _Way:
-    """Goes along the ranges of a plan, from a place on."""
+    """Iterates over the ranges of a plan, from a position on."""
 
     def __init__(self, table: Scanning[Any], wish: _Wish, begin: bytes | None, includes: bool) -> None:
         self._table = table
@@ -318,14 +317,14 @@ class _Way:
                     yield from self._rows(start, stop)
 
     def _keys(self, keys: Sequence[bytes]) -> Iterator[_Found]:
-        """Keys one by one; their place is where they stand among the others."""
+        """Return keys one by one, with their index among the keys as the position."""
         for place, key in enumerate(keys):
             mark = place.to_bytes(8, "big")
             if self._begin is None or self._is_behind(mark, key, self._begin):
                 yield _Found(mark, key)
 
     def _is_behind(self, mark: bytes, key: bytes, begin: bytes) -> bool:
-        """Whether one of several keys comes behind the place where a page ended, or the key to start from."""
+        """Return whether one of several keys comes behind the end of a page, or the key to start from."""
         if not self._starts:
             return mark > begin
         if key == begin:
@@ -345,7 +344,7 @@ class _Way:
         return owners
 
     def _ranges(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """What is left of the plan's ranges from the place on where it begins, in the order in which they are read."""
+        """Return the rest of the plan's ranges from the start position on, in reading order."""
         plan, begin = self._plan, self._begin
         for start, stop in reversed(plan.ranges) if plan.reverse else plan.ranges:
             low, high = start, stop
@@ -376,7 +375,7 @@ class _Way:
             yield from self._sorted_in(prefix, low, high)
 
     def _sorted_in(self, prefix: bytes, low: bytes, high: bytes) -> Iterator[_Found]:
-        """What the index had between two of its entries, by the records themselves as they were."""
+        """Return what the index had between two of its entries, from the records themselves as they were."""
         assert self._plan.index is not None
         entries = compile_index(self._view.spec, self._plan.index)
         found = []
@@ -389,7 +388,7 @@ class _Way:
         yield from found
 
     def _gone(self, low: bytes, high: bytes, version: int) -> Iterator[tuple[bytes, bytes]]:
-        """The entries that were there at a version and no longer are: of each name, the one that ended after it."""
+        """Return past entries that existed at a version: for each name, the one that ended after it."""
         reverse = self._plan.reverse
         looked, ask_at = 0, _LONG_PAST
         while low < high:
@@ -423,7 +422,7 @@ class _Way:
             low, high = (low, name) if reverse else (behind, high)
 
     def _ask_for_fewer(self, entries: int) -> None:
-        """Raise `_RecordsAreFewer` where there are few records, for so many entries that were read."""
+        """Raise `_RecordsAreFewer` if there are few records for this many entries read."""
         if self._plan.kind != "index":
             return
         prefix, most = self._view.prefix, int(entries / _ENTRIES_A_RECORD)
@@ -443,7 +442,7 @@ class _Way:
 
 
 def cursor_text(cursor: _Cursor, way: Plan) -> str:
-    """Where a page on this way ended, as text."""
+    """Return the end of a page of this plan as text."""
     raw = msgspec.msgpack.encode((cursor.place, cursor.key, _mark_of(way)))
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
@@ -460,7 +459,7 @@ def _parse_cursor(text: str, way: Plan) -> _Cursor:
 
 
 def _mark_of(way: Plan) -> int:
-    """What tells the ways apart whose places mean something else."""
+    """Return a checksum that distinguishes plans whose positions have different meanings."""
     index = b"" if way.index is None else way.index.id
     parts = (way.kind, index, way.reverse, [str(part) for part in way.sort], way.keys)
     return zlib.crc32(msgspec.msgpack.encode(parts))

@@ -1,4 +1,4 @@
-"""Which records are looked at, and in which order? By their keys, by a scan, or by when they were last changed."""
+"""Selections of records for updates and watchers, with their order: by keys, by a scan, or by last change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Model)
 
 
 class _NewestFirst:
-    """Stands for an order that no field gives."""
+    """Marker of an order that no field gives."""
 
     def __repr__(self) -> str:
         return "NEWEST_FIRST"
@@ -35,15 +35,15 @@ class Scope(Protocol[M]):
     """Some records of a table, in an order."""
 
     def rank(self, record: Record[M]) -> Rank | None:
-        """Where a record stands; None if it does not belong here."""
+        """Return the rank of a record; None if it does not belong to the scope."""
         ...
 
     def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
-        """The records as the state has them, all or those behind a place."""
+        """Return the records in the state, all or those behind a rank."""
         ...
 
     def moved_by(self, fields: Sequence[int]) -> bool:
-        """Whether a change of these fields can give a record another place."""
+        """Return whether a change of these fields can change a record's rank."""
         ...
 
 
@@ -57,7 +57,7 @@ def scope_of(
     version: int | None,
     allow_table_scan: bool,
 ) -> Scope[M]:
-    """What a caller asks for."""
+    """Return the scope for a caller's arguments."""
     if start is not None and not isinstance(start, bytes):
         raise InvalidArgument(f"start is the key of a record, which is bytes, not {type(start).__name__}")
     if keys is not None:
@@ -186,7 +186,7 @@ class ScanScope(Generic[M]):
         return None if place is None else (self._turned(place), record.key)
 
     def _turned(self, place: bytes) -> bytes:
-        """A place as bytes that sort as the scan goes, and back."""
+        """Convert a position to bytes that sort in scan order, and back."""
         backwards = self._plan.reverse and self._plan.kind != "key"  # keys stand as they are wanted already
         return complement(place) if backwards and not self._plan.sort else place
 
@@ -207,7 +207,7 @@ class ScanScope(Generic[M]):
 
 
 def _places(table: Scanning[Any], plan: Plan, *, anywhere: bool = False) -> Callable[[Record[Any]], bytes | None]:
-    """The function that says where a scan meets a record, or `anywhere` would; None if it does not."""
+    """Return the function that gives the position of a record in a scan, or `anywhere` in its index; None if none."""
     if plan.sort:
         sort_key = order_key(table.spec, plan.sort)
         return lambda record: sort_key(record.value, record.key)
@@ -233,7 +233,7 @@ def _within(plan: Plan, place: bytes) -> bool:
 
 
 def _fields(plan: Plan) -> set[str]:
-    """The fields that decide where a record stands."""
+    """Return the fields that decide a record's rank."""
     found = set()
     for part in plan.sort or (plan.index.parts if plan.index is not None else ()):
         for path in paths_of(part):

@@ -1,4 +1,4 @@
-"""How is what is sensitive kept from those who can read the disk? Each such field is sealed for its record: AES-GCM.
+"""Encryption of sensitive fields at rest: each value is sealed for its record and field with AES-GCM.
 
 In an image the value of a sensitive field is a msgpack extension of type 1: `version u8 (1), length of the key's name
 u8, name, nonce (12 bytes), ciphertext and tag (16 bytes)`. What is encrypted is the field's own msgpack. The associated
@@ -59,11 +59,11 @@ M = TypeVar("M", bound=Model)
 
 
 class SealBroken(Corrupt):
-    """A sealed value does not open: it was changed, or belongs to another record or field."""
+    """A sealed value cannot be opened: it was changed, or belongs to another record or field."""
 
 
 class _Sealed(NamedTuple):
-    """A sealed value, taken apart."""
+    """The parts of a sealed value."""
 
     key_name: str
     nonce: bytes
@@ -71,7 +71,7 @@ class _Sealed(NamedTuple):
 
 
 def images_of(model: type[Model], keyring: Keyring | None, unsealed: Collection[int] = ()) -> Images:
-    """How the records of a model become bytes: plain if nothing of it is sensitive, or else sealed.
+    """Return the encoding of a model's records: plain if nothing is sensitive, else sealed.
 
     `unsealed` are the numbers of fields that were not always sensitive.
     """
@@ -199,18 +199,18 @@ def _sensitive_in(model: type[Model], seen: set[type[Model]]) -> str | None:
 
 
 def token_mark(spec: ModelSpec, keyring: Keyring | None) -> bytes:
-    """What tells with which key the unique values of a table were hidden; empty if none of them is sensitive."""
+    """Return a mark of the key that hides the table's unique values; empty if none of them is sensitive."""
     if keyring is None or not any(field.unique and field.sensitive for field in spec.fields.values()):
         return b""
     return hmac.digest(keyring.token_key, _MARK_DOMAIN + _model_of(spec), "sha256")
 
 
 def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = False) -> bool:
-    """Build a table anew if its unique values were hidden with another key than now; whether that was so.
+    """Rebuild a table if its unique values were hidden with another key than the present one; return whether it was.
 
-    Called after a table is opened and before anyone writes to it: old tokens would find nothing, and let a value in
-    twice. After it, nothing in the state is left that was made with the old key. Where the table `migrates` and has no
-    hidden values yet, they are left to the migration, at whose end this is called again.
+    Call it after a table is opened and before anyone writes to it: old tokens would find nothing, and accept a value
+    twice. After it, nothing in the state was made with the old key. If the table `migrates` and has no hidden values
+    yet, they are left to the migration, at whose end this is called again.
     """
     mark = token_mark(table.spec, keyring)
     state, name = table.view.state, table.view.prefix + _TOKENS
@@ -230,7 +230,7 @@ def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = 
 
 
 def _check_keys(table: Core[Any], keyring: Keyring | None) -> None:
-    """With a wrong keyring nothing is built anew, and nothing is lost of what is there."""
+    """Raise if the keyring is wrong, before anything is rebuilt, so that nothing is lost."""
     missing = [name for name in keys_used(table) if keyring is None or name not in keyring]
     if missing:
         raise KeyMissing(
@@ -245,7 +245,7 @@ def _check_keys(table: Core[Any], keyring: Keyring | None) -> None:
 def reseal(
     table: Core[Any], keyring: Keyring, *, progress: Callable[[int], None] | None = None, batch: int = _BATCH
 ) -> int:
-    """Seal all present records anew that another key than the current one has sealed, or none; how many there were.
+    """Seal all present records again that are not sealed with the current key; return how many there were.
 
     Each is written once more, as it stands and with its version: readers see no change. The log is append-only, so what
     was sealed before stays in it, and with `keep_all_versions` in the past: `keys_used` tells which keys are needed.
@@ -262,7 +262,7 @@ def reseal(
 
 
 def keys_used(table: Core[Any]) -> dict[str, int]:
-    """By name of the key, how many values it has sealed that the table's log holds: without it they cannot be read."""
+    """Return, by key name, how many values in the table's log it has sealed: without it they cannot be read."""
     used: Counter[str] = Counter()
     for record in table.changelog.read():
         event = decode_event(record.payload)
@@ -287,7 +287,7 @@ def _to_reseal(table: Core[Any], keyring: Keyring) -> Iterator[bytes]:
 
 
 def _is_old(spec: ModelSpec, row: Row, keyring: Keyring) -> bool:
-    """Whether something in it is sealed with another key, or is sealed and need not be, or the other way round."""
+    """Return whether resealing would change a row: another key, a missing seal, or one that is not needed any more."""
     sealed = dict(_extensions(row.image))
     if any(_apart(bytes(extension.data)).key_name != keyring.current for extension in sealed.values()):
         return True
@@ -319,7 +319,7 @@ def _write_again(table: Core[Any], keyring: Keyring, keys: list[bytes]) -> int:
 
 
 def _context(spec: ModelSpec, number: int) -> bytes:
-    """What a sealed value belongs to, but for the record's key, which is the rest of the associated data."""
+    """Return what a sealed value is bound to, except the record's key, which completes the associated data."""
     return _FIELD_DOMAIN + _model_of(spec) + number.to_bytes(2, "big")
 
 
@@ -366,7 +366,7 @@ def _open(keyring: Keyring, data: bytes, context: bytes, spec: ModelSpec, field:
 
 
 def _opened_all(keyring: Keyring, spec: ModelSpec, key: bytes, image: bytes) -> bytes | None:
-    """An image with all that is sealed opened, whether its field is still sensitive or not; None if nothing is."""
+    """Return an image with all sealed values opened, whether their fields are sensitive now or not; None if none is."""
     try:
         values: dict[str, Any] = _raw_map.decode(image)
         found = _extensions(image)
@@ -386,7 +386,7 @@ def _opened_all(keyring: Keyring, spec: ModelSpec, key: bytes, image: bytes) -> 
 
 
 def _extensions(image: bytes) -> list[tuple[str, msgspec.msgpack.Ext]]:
-    """What is sealed in an image, by the field's number as the image has it."""
+    """Return the sealed values of an image, by the field's number as in the image."""
     found = []
     for name, raw in _raw_map.decode(image).items():
         if memoryview(raw)[0] in _EXTENSIONS:

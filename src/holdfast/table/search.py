@@ -1,4 +1,4 @@
-"""How is text searched? Case, accents and signs do not count; words do."""
+"""Text search: normalisation of text without case, accents and punctuation, and matching of words."""
 
 import re
 import unicodedata
@@ -67,7 +67,7 @@ def search(text: str, *, index: str | None = None, prefix: bool = False, regex: 
 
 
 def search_part(spec: "ModelSpec", search: Search) -> "Words | Normalized":
-    """The part of the index that a search goes to; raises InvalidArgument if there is none."""
+    """Return the index part that a search uses; raises InvalidArgument if there is none."""
     from holdfast.table.indexes import Normalized, Reversed, Words  # noqa: PLC0415  (it takes words from here)
 
     named = [index for index in spec.indexes if search.index in (None, index.name)]
@@ -82,7 +82,7 @@ def search_part(spec: "ModelSpec", search: Search) -> "Words | Normalized":
 
 
 def terms_of(part: "Words | Normalized", search: Search) -> list[str]:
-    """What is looked for in the words of a part."""
+    """Return the terms to find in the words of a part."""
     if search.regex:
         return [search.text]
     return words(search.text) if str(part).startswith("words") else [normalize(search.text)]

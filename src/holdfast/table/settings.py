@@ -1,4 +1,4 @@
-"""What may be chosen for a table? Which of its past is kept."""
+"""Settings of a table: how much of its history is kept."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ __all__ = ["TableSettings"]
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What may be chosen for a table."""
+    """Settings of a table."""
 
     keep_all_versions: bool = False
     update_history: bool = False

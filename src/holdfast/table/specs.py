@@ -1,4 +1,4 @@
-"""What is known of a model? Its fields, key and indexes, and the functions that are prepared for its objects."""
+"""Complete description of a model: fields, key and indexes, and the functions prepared for its objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ModelSpec", "read_indexes", "read_key", "reserved_by"]
 
 @dataclass(slots=True, eq=False)
 class ModelSpec:
-    """All that is known of one model; nothing in it changes once the class is there."""
+    """Complete description of one model; immutable once the class exists."""
 
     model: type[Model] = field(repr=False)
     name: str
@@ -63,7 +63,7 @@ class ModelSpec:
 
 
 def _fields_on(spec: ModelSpec, path: str) -> Iterator[FieldSpec]:
-    """The fields that a path leads over."""
+    """Return the fields that a path passes through."""
     steps = parse_path(path)
     for at, step in enumerate(steps):
         model = type_at(spec, steps[:at]).model if at else spec.model
@@ -130,7 +130,7 @@ def _check_part(spec: ModelSpec, index: Index, part: Any) -> None:
 
 
 def _or_invalid(where: str, read: Callable[[], FieldType]) -> FieldType:
-    """What is read of a path, with its error as one of the model."""
+    """Return what is read of a path, with its error raised as an error of the model."""
     try:
         return read()
     except InvalidArgument as error:
@@ -138,7 +138,7 @@ def _or_invalid(where: str, read: Callable[[], FieldType]) -> FieldType:
 
 
 def reserved_by(name: str, given: Any) -> tuple[frozenset[int], frozenset[str]]:
-    """Read `__reserved__`: numbers and names of fields that were, and must not be given again."""
+    """Read `__reserved__`: numbers and names of earlier fields, which must not be used again."""
     given = (given,) if isinstance(given, int | str) else tuple(given)
     for one in given:
         if type(one) not in (int, str):

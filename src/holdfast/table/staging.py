@@ -1,4 +1,4 @@
-"""What do the operations of one request do? Worked out against the state and each other, before a byte is written."""
+"""Staging of a request: its operations are evaluated against the state and each other before anything is written."""
 
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """How a record stands in the midst of a request."""
+    """The state of a record in the middle of a request."""
 
     row: Row | None
     record: Any
@@ -44,15 +44,15 @@ Names = list[tuple[FieldSpec, bytes]]
 """Unique values, as keys of the state."""
 
 _Place = tuple[bytes, int, bool]
-"""What there is one step of: a record's key, the version, and whether the record goes for good."""
+"""What identifies a step: a record's key, the version, and whether it is a hard delete."""
 
 
 class Busy(Exception):
-    """Something that this request needs is on its way to the disk in another: wait, and begin again."""
+    """Something that this request needs is part of another pending request: wait, and begin again."""
 
 
 class Staging:
-    """One request. What another request has in flight (`pending`) is neither read nor written: that raises `Busy`."""
+    """One request. Records and values of other pending requests (`pending`) are not touched: that raises `Busy`."""
 
     drops_undone = True
     """Whether a record that is as it was before has no event."""
@@ -71,7 +71,7 @@ class Staging:
         self._layout = layout
         self._pending = pending
         self._size_max = size_max
-        """Of an event and its key."""
+        """The largest size of an event and its key."""
         self.version = version
         self._batch = view.state.transaction()
         self._steps: dict[_Place, Step] = {}
@@ -86,14 +86,14 @@ class Staging:
 
     @property
     def steps(self) -> list[Step]:
-        """What the request does, one event a record, but that one which goes for good can be added anew."""
+        """Return the changes, one event for each record; one that is hard-deleted can be added again."""
         if self._redo:
             self._begin_anew()
         return list(self._steps.values())
 
     @property
     def batch(self) -> Transaction:
-        """What the request does to the state."""
+        """Return the changes of the state."""
         if self._redo:
             self._begin_anew()
         return self._batch
@@ -109,7 +109,7 @@ class Staging:
         self._redo = False
 
     def run(self, operation: Operation) -> Outcome:
-        """Work out one operation; what it may not do is returned as an error, and changes nothing."""
+        """Evaluate one operation; an invalid one returns its error, and changes nothing."""
         try:
             match operation:
                 case Add():
@@ -191,7 +191,7 @@ class Staging:
         return Done(key, self.version)
 
     def _forget(self, key: bytes) -> None:
-        """A record that goes for good goes as it was before this request: what that did to it leaves no trace."""
+        """Hard-delete a record as it was before this request: earlier operations on it leave no trace."""
         places: list[_Place] = [(key, self.version, gone) for gone in (True, False)]  # in their order: it may be back
         steps = [self._steps.pop(place) for place in places if place in self._steps]
         for step in steps:
@@ -202,7 +202,7 @@ class Staging:
             self._redo = True
 
     def _as_written(self, step: Step) -> Step:
-        """A step with the record that its event has: the one it came with may be the caller's own, and changed."""
+        """Return a step with the record that its event has: the caller's own object may have been changed."""
         image = step.event.image
         return step._replace(record=self._view.images.decode(step.key, image)) if image else step
 
@@ -222,7 +222,7 @@ class Staging:
         return found
 
     def _look_up(self, key: bytes) -> _Standing:
-        """As `_standing`, and perhaps without the record."""
+        """As `_standing`, perhaps without the record."""
         if not isinstance(key, bytes):
             raise InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
         found = self._records.get(key)
@@ -233,7 +233,7 @@ class Staging:
         return found
 
     def _check_uniques(self, key: bytes, record: Any) -> Names:
-        """The unique values of a record, which nobody else may have."""
+        """Return the unique values of a record, after checking that no other record has them."""
         violations = []
         names = self._view.unique_keys(record)
         for field, name in names:
@@ -254,7 +254,7 @@ class Staging:
         return self._owners[name]
 
     def _release(self, key: bytes, record: Any) -> None:
-        """The unique values of a record, which it owned, are its own no longer."""
+        """Free the unique values that a record owned."""
         for _, name in [] if record is None else self._view.unique_keys(record):
             self.names.add(name)
             if self._owners.get(name, key) == key:
@@ -307,7 +307,7 @@ class Staging:
         self._records[key] = _Standing(row, None)
 
     def _is_undone(self, step: Step) -> bool:
-        """Whether a record is as it was before this request."""
+        """Return whether a record is as it was before this request."""
         if step.old is None or step.before is None or step.event.deleted != step.old.deleted:
             return False
         record = self._as_written(step).record
@@ -317,12 +317,12 @@ class Staging:
         )
 
     def _undo(self, key: bytes, old: Row | None) -> None:
-        """The operations on a record come to nothing: there is no event of them."""
+        """Drop the event of a record whose operations cancel each other."""
         self._records[key] = _Standing(old, None)
         self.undone.add(key)
 
     def outcomes(self, found: list[Outcome]) -> list[Outcome]:
-        """What came of the operations: those on a record that is as it was have changed nothing."""
+        """Return the outcomes of the operations: those on an unchanged record have changed nothing."""
         nothing = self.undone.difference(step.key for step in self.steps) if self.undone else ()
         if not nothing:
             return found
@@ -343,9 +343,9 @@ def _place(step: Step) -> _Place:
 
 
 def _folded(first: Step, then: Step) -> Step:
-    """Two steps of one record as one.
+    """Merge two steps of one record into one.
 
-    A version of a record is one event: those who follow the log, or copy it, tell by the version what they have.
+    A version of a record is one event: those who follow or copy the log recognise by the version what they have.
     """
     event = then.event
     fields = tuple(sorted({*first.event.fields, *event.fields}))
@@ -358,9 +358,9 @@ def _folded(first: Step, then: Step) -> Step:
 
 
 def _givers_first(view: View, steps: Sequence[Step]) -> list[Step]:
-    """The same steps: who gives up a unique value comes before who takes it, so that another store can take in each.
+    """Order the steps so that a record that frees a unique value comes before one that takes it.
 
-    Where two swap theirs there is no such order, and they stay as they come.
+    Another store can then apply each of them. Where two swap theirs there is no such order, and they keep theirs.
     """
     givers: dict[bytes, Step] = {}
     takes: dict[_Place, set[bytes]] = {}
@@ -387,7 +387,7 @@ def _owned(view: View, row: Row | Event | None, record: Any) -> set[bytes]:
 
 
 def _expected(version: int | None, row: Row) -> list[Violation]:
-    """What is wrong if the record must have a version."""
+    """Return the violation if the record does not have the required version."""
     if version is None or version == row.version:
         return []
     return [

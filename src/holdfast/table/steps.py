@@ -1,4 +1,4 @@
-"""How is a value inside an object reached? The steps of a path, its text, and the type at its end."""
+"""Steps of a path inside an object, their text form, and the type at the end."""
 
 import datetime
 import decimal
@@ -52,7 +52,7 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
 
 
 class Any_(Enum):
-    """A step to every item, key or value of a collection: one that fits is enough."""
+    """A step to every item, key or value of a collection: one match is enough."""
 
     ITEM = "[*]"
     KEY = "<*>"
@@ -60,7 +60,7 @@ class Any_(Enum):
 
 
 class Normal(Enum):
-    """A step to a text as `normalize` makes it."""
+    """A step to a text, normalised by `normalize`."""
 
     TEXT = "~"
 
@@ -192,7 +192,7 @@ def is_sensitive(spec: "ModelSpec", steps: Iterable[Step]) -> bool:
 
 
 def variant_name(ftype: FieldType) -> str:
-    """What one type of a union is called: the name of its model or enum, or its kind."""
+    """Return the name of one type of a union: that of its model or enum, or its kind."""
     named = ftype.model or ftype.enum
     return str(ftype.kind) if named is None else named.__name__
 
@@ -204,7 +204,7 @@ def variant_types(ftype: FieldType) -> tuple[type, ...]:
 
 
 def is_variant(value: Any, name: str) -> bool:
-    """Whether a value has the type of a union that is called so."""
+    """Return whether a value has the type of a union with this name."""
     kind = type(value)
     if name == "float" and kind is int:
         return True
@@ -212,7 +212,7 @@ def is_variant(value: Any, name: str) -> bool:
 
 
 def variant_of(union: FieldType) -> Callable[[Any], str | None]:
-    """A function that says which type of a union a value has."""
+    """Return a function that gives the name of a value's type in a union."""
     names = {kind: variant_name(variant) for variant in union.variants for kind in variant_types(variant)}
     if float in names:
         names.setdefault(int, names[float])  # an int is taken for a float where no int is expected

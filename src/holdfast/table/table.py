@@ -1,4 +1,4 @@
-"""What is a table? Typed, versioned records in a store: this is what users hold in their hands."""
+"""The public `Table`: typed, versioned records of one model in a store."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ class Table(Replication[M]):
         return _only(self.write([Add(record, key)]))
 
     def add_many(self, records: Iterable[M | Mapping[str, Any]]) -> list[Outcome]:
-        """Add records in one request: each is added, or its error stands in its place."""
+        """Add records in one request; the outcome of each is its result or its error."""
         return self.write([Add(record) for record in records])
 
     def change(
@@ -44,11 +44,11 @@ class Table(Replication[M]):
         return _only(self.write([Change(key, changes, check or {}, if_version)]))
 
     def delete(self, key: bytes, *, hard: bool = False, if_version: int | None = None) -> Done:
-        """Hide a record and free its unique values; with `hard`, forget it and its past."""
+        """Soft-delete a record and free its unique values; with `hard`, delete it and its history."""
         return _only(self.write([Delete(key, hard, if_version)]))
 
     def undelete(self, key: bytes) -> Done:
-        """Bring a record back that was softly deleted, if its unique values are still free."""
+        """Restore a soft-deleted record, if its unique values are free."""
         return _only(self.write([Undelete(key)]))
 
 

@@ -1,4 +1,4 @@
-"""What is to be changed in a record, as a person types it? As `name=value`, `tags+=vip`, or as a JSON object."""
+"""Parsing of changes that a person types: `name=value`, `tags+=vip`, or a JSON object."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _JSON = (Kind.BOOL, Kind.INT, Kind.FLOAT)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text stands for; a usage error that says why if it stands for nothing."""
+    """Return the value of a JSON text; raises a usage error that says why if it has none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def _edit(path: Path, ftype: FieldType, text: str, *, adding: bool) -> ListEdit 
 
 
 def _value(path: Path, ftype: FieldType, text: str) -> Any:
-    """The value that a text stands for; what stands for none is left as it is, for validation to name it."""
+    """Return the value of a text; a text that has none is returned as it is, for validation to report it."""
     if ftype.kind is Kind.STR:
         return text
     if ftype.kind is Kind.DECIMAL:
@@ -109,7 +109,7 @@ def _value(path: Path, ftype: FieldType, text: str) -> Any:
 
 
 def _sign(argument: str) -> int | None:
-    """Where the = stands: the first outside of [...]."""
+    """Return the index of the first = outside of [...]."""
     depth = 0
     for at, letter in enumerate(argument):
         depth += (letter == "[") - (letter == "]")

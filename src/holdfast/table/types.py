@@ -1,4 +1,4 @@
-"""Which types can a field have? Kinds and limits, and how an annotation is read as a type."""
+"""Field types: kinds and limits, and their parsing from annotations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ INT_MAX = 2**64 - 1
 
 
 class Kind(StrEnum):
-    """What a value is."""
+    """Kind of a value."""
 
     BOOL = "bool"
     INT = "int"
@@ -66,7 +66,7 @@ HIDDEN = "(hidden)"
 
 
 class Hidden:
-    """Stands where a sensitive value would be shown."""
+    """Placeholder for a sensitive value."""
 
     def __repr__(self) -> str:
         return HIDDEN
@@ -104,7 +104,7 @@ _SIZED = (Kind.STR, Kind.BYTES, Kind.LIST, Kind.SET, Kind.DICT)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a value must keep to: bounds are inclusive, lengths count characters, bytes or items, a pattern fits all."""
+    """Limits of a value: inclusive bounds, lengths in characters, bytes or items, a pattern for the whole text."""
 
     min: Any = None
     max: Any = None
@@ -116,7 +116,7 @@ class Limits:
         return self != NO_LIMITS
 
     def merged(self, other: Limits) -> Limits:
-        """These limits, with what the other ones say put over them."""
+        """Return these limits, overridden by those that the other has."""
         names = ("min", "max", "min_length", "max_length", "pattern")
         return replace(self, **{name: getattr(other, name) for name in names if getattr(other, name) is not None})
 
@@ -126,14 +126,14 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The mark on `bytes` that are the key of a record of another model."""
+    """Marks `bytes` as the key of a record of another model."""
 
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A type, all the way down: of a field, an item, a key or a variant."""
+    """A complete type, including inner types: of a field, an item, a key or a variant."""
 
     kind: Kind
     item: FieldType | None = None
@@ -266,7 +266,7 @@ def _check_hashable(ftype: FieldType, where: str) -> None:
 
 
 def _check_limits(kind: Kind, limits: Limits, where: str) -> None:
-    """Refuse a limit that this kind of value cannot break or keep."""
+    """Reject a limit that does not apply to this kind of value."""
     for name in ("min", "max"):
         bound = getattr(limits, name)
         if bound is None:

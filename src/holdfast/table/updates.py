@@ -1,4 +1,4 @@
-"""What must a client know to be up to date? What came, changed and went since a version, and what stands where now."""
+"""Incremental updates for clients: what was added, changed and removed since a version, and the present order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Reason = Literal["not-in-range", "soft-delete", "hard-delete"]
 
 @dataclass(frozen=True, slots=True)
 class OrderedKeys:
-    """Which records there are now, in their order."""
+    """The keys of the present records, in order."""
 
     keys: tuple[bytes, ...]
     version: int
@@ -35,7 +35,7 @@ class OrderedKeys:
 
 @dataclass(frozen=True, slots=True)
 class InitialValues(Generic[M]):
-    """The records that a listener begins with."""
+    """The records with which a watch begins."""
 
     records: list[Record[M]]
     version: int
@@ -44,35 +44,35 @@ class InitialValues(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Addition(Generic[M]):
-    """A record that is new, or new to those who look."""
+    """A record that is new, or new to the client."""
 
     record: Record[M]
     index: int | None = None
-    """Where it stands."""
+    """Its index in the order."""
 
     @property
     def key(self) -> bytes:
-        """Of the record."""
+        """Return the record's key."""
         return self.record.key
 
     @property
     def version(self) -> int:
-        """Of the record."""
+        """Return the record's version."""
         return self.record.version
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration(Generic[M]):
-    """A record that is no longer as it was."""
+    """A record that has changed."""
 
     record: Record[M]
     """As it is now."""
     changes: dict[str, Any]
     """By the text of a path the new value, None where it is gone."""
     index: int | None = None
-    """Where it stands now."""
+    """Its present index in the order."""
     from_index: int | None = None
-    """Where it stood."""
+    """Its former index in the order."""
 
     def __repr__(self) -> str:
         spec = getattr(self.record.value, "__spec__", None)
@@ -83,32 +83,32 @@ class Alteration(Generic[M]):
 
     @property
     def key(self) -> bytes:
-        """Of the record."""
+        """Return the record's key."""
         return self.record.key
 
     @property
     def version(self) -> int:
-        """Of the record."""
+        """Return the record's version."""
         return self.record.version
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A record that is gone, or gone from where one looks."""
+    """A record that is deleted, or no longer in the client's scope."""
 
     key: bytes
     reason: Reason
     version: int
-    """Of the change that did it."""
+    """The version of the change that removed it."""
     index: int | None = None
-    """Where it stood."""
+    """Its former index in the order."""
 
 
 Update = OrderedKeys | InitialValues[M] | Addition[M] | Alteration[M] | Removal
 
 
 class Updates(History[M]):
-    """The part of a table that brings clients up to date."""
+    """The part of a table that computes updates for clients."""
 
     def updates(
         self,
@@ -146,7 +146,7 @@ class Updates(History[M]):
         asked: Sequence[bytes] | None,
         select: Sequence[Any] | None,
     ) -> list[Update[M]]:
-        """What a client must know of these; `asked` are the keys of which it may have records that are gone."""
+        """Return the updates for these records; `asked` are keys of which the client may have deleted records."""
         keys = tuple(record.key for record in records)
         selected = selection(self.spec, select)
         version = max((record.version for record in records), default=0)
@@ -170,7 +170,7 @@ class Updates(History[M]):
         return [OrderedKeys(keys, version), *removals, *news]
 
     def _changes_since(self, record: Record[M], first: int) -> dict[str, Any] | None:
-        """What is new in a record from a version on; None if all of it is."""
+        """Return what is new in a record from a version on; None if all of it is."""
         if record.created >= first:
             return None
         if self.settings.keep_all_versions:
@@ -183,7 +183,7 @@ class Updates(History[M]):
         return changed_since(self.spec, record.value, numbers) if numbers else None
 
     def _removal(self, key: bytes, first: int | None) -> Removal | None:
-        """Why a record is not there; None if it went before a version, or never was."""
+        """Return why a record is not there; None if it was deleted before a version, or never existed."""
         row = self.view.row(key)
         if row is None:
             version = self.view.tombstone(key)

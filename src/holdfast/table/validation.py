@@ -1,7 +1,7 @@
-"""Does a value keep to the rules of its field? All violations at once; a good value costs little.
+"""Validation of values against the rules of their fields: reports all violations; a valid value costs little.
 
-A check is made once for each type. It returns nothing for a good value, and otherwise violations whose paths begin at
-that value; who asked puts its own place before them. So places are only spelled out when something is wrong.
+A check is made once for each type. It returns nothing for a valid value, and otherwise violations whose paths begin at
+that value; its caller prepends its own path. So paths are only written out when something is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a value breaks, and where it stands."""
+    """A rule that a value breaks, with the path of the value."""
 
     path: str
     """`name`, `address.city`, `tags[0]` in a list, `tags{vip}` in a set, `limits[key]` of a dict, `limits<key>`."""
@@ -65,7 +65,7 @@ def validate(obj: Model) -> list[Violation]:
 
 
 def validate_field(spec: FieldSpec, value: Any, path: str | None = None) -> list[Violation]:
-    """Every violation of one field's value, which stands at this path (the field's name, if none is given)."""
+    """Return every violation of one field's value, which has this path (the field's name, if none is given)."""
     found = spec.check(value) if value is not None else [_required(value)] if spec.required else None
     if not found:
         return []
@@ -73,7 +73,7 @@ def validate_field(spec: FieldSpec, value: Any, path: str | None = None) -> list
 
 
 def unknown_field(path: str, value: Any, known: Iterable[str]) -> Violation:
-    """The violation of a name that the model does not have."""
+    """Return the violation for a name that the model does not have."""
     return Violation(path, "unknown", value, f"is no field of this model, which has {', '.join(known)}")
 
 
@@ -329,18 +329,18 @@ def _under(place: str, found: Iterable[Violation]) -> list[Violation]:
 
 
 def _placed(place: str, violation: Violation) -> Violation:
-    """Where it stands, seen from the object: a field's name at the very beginning has no point before it."""
+    """Prepend the path of the containing value: a field's name at the very beginning has no dot before it."""
     path = place + violation.path
     return Violation(path.removeprefix("."), violation.rule, violation.value, violation.message)
 
 
 def shown_of(spec: FieldSpec, violation: Violation) -> Violation:
-    """What may be shown of a violation somewhere in a field, whose path is that of the field if it is sensitive."""
+    """Return a violation without what is sensitive; its path is that of the field if the field is sensitive."""
     return _placed(spec.name, _shown(spec, violation)) if spec.sensitive else violation
 
 
 def _shown(spec: FieldSpec, violation: Violation) -> Violation:
-    """What may be shown of it: of a sensitive field neither value nor text nor path, as all may quote what is in it."""
+    """Return a violation without value, text and path if the field is sensitive, as all may quote its content."""
     if not spec.sensitive or violation.rule == "required":
         return violation
     return Violation("", violation.rule, HIDDEN, f"breaks the rule {violation.rule}; its value is hidden")

@@ -1,7 +1,7 @@
-"""What does a change of a record do to the state? Rows, index entries, unique values and their past, and nothing else.
+"""Effect of an event on a table's state: rows, index entries, unique values and their history.
 
-Every way into the state goes through here: a request, the replay of a log's tail, a rebuild, an update from elsewhere.
-`docs/formats.md` has the keys.
+All changes of the state go through here: a request, the replay of a log's tail, a rebuild, an update from another
+store. `docs/formats.md` describes the keys.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ Entries = Callable[[Any], list[bytes]]
 
 
 class Images(NamedTuple):
-    """How records become bytes and back: plain, or with what is sensitive sealed."""
+    """How records become bytes and back: plain, or with sensitive fields sealed."""
 
     encode: Callable[[bytes, Any], bytes]
     """A record's key and the record."""
@@ -66,7 +66,7 @@ def plain_images(model: type[Model]) -> Images:
 
 
 class View:
-    """The present and, if it is kept, the past of one table's records in the state."""
+    """The present rows of one table in the state and, if it is kept, their history."""
 
     def __init__(self, state: State, spec: ModelSpec, images: Images, *, history: bool, updates: bool) -> None:
         self.state = state
@@ -93,9 +93,9 @@ class View:
         """The fields that entries are made of."""
 
     def keeps_entries(self, before: Any, record: Any) -> bool:
-        """Whether a record obviously has the index entries and unique values that it had.
+        """Return whether a record obviously has the same index entries and unique values as before.
 
-        Obviously: what they are made of is the very same, as in a shallow copy. False says nothing.
+        Obviously: the values they are made of are the same objects, as in a shallow copy. False says nothing.
         """
         for name in self._entered:  # noqa: SIM110 - a generator would take twice as long
             if getattr(before, name) is not getattr(record, name):
@@ -169,7 +169,7 @@ class View:
         return found
 
     def _past(self, family: str, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
-        """The first entry of a range, as new as the present that was looked at before: what left that is here."""
+        """Return the first entry of a range, as new as the present that was read before: what left that is here."""
         return self.state.first(family, start, stop, since=self.state.commits)
 
     def apply(
@@ -182,7 +182,7 @@ class View:
         record: Any,
         holds: Sequence[tuple[FieldSpec, bytes]] | None = None,
     ) -> Row | None:
-        """Put what an event does into a batch; the new row.
+        """Add what an event does to a batch; return the new row.
 
         `before` and `record` are the record as it was and will be, None where there is none; `holds` are its unique
         values, where they are known, and known to be nobody else's any more. A hard delete looks into the state for
@@ -262,14 +262,14 @@ class View:
     def _make_way(
         self, batch: Transaction, key: bytes, unique: Sequence[tuple[FieldSpec, bytes]], version: int
     ) -> None:
-        """Who owns one of these values gives it up with the same version, perhaps later, as one of two that swap."""
+        """Free these values from other owners, which give them up with the same version, perhaps later in a swap."""
         for _, name in unique:
             raw = batch.get("unique", name)
             if raw is not None and key_in(raw) != key:
                 self._end(batch, "unique", name, version)
 
     def _end(self, batch: Transaction, family: str, name: bytes, version: int) -> None:
-        """An entry goes; with history it is remembered from when to when it was there."""
+        """Remove an entry; with history, keep since when and until when it existed."""
         if self.history:
             raw = batch.get(family, name)
             if raw is not None and added_in(raw) < version:
@@ -307,7 +307,7 @@ class View:
                     batch.delete("historic_unique", entry)
 
     def _clear(self, batch: Transaction, family: str, name: bytes) -> None:
-        """Delete all versions of something, one by one unless they are many."""
+        """Delete all versions of an entry, one by one unless they are many."""
         found = [entry for entry, _ in islice(self.state.scan(family, name, name + BEHIND), _MANY)]
         if len(found) == _MANY:
             batch.delete_range(family, name, name + BEHIND)
@@ -328,12 +328,12 @@ def prefix_of(model_id: int) -> bytes:
 
 
 def number_of(field: FieldSpec) -> bytes:
-    """A field in a key."""
+    """Return a field's number as bytes of a key."""
     return field.number.to_bytes(2, "big")
 
 
 def released(unique: bytes) -> bytes:
-    """The index entry, but for the record's key, of a unique value whose record is softly deleted."""
+    """Return the index entry, without the record's key, of a unique value whose record is soft-deleted."""
     return unique[:4] + b"\0\0" + unique[4:]
 
 
@@ -363,7 +363,7 @@ def key_in(entry: bytes) -> bytes:
 
 
 def past_in(raw: bytes) -> bytes:
-    """The row in an entry of the past: before it stands the version that put an end to it."""
+    """Return the row in a historic entry, which begins with the version that ended it."""
     return raw[_VERSION:]
 
 

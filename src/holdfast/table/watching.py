@@ -1,4 +1,4 @@
-"""How are changes followed live? A watcher reads the table's log along, and keeps what its listener sees."""
+"""Live watches: a watcher follows a table's log, and keeps the window of records that its listener sees."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class ListenerBehind(HoldfastError):
 
 
 class Watching(Updates[M]):
-    """The part of a table that is followed live."""
+    """The part of a table that can be watched."""
 
     def watch(
         self,
@@ -91,7 +91,7 @@ class Watching(Updates[M]):
         return watcher
 
     def _settled(self, sequence: int) -> bool:
-        """Whether the state has what the log has at a place; waits a little for it."""
+        """Return whether the state includes the log up to a position; waits a little for it."""
         if self.read_only:
             self._catch_up()
             return self.position > sequence
@@ -101,13 +101,13 @@ class Watching(Updates[M]):
             return self.position > sequence
 
     def _settled_position(self) -> int:
-        """A place up to which the state has the log, and beyond which nobody has seen anything of it yet."""
+        """Return a position up to which the state includes the log, with no later event visible yet."""
         with self._landing:
             return self.position
 
 
 class Watcher(Generic[M]):
-    """What `watch` gives: an iterator of updates, and a context manager. For one thread, but for `close`."""
+    """The result of `watch`: an iterator of updates, and a context manager. For one thread, except `close`."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Watcher(Generic[M]):
 
     @property
     def lag(self) -> int:
-        """How many changes of the table lie ahead."""
+        """Return how many changes of the table are not read yet."""
         return max(0, self._log.readable()[1] - self._position)
 
     def poll(self, wait: Duration = 0) -> Update[M] | None:
@@ -165,7 +165,7 @@ class Watcher(Generic[M]):
     # The log
 
     def _begin(self) -> None:
-        """Take in the records as they are, and find the place in the log that is theirs."""
+        """Read the records as they are, and the log position that matches them."""
         self._table._catch_up()
         self._position = self._table.position
         window = self.window
@@ -227,7 +227,7 @@ class Watcher(Generic[M]):
         )
 
     def _take(self, record: LogRecord) -> None:
-        """Find out what an event means to the listener."""
+        """Determine what an event means to the listener."""
         if record.sequence != self._position:
             raise self._gap(record.sequence)
         self._at = record.sequence
@@ -248,7 +248,7 @@ class Watcher(Generic[M]):
             self._settle()  # who hears of a change can read it
 
     def _settle(self) -> bool:
-        """Wait until the state has what was read last; False if it never will."""
+        """Wait until the state includes what was read last; return False if it never will."""
         while not self.closed:
             if self._table._settled(self._at):
                 return True
@@ -325,7 +325,7 @@ class Watcher(Generic[M]):
                 self._follow_up(*following)
 
     def _follow_up(self, rank: Rank, record: Record[M]) -> None:
-        """Let the record that stands next behind the window come into it."""
+        """Move the first record behind the window into it."""
         self._reserve.drop(record.key)
         self._ready.append(Addition(record, self.window.put(rank, record)))
 

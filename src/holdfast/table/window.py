@@ -1,4 +1,4 @@
-"""Which records does a listener see, and which come next? A sorted list with room for so many, and a reserve."""
+"""Sorted, bounded window of the records that a listener sees, and a reserve of those behind it."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -12,18 +12,18 @@ __all__ = ["Rank", "Reserve", "Window"]
 M = TypeVar("M", bound=Model)
 
 Rank = tuple[bytes, bytes]
-"""Where a record stands among others: the bytes to sort by, and its key."""
+"""Sort key of a record: the bytes to sort by, and its key."""
 
 
 class Window(Generic[M]):
-    """Records in their order. Not for several threads."""
+    """Records in their order. Not thread-safe."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
         self._ranks: list[Rank] = []
         self._records: dict[bytes, tuple[Rank, Record[M]]] = {}
         self.whole = True
-        """Whether all records that belong into it are in it: none waits behind the last one."""
+        """Whether the window has all records of its scope: none is behind the last one."""
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -36,12 +36,12 @@ class Window(Generic[M]):
 
     @property
     def full(self) -> bool:
-        """Whether one more would push another out."""
+        """Return whether adding a record would push another one out."""
         return self.limit is not None and len(self._ranks) >= self.limit
 
     @property
     def last(self) -> Rank | None:
-        """Where the last record stands."""
+        """Return the rank of the last record."""
         return self._ranks[-1] if self._ranks else None
 
     def get(self, key: bytes) -> Record[M] | None:
@@ -50,17 +50,17 @@ class Window(Generic[M]):
         return None if found is None else found[1]
 
     def rank(self, key: bytes) -> Rank:
-        """Where a record that is in the window stands."""
+        """Return the rank of a record in the window."""
         return self._records[key][0]
 
     def put(self, rank: Rank, record: Record[M]) -> int:
-        """Put a record in that is not in the window; its index."""
+        """Add a record that is not in the window; return its index."""
         self._records[record.key] = (rank, record)
         insort(self._ranks, rank)
         return bisect_left(self._ranks, rank)
 
     def take(self, key: bytes) -> int:
-        """Take a record out; its index."""
+        """Remove a record; return its index."""
         rank, _ = self._records.pop(key)
         index = bisect_left(self._ranks, rank)
         del self._ranks[index]
@@ -68,9 +68,9 @@ class Window(Generic[M]):
 
 
 class Reserve(Generic[M]):
-    """The records that stand next behind a window, so that not every one that goes costs a scan.
+    """The next records behind a window, so that not every removal costs a scan.
 
-    There is no gap in it up to its end; what stands further back, it does not know.
+    It has no gap up to its end, and knows nothing of records behind that.
     """
 
     def __init__(self, most: int) -> None:
@@ -80,12 +80,12 @@ class Reserve(Generic[M]):
 
     @property
     def first(self) -> tuple[Rank, Record[M]] | None:
-        """The one that stands next behind the window."""
+        """Return the record next behind the window."""
         record = next(iter(self._records), None)
         return None if record is None else (self._records.rank(record.key), record)
 
     def fill(self, found: Iterable[tuple[Rank, Record[M]]]) -> None:
-        """Begin anew with those that a scan finds behind the window."""
+        """Replace the content by the records that a scan finds behind the window."""
         self._records, self._end = Window(self.most), None
         for rank, record in found:
             if record.key not in self._records:
@@ -95,7 +95,7 @@ class Reserve(Generic[M]):
         self._end = self._records.last
 
     def put(self, rank: Rank, record: Record[M]) -> None:
-        """Take in one that stands behind the window now, if that is not beyond the end."""
+        """Add a record that is behind the window now, unless it is beyond the end."""
         if self._end is None or rank > self._end:
             return
         if self._records.full and self._records.last is not None:
@@ -106,6 +106,6 @@ class Reserve(Generic[M]):
             self._records.put(rank, record)
 
     def drop(self, key: bytes) -> None:
-        """This one stands elsewhere now, or nowhere."""
+        """Remove a record, which has moved or is deleted."""
         if key in self._records:
             self._records.take(key)

@@ -1,4 +1,4 @@
-"""How is a filter written as text? As Python would write it, read strictly: nothing of it is ever run.
+"""Text form of filters: Python syntax that is parsed strictly and never executed.
 
     age >= 18 and (name == "Ada" or "vip" in tags) and not address.city.prefix("B")
 
@@ -65,7 +65,7 @@ _NATIVE: dict[type, tuple[Kind, ...]] = {
 
 
 class InvalidFilter(InvalidArgument):
-    """A text is no filter or path of its model; `position` counts the characters before the place."""
+    """A text is not a filter or path of its model; `position` is the index of the error."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -73,17 +73,17 @@ class InvalidFilter(InvalidArgument):
 
 
 def parse_filter(model: type[Model], text: str, find: Find | None = None) -> Expression:
-    """The expression that a text stands for; raises `InvalidFilter`, which says where, if it stands for none."""
+    """Return the expression of a text; raises `InvalidFilter`, which says where, if it has none."""
     return _guarded(model, text, find, lambda reader, body: reader.test(body))
 
 
 def parse_path(model: type[Model], text: str, find: Find | None = None) -> Path:
-    """The path that a text stands for: `address.city`, `limits[EUR]`."""
+    """Return the path of a text: `address.city`, `limits[EUR]`."""
     return _guarded(model, text, find, lambda reader, body: reader.path(body))
 
 
 def parse_value(where: str, ftype: FieldType, given: Any) -> Any:
-    """A text, number, bool or bytes as a value of a plain type; InvalidArgument if it can be none."""
+    """Return a text, number, bool or bytes as a value of a scalar type; InvalidArgument if there is none."""
     value = given
     if type(given) is str:
         match ftype.kind:
@@ -126,7 +126,7 @@ def _guarded(model: type[Model], text: str, find: Find | None, read: "Callable[[
 
 
 class _Reader:
-    """Reads one text; every error says at which place of it."""
+    """Parser of one text; every error has its position."""
 
     def __init__(self, model: type[Model], text: str, start: int, find: Find | None) -> None:
         self._model = model
@@ -137,7 +137,7 @@ class _Reader:
         self._fields = f"it has {', '.join(self._spec.fields)}"
 
     def parsed(self) -> ast.expr:
-        """The text as Python's own parser understands it."""
+        """Return the syntax tree of Python's own parser."""
         if not self._text:
             raise InvalidFilter("there is nothing in it: write a comparison such as name == 'Ada'", 0)
         try:
@@ -156,7 +156,7 @@ class _Reader:
     # Filters
 
     def test(self, node: ast.expr) -> Expression:
-        """What is true or not."""
+        """Return the condition of a node."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 return _joined(And if isinstance(op, ast.And) else Or, [self.test(value) for value in values])
@@ -213,7 +213,7 @@ class _Reader:
         return self._make(node, path.contains, self._typed(item, inner, f"an item of {path}"))
 
     def _asked(self, node: ast.Call, path: Path, name: str) -> Expression:
-        """A question with a name: `.prefix("A")`."""
+        """Return the condition of a method call: `.prefix("A")`."""
         match name, node.args:
             case _ if node.keywords:
                 raise self._refusal(node.keywords[0].value, f".{name} takes values without names")
@@ -262,7 +262,7 @@ class _Reader:
     # Paths
 
     def path(self, node: ast.expr) -> Path:
-        """The way to a value."""
+        """Return the path of a node."""
         match node:
             case ast.Name(id=name):
                 field = self._spec.find(name)
@@ -332,7 +332,7 @@ class _Reader:
     # Values
 
     def value(self, node: ast.expr, path: Path) -> Any:
-        """What a path is compared with."""
+        """Return the value that a path is compared with."""
         return self._typed(node, self._type(path), str(path))
 
     def _typed(self, node: ast.expr, ftype: FieldType, where: str) -> Any:
@@ -404,7 +404,7 @@ class _Reader:
     # Places
 
     def _make(self, node: ast.expr, make: Callable[..., T], *args: Any) -> T:
-        """What a function of ours makes; an error of it gets its place."""
+        """Call a function of ours; an error of it gets the position."""
         try:
             return make(*args)
         except InvalidFilter:

@@ -1,4 +1,4 @@
-"""How do the records of a table come to suit another model? Verdicts, phases, and those who get on with them."""
+"""Migration of a table's records to another model: verdicts, phases, execution, backfill and status."""
 
 from holdfast.table.migrating.backfill import BackfillPlan, entries_of, plan_of
 from holdfast.table.migrating.errors import IncompatibleModel, MigrationFailed, MigrationNeeded, MigrationPending

@@ -1,7 +1,7 @@
-"""How does an index get the entries of records that were there before it? Record by record, the past included.
+"""Backfill of index entries and unique values for records that existed before, history included.
 
-What an entry is, is said in one place, `View.apply`: here the history of a record is shown to a view that has only the
-indexes and unique values which are to be filled, and what it would do to the state is gathered.
+Only `View.apply` defines what an entry is: here the history of a record is applied to a view that has only the indexes
+and unique values to fill, and its changes of the state are collected.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 FAMILIES = ("index", "historic_index", "unique")
-"""Where entries of records that were there before are kept: of unique values they have no past."""
+"""The families of backfilled entries: unique values have no history."""
 Entry = tuple[str, bytes, bytes]
 """Family, key and value."""
 _BATCH_ROWS = 2000
@@ -56,7 +56,7 @@ _REASONS = 20
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """What is to be built, of which part of the log: plain values, that a task elsewhere can be given.
+    """What is to be built, from which part of the log: plain values that can be sent to a remote task.
 
     The tasks read the log from `start` up to `position`, bring all events of a record together, in order, and call
     `entries_of`.
@@ -92,7 +92,7 @@ class BackfillPlan:
 
 
 def plan_of(table: Core[Any], work: IndexWork) -> BackfillPlan:
-    """The plan of what is to be built for a table, up to where its log is now."""
+    """Return the plan of what is to be built for a table, up to the present end of its log."""
     families = [family for family in FAMILIES if table.view.history or not family.startswith("historic")]
     if not work.build_unique:
         families = [family for family in families if not family.endswith("unique")]
@@ -185,7 +185,7 @@ def _view_of_plan(
 def restricted(
     spec: ModelSpec, images: Images, indexes: Sequence[str], uniques: Sequence[int], *, history: bool
 ) -> View:
-    """A view that knows only what is to be filled."""
+    """Return a view with only the indexes and unique values to fill."""
     view = View(EmptyState(Path("nowhere")), spec, images, history=history, updates=False)
     view.set_indexes([Index.parse(canonical) for canonical in indexes])
     view.uniques = [(one, prefix) for one, prefix in view.uniques if one.number in uniques]
@@ -228,12 +228,12 @@ class Filling:
         """Sentences about values that should be unique and are not."""
 
     def begin(self) -> int:
-        """Clear what may be there of an earlier attempt; how many records there are."""
+        """Clear the entries of an earlier attempt; return how many records there are."""
         clear(self._state, self._prefix, self._work.build, self._work.build_unique)
         return sum(1 for _ in self._state.scan("table", self._prefix, after(self._prefix)))
 
     def fill(self, cursor: bytes | None, limit: int = _BATCH_ROWS) -> tuple[bytes | None, int]:
-        """Fill in what the next records have: the last key, None at the end, and how many records there were."""
+        """Fill in the entries of the next records; return the last key, None at the end, and their number."""
         start = self._prefix + (b"" if cursor is None else cursor + b"\0")
         batch = self._state.transaction()
         owners: dict[bytes, bytes] = {}
@@ -274,7 +274,7 @@ class Filling:
             yield present[size:], versions
 
     def _own(self, name: bytes, key: bytes, row: Row, owners: dict[bytes, bytes]) -> bool:
-        """Whether a record may have a unique value: not if another has it, which is noted."""
+        """Return whether a record may have a unique value: not if another has it, which is noted."""
         raw = self._state.get("unique", name)
         owner = owners.setdefault(name, key if raw is None else key_in(raw))
         if owner == key:
@@ -285,7 +285,7 @@ class Filling:
 
 
 def duplicate(view: View, name: bytes, owner: bytes, key: bytes, row: Row) -> str:
-    """A sentence about a value that should be unique and is not."""
+    """Return a sentence about a value that should be unique and is not."""
     record = view.images.decode(key, row.image)
     field = next(one for one, unique in view.unique_keys(record) if unique == name)
     value = HIDDEN if field.sensitive else repr(getattr(record, field.name))
@@ -294,14 +294,14 @@ def duplicate(view: View, name: bytes, owner: bytes, key: bytes, row: Row) -> st
 
 
 def turn_on(table: Core[Any], work: IndexWork) -> None:
-    """What was to be filled is: keep it from here on. Nobody may have written to the table since."""
+    """Enable what was filled. Nobody may have written to the table since."""
     active(table, None)
     since = dict.fromkeys(work.build_unique, table.last_version)
     table.past = replace(table.past, unique_since={**table.past.unique_since, **since})
 
 
 def active(table: Core[Any], work: IndexWork | None) -> None:
-    """Choose which indexes and unique values a table keeps, and finds records by: all, or those without `work`."""
+    """Choose which indexes and unique values a table maintains and uses: all, or those without `work`."""
     build = set() if work is None else set(work.build)
     unique = set() if work is None else set(work.build_unique)
     spec, view = table.spec, table.view

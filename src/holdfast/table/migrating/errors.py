@@ -1,4 +1,4 @@
-"""Which errors do migrations raise? One is needed, one is under way, one went wrong, or none can help."""
+"""Exceptions of migrations: one is needed, is pending or has failed, or the model is incompatible."""
 
 from collections.abc import Sequence
 
@@ -21,12 +21,12 @@ class MigrationNeeded(HoldfastError):
 
 
 class MigrationPending(HoldfastError):
-    """A request came to a table whose migration is not done."""
+    """A request was made to a table whose migration is not complete."""
 
 
 class MigrationFailed(HoldfastError):
-    """A migration came to an end that it was not meant to have; what it did is kept, and it can go on from there."""
+    """A migration failed or was cancelled; what it did is kept, and it can continue from there."""
 
 
 class IncompatibleModel(InvalidArgument):
-    """The model can never be one of this table, whatever is done to its records."""
+    """The model cannot be used for this table, whatever is done to its records."""

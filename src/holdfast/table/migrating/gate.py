@@ -1,4 +1,4 @@
-"""Who may use a table while it is migrated? The migration itself, and nobody else."""
+"""Access gate of a table that is being migrated: only the migration's own thread passes."""
 
 import contextlib
 import threading
@@ -10,7 +10,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """Stands before a table whose migration is not done. Threads: any; one at a time is let through."""
+    """Refuses access to a table whose migration is not complete. Threads: any; one at a time passes."""
 
     def __init__(self, refusal: Callable[[], HoldfastError]) -> None:
         """`refusal` makes the error that others get."""
@@ -24,7 +24,7 @@ class Gate:
 
     @contextlib.contextmanager
     def passing(self) -> Iterator[None]:
-        """Let this thread through."""
+        """Let this thread pass."""
         self._passing = threading.get_ident()
         try:
             yield

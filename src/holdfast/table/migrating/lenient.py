@@ -1,7 +1,7 @@
-"""How is a record read that was written when a field had another type? Without that field; the rest is there.
+"""Reading of records that were written when a field had another type: that field is left out.
 
-The past of a table, and its log, keep what was written; a migration writes records
-anew, and leaves history as it was.
+The history of a table, and its log, keep what was written; a migration rewrites records, and leaves the history as it
+was.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def lenient_images(images: Images, model: type[Model]) -> Images:
-    """The same images, but that a field which cannot be read as what it is now is left out."""
+    """Return the images with a decoder that leaves out fields which cannot be read as their present type."""
     decode = images.decode
 
     def read(key: bytes, image: bytes) -> Any:
@@ -31,7 +31,7 @@ def lenient_images(images: Images, model: type[Model]) -> Images:
 
 
 def _legible(images: Images, model: type[Model], key: bytes, image: bytes) -> bytes:
-    """An image with those of its fields that can be read."""
+    """Return an image with only its readable fields."""
     good: dict[str, msgspec.Raw] = {}
     known = {str(number) for number in model.__spec__.numbers}
     for number, raw in _raw_map.decode(image).items():

@@ -1,4 +1,4 @@
-"""Which migrations are there, and who gets on with them? The one who opens a table for a while, then the background."""
+"""Scheduler of migrations: opening a table runs one within a time budget, then a background thread continues it."""
 
 import logging
 import threading
@@ -32,7 +32,7 @@ __all__ = ["Migrations"]
 logger = logging.getLogger("holdfast.table")
 
 _LOOK_S = 1.0
-"""How long a waiting caller sleeps at most before it looks again."""
+"""Longest sleep in seconds of a waiting caller before it checks again."""
 
 
 class Migrations:
@@ -74,7 +74,7 @@ class Migrations:
         return iter([self.status(name) for name in sorted({*self._names(), *self._runs})])
 
     def status(self, table: str) -> MigrationStatus:
-        """Where the migration of one table stands."""
+        """Return the status of one table's migration."""
         run = self._runs.get(table)
         if run is None:
             return status_of(table, self._file(table).read())
@@ -82,7 +82,7 @@ class Migrations:
         return run.status("waiting" if waits else None)
 
     def audit(self, table: str) -> list[AuditEntry]:
-        """What happened in the migrations of a table, the oldest first: as much as is remembered."""
+        """Return the kept audit entries of a table's migrations, the oldest first."""
         run = self._runs.get(table)
         progress = run.progress if run is not None else self._file(table).read()
         return [] if progress is None else list(progress.audit)
@@ -114,26 +114,26 @@ class Migrations:
                 self._clock.sleep(due)
 
     def pause(self, table: str) -> bool:
-        """Let a migration rest when what it does now is done; False if it does not run."""
+        """Pause a migration after its present step; return False if it is not running."""
         return self._set_state(table, ("running",), "paused", "Paused")
 
     def resume(self, table: str) -> bool:
-        """Let a migration go on that was paused or has failed; False if it was neither."""
+        """Resume a migration that was paused or has failed; return False if it was neither."""
         done = self._set_state(table, ("paused", "failed"), "running", "Resumed")
         self._carry_on()
         return done
 
     def cancel(self, table: str) -> bool:
-        """Stop a migration, as long as the store is open; the next opening goes on with it. False if there is none."""
+        """Cancel a migration until the store is opened again, which resumes it. Return False if there is none."""
         return self._set_state(table, ("running", "paused", "failed"), "cancelled", "Cancelled")
 
     def plan(self, table: str) -> BackfillPlan:
-        """What is to be built elsewhere for a migration with `external_indexes`, which waits for it."""
+        """Return what is to be built elsewhere for a migration with `external_indexes`, which waits for it."""
         run = self._waiting_for_indexes(table)
         return plan_of(run.table, run.progress.work)
 
     def ingest(self, table: str, files: Mapping[str, Paths], plan: BackfillPlan) -> int:
-        """Take in what was built, by family the files, and go on; how many records the log's tail had."""
+        """Ingest what was built, files by family, and continue; return how many records the log's tail had."""
         run = self._waiting_for_indexes(table)
         with run.gate.passing():
             touched = ingest(run.table, files, plan)
@@ -169,7 +169,7 @@ class Migrations:
         on_version_change: VersionChange | None = None,
         images_for: Callable[[type[Model]], Images] = plain_images,
     ) -> None:
-        """Do what was decided: at once, or for so long as `budget` says and then in the background.
+        """Run what was decided: at once, or for the `budget` and then in the background.
 
         A definition is kept when its records suit it. Raises what the user's functions raised; then the table must not
         be used.
@@ -207,7 +207,7 @@ class Migrations:
         self._carry_on()
 
     def forget(self, name: str) -> None:
-        """A table is closed."""
+        """Remove a table that is closed."""
         with self._lock:
             self._runs.pop(name, None)
             self._open.discard(name)
@@ -218,7 +218,7 @@ class Migrations:
         return {}
 
     def tick(self) -> float | None:
-        """Do one step, if the store has no background; in how many seconds to come again, None if nothing waits."""
+        """Do one step, if the store has no background; return when to call again in seconds, None if nothing waits."""
         if self._background:
             return None
         run = self._claim()
@@ -228,7 +228,7 @@ class Migrations:
         return self._due()
 
     def close(self) -> None:
-        """Finish the step that is under way, and no more; who waits is told. Idempotent."""
+        """Finish the running step, and no more; waiting callers get an error. Idempotent."""
         with self._lock:
             self._closing = True
             self._changed.notify_all()
@@ -237,7 +237,7 @@ class Migrations:
             thread.join()
 
     def disown(self) -> None:
-        """Called in a forked child, where the thread is not."""
+        """Called in a forked child, where the thread does not exist."""
         self._lock = threading.RLock()
         self._changed = Condition(self._lock)
         self._closing = True
@@ -246,7 +246,7 @@ class Migrations:
     # How the work is shared
 
     def _drive(self, run: Run, limit: float | None) -> None:
-        """Get on with a migration that we have claimed, as far as it goes by itself."""
+        """Run a claimed migration as far as it can go without waiting."""
         try:
             while run.progress.state == "running" and not self._closing:
                 if not self._is_free(run):
@@ -267,7 +267,7 @@ class Migrations:
                 self._changed.notify_all()
 
     def _claim(self, *, waited: bool = False) -> Run | None:
-        """A migration that can get on now and that nobody is at; with `waited`, only one that could not before."""
+        """Claim a migration that can run now; with `waited`, only one that could not before."""
         with self._lock:
             if self._closing:
                 return None
@@ -298,7 +298,7 @@ class Migrations:
         return run.progress.state == "running" and not run.claimed and self._is_free(run)
 
     def _is_free(self, run: Run) -> bool:
-        """Whether it waits for nothing but time."""
+        """Return whether it waits for nothing but time."""
         if run.waits_for_indexes:
             return False
         for name in run.migration.dependencies:
@@ -308,7 +308,7 @@ class Migrations:
         return True
 
     def _carry_on(self) -> None:
-        """See to it that somebody gets on with what is left."""
+        """Make sure that somebody runs the remaining work."""
         with self._lock:
             self._changed.notify_all()
             if not self._background or self._closing or self._thread is not None:
@@ -334,7 +334,7 @@ class Migrations:
     # Small things
 
     def _pending(self, table: str | None) -> bool:
-        """Whether there is something to wait for. Called with the condition held."""
+        """Return whether there is something to wait for. Called with the condition held."""
         if table is not None and table not in self._open:
             raise NotFound(f"the table {table!r} is not open here: open it, and its migration goes on")
         left = [run for name, run in self._runs.items() if run.unfinished and table in (None, name)]
@@ -365,7 +365,7 @@ class Migrations:
         return run
 
     def _abandon(self, opening: Opening, table: "Table[Any]") -> None:
-        """Forget a migration that was begun, has changed nothing, and is not wanted any more."""
+        """Remove a migration that has begun, has changed nothing, and is not wanted any more."""
         work, progress = opening.abandoned, opening.progress
         if work is None or progress is None:
             return
@@ -374,7 +374,7 @@ class Migrations:
         self._file(opening.name).keep(Progress(state="idle", audit=[*progress.audit[-99:], note]))
 
     def _check_order(self, name: str, dependencies: tuple[str, ...]) -> None:
-        """Refuse migrations that would wait for each other."""
+        """Reject migrations that would wait for each other."""
         paths: list[tuple[str, ...]] = [(name, one) for one in dependencies]
         while paths:
             path = paths.pop()

@@ -1,4 +1,4 @@
-"""May a table be opened with this model? What must happen first is decided here, before anything is changed."""
+"""Decision whether a table can be opened with a model, and what must be done first. Changes nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["Opening", "decide"]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is known before a table is opened."""
+    """The decision about opening a table."""
 
     name: str
     verdict: Verdict
@@ -33,16 +33,16 @@ class Opening:
 
     @property
     def resumes(self) -> bool:
-        """Whether a migration is under way."""
+        """Return whether an unfinished migration is resumed."""
         return self.progress is not None and self.progress.unfinished and self.abandoned is None
 
     @property
     def runs(self) -> bool:
-        """Whether there is something to be done before requests are taken."""
+        """Return whether something must be done before requests are accepted."""
         return self.resumes or isinstance(self.verdict, NewIndexes | NeedsMigration)
 
     def images(self, images: Images, model: type[Model]) -> Images:
-        """How this table's records are read."""
+        """Return how this table's records are read."""
         return lenient_images(images, model) if self.past.retyped else images
 
 
@@ -91,7 +91,7 @@ def decide(
 
 
 def _unique_since(past: Past, new: dict[str, Any], verdict: Verdict, under_way: Progress | None) -> dict[int, int]:
-    """By the numbers of fields that were not always unique, since when they are."""
+    """Return, by number, since which version fields are unique that were not always."""
     unique = {field["number"] for field in new["fields"] if field.get("unique")}
     since = {number: version for number, version in past.unique_since.items() if number in unique}
     if under_way is not None:
@@ -102,7 +102,7 @@ def _unique_since(past: Past, new: dict[str, Any], verdict: Verdict, under_way: 
 
 
 def _unsealed(past: Past, old: dict[str, Any] | None, new: dict[str, Any]) -> frozenset[int]:
-    """The numbers of sensitive fields that the log has legible values of."""
+    """Return the numbers of sensitive fields of which the log has plaintext values."""
     if old is None:
         return past.unsealed
     sealed = {field["number"] for field in old["fields"] if field.get("sensitive")}

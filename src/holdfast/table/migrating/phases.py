@@ -1,4 +1,4 @@
-"""How does a user say what becomes of old records? Four phases, each a function that is given a step of the way."""
+"""Phases of a migration, each a user's function that is called with a `Step`, and the outcomes that it returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Phase(StrEnum):
-    """Where a migration stands; in this order."""
+    """Phases of a migration, in order."""
 
     EXPAND = "Expand"
     """Make room: write what the new model needs beside what the old one has."""
@@ -47,19 +47,19 @@ HOOKS = (Phase.EXPAND, Phase.BACKFILL, Phase.VERIFY, Phase.CONTRACT)
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """The phase is done."""
+    """The phase is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A part is done: call again, with this cursor. It is kept, and survives a crash."""
+    """A part is done: call again, with this cursor. The cursor is durable."""
 
     cursor: Cursor = None
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It did not work out this time: call again after a while, with this cursor."""
+    """It did not succeed: call again after a while, with this cursor."""
 
     cursor: Cursor = None
     after: Duration = 0
@@ -67,7 +67,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """It cannot work out: the migration fails, and the table stays closed to requests."""
+    """It cannot succeed: the migration fails, and the table refuses requests."""
 
     reason: str
 
@@ -94,10 +94,10 @@ class Migration:
     after: tuple[str | type[Model], ...] = ()
     """Models, or their names, whose tables must be open and migrated first."""
     max_attempts: int = 5
-    """How often a phase may be called without getting on."""
+    """How often a phase may be called without progress."""
     name: str = ""
     audit_entries: int = 100
-    """How much is remembered of what happened."""
+    """How many audit entries are kept."""
     external_indexes: bool = False
     """Indexes are built elsewhere, and handed over with `Migrations.ingest`: the migration waits for that."""
 
@@ -110,7 +110,7 @@ class Migration:
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """The names of the tables that come first."""
+        """Return the names of the tables that must be migrated first."""
         return tuple(one if isinstance(one, str) else one.__name__ for one in self.after)
 
     def hook(self, phase: Phase) -> Hook | None:
@@ -125,7 +125,7 @@ class Migration:
 
 
 def outcome_of(phase: Phase, given: Any) -> Outcome:
-    """What a phase's function returned, checked."""
+    """Return what a phase's function returned, checked."""
     if given is None:
         return Success()
     if not isinstance(given, Success | Partial | Retry | Fatal):
@@ -138,7 +138,7 @@ def outcome_of(phase: Phase, given: Any) -> Outcome:
 
 
 def each_row(write: Callable[[Found], Any], *, limit: int = 500) -> Hook:
-    """A phase that goes over all records, also deleted ones, and puts what `write` makes of each; None leaves it be."""
+    """Return a phase that visits all records, also deleted ones, and puts what `write` returns; None skips one."""
 
     def phase(step: Step) -> Outcome:
         rows = step.rows(limit=limit)

@@ -1,6 +1,6 @@
-"""How far has a migration come? What is kept of it in the table's folder, so that it goes on after a crash.
+"""Durable progress of a migration, in `migration.json` of the table's folder, so that it resumes after a crash.
 
-`migration.json` is replaced whole. Where the state is `idle` there is nothing to be done, and the rest is memory.
+`migration.json` is replaced as a whole. In the state `idle` there is nothing to do, and the rest is history.
 """
 
 from base64 import b64decode, b64encode
@@ -26,7 +26,7 @@ STATES = ("idle", "running", "paused", "cancelled", "failed", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Something that happened in a migration."""
+    """An event of a migration."""
 
     at: int
     """Nanoseconds since 1970."""
@@ -39,7 +39,7 @@ class AuditEntry:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a migration stands."""
+    """Progress of a migration."""
 
     name: str = ""
     state: str = "running"
@@ -69,7 +69,7 @@ class Progress:
 
     @property
     def unfinished(self) -> bool:
-        """Whether there is something to be done."""
+        """Return whether there is work left."""
         return self.state != "idle"
 
 
@@ -82,7 +82,7 @@ class ProgressFile:
         self.path = folder / FILE
 
     def read(self) -> Progress | None:
-        """What is kept; None if there never was a migration. Raises `Corrupt` if it cannot be understood."""
+        """Return the kept progress; None if there never was a migration. Raises `Corrupt` if it cannot be parsed."""
         with errors_as_ours("reading the migration in", self._folder):
             try:
                 raw = read_file(self._files, self.path)
@@ -97,7 +97,7 @@ class ProgressFile:
             ) from error
 
     def keep(self, progress: Progress) -> None:
-        """Keep it, safe from a power cut when this returns."""
+        """Save the progress; durable when this returns."""
         with errors_as_ours("keeping the migration in", self._folder):
             self._files.make_dirs(self._folder)
             replace_checked(self._files, self.path, _encoded(progress))

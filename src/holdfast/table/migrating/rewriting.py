@@ -1,4 +1,4 @@
-"""How is a record written anew by a migration? As a change like any other, but that final fields may change."""
+"""Rewriting of records by a migration: a change like any other, except that final fields may change."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -20,9 +20,9 @@ class _Rewriting(Staging):
     """A request that replaces whole records."""
 
     def replace(self, key: bytes, record: Any, gone: Sequence[int], sealed: Collection[int] = ()) -> None:
-        """Put a record in the place of what is there.
+        """Replace a record.
 
-        `gone` are the numbers of fields that are no more, `sealed` of those that are to be sealed now, or no longer:
+        `gone` are the numbers of fields that were removed, `sealed` of those that are to be sealed now, or no longer:
         they count as changed, also where their values stay.
         """
         row, before = self._standing(key)
@@ -44,7 +44,7 @@ class _Rewriting(Staging):
 
 
 def rewrite(table: Core[Any], old: type[Model], old_images: Images, puts: Sequence[tuple[bytes, Any]]) -> int:
-    """Replace records in one request; how many differ. Raises, and writes nothing, if one may not be."""
+    """Replace records in one request; return how many differ. If one is invalid, raise and write nothing."""
     table._check_writable()
     removed = [field for field in old.__spec__.fields.values() if field.number not in table.spec.numbers]
     sealed = [

@@ -1,4 +1,4 @@
-"""How does one migration get on? A step at a time, and after each its progress is kept."""
+"""Execution of one migration: a step at a time, with the progress saved after each."""
 
 import logging
 import threading
@@ -60,16 +60,16 @@ class Run:
         on_version_change: VersionChange | None = None,
         images_for: Callable[[type[Model]], Images] = plain_images,
     ) -> None:
-        """`keep_definition` writes down that the table has its new definition."""
+        """`keep_definition` saves that the table has its new definition."""
         self.name = opening.name
         self.table = table
         self.migration = opening.migration or Migration()
         self.claimed = False
-        """Whether a thread is at it."""
+        """Whether a thread is running it."""
         self.waited = False
-        """Whether it could not begin because of another."""
+        """Whether it had to wait for another migration."""
         self.not_before = 0.0
-        """Monotonic time before which it does not want to be called."""
+        """Monotonic time before which it must not be called."""
         self.error: Exception | None = None
         self._file = file
         self._keep_definition = keep_definition
@@ -118,29 +118,29 @@ class Run:
 
     @property
     def unfinished(self) -> bool:
-        """Whether requests must wait."""
+        """Return whether requests must wait."""
         return self.progress.unfinished
 
     @property
     def state(self) -> str:
-        """As in `MigrationStatus`; whether it waits for another table is not known here."""
+        """Return the state as in `MigrationStatus`; whether it waits for another table is not known here."""
         state = self.progress.state
         return "waiting" if state == "running" and self.waits_for_indexes else state
 
     @property
     def waits_for_indexes(self) -> bool:
-        """Whether indexes are built elsewhere, and not handed over yet."""
+        """Return whether indexes are built elsewhere, and not ingested yet."""
         progress = self.progress
         builds = bool(progress.work.build or progress.work.build_unique)
         return progress.indexing and builds and self.migration.external_indexes and not progress.ingested
 
     def status(self, state: str | None = None) -> MigrationStatus:
-        """Where it stands."""
+        """Return the status."""
         with self._lock:
             return status_of(self.name, self.progress, state or self.state)
 
     def refusal(self) -> HoldfastError:
-        """What requests are told meanwhile."""
+        """Return the error for requests meanwhile."""
         where, state = f"hf.migrations().wait({self.name!r})", self.progress.state
         if state == "failed":
             return MigrationPending(
@@ -155,7 +155,7 @@ class Run:
         return MigrationPending(f"the migration of the table {self.name!r} ({self.progress.phase}) {how}")
 
     def step(self) -> None:
-        """Do the next part. What goes wrong is kept in `error`, and in the progress."""
+        """Do the next part. A failure is kept in `error`, and in the progress."""
         if self.progress.state != "running":
             return
         try:
@@ -170,7 +170,7 @@ class Run:
             self._fail(error)
 
     def set_state(self, state: str, event: str) -> None:
-        """Pause, cancel, or go on."""
+        """Pause, cancel or resume."""
         with self._lock:
             if event == "Resumed":
                 self._resume(event)
@@ -180,7 +180,7 @@ class Run:
             self._keep()
 
     def ingested(self) -> None:
-        """The indexes that were built elsewhere are there."""
+        """Note that the indexes that were built elsewhere are ingested."""
         with self._lock:
             self.progress.ingested = True
             self._note("Ingested")
@@ -195,7 +195,7 @@ class Run:
         self._keep()
 
     def _call(self, phase: Phase) -> None:
-        """Call a phase's function, and see what came of it."""
+        """Call a phase's function, and process its outcome."""
         progress, hook = self.progress, self.migration.hook(phase)
         with self._lock:
             progress.attempts += 1
@@ -254,7 +254,7 @@ class Run:
         progress.since, progress.processed, progress.total = self.table.last_version, 0, None
 
     def _index(self) -> None:
-        """Fill indexes: a batch, or what is to be done before the first and after the last."""
+        """Fill indexes: one batch, or the work before the first and after the last."""
         if self.waits_for_indexes:
             return
         progress, work = self.progress, self.progress.work
@@ -320,7 +320,7 @@ class Run:
         )
 
     def _writes(self) -> None:
-        """From here on the records are no longer those of the old model alone."""
+        """Note that the records are no longer those of the old model alone."""
         with self._lock:
             if not self.progress.wrote:
                 self.progress.wrote = True
@@ -335,7 +335,7 @@ class Run:
 
 
 def clear_abandoned(table: "Table[Any]", work: IndexWork) -> None:
-    """Delete what was begun; not what the table has now: that is there already, or will be built."""
+    """Delete what was begun, except what the table has now: that exists already, or will be built."""
     wanted = {index.canonical for index in table.spec.indexes}
     unique = {field.number for field in table.spec.fields.values() if field.unique}
     clear(

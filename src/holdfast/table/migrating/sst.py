@@ -1,8 +1,8 @@
-"""How does an index that was built elsewhere get into the state? As sorted files that RocksDB takes in whole.
+"""Ingestion of index entries that were built elsewhere, as sorted files that RocksDB takes in as a whole.
 
-Elsewhere means many tasks at once, as on Spark: each calls `entries_of` for the records that it has, the entries are
-sorted by family and key, and each sorted piece is a file that `write_sst` writes. `ingest` takes them in, and then what
-the log has beyond the plan's position, so that nothing is missed that happened meanwhile.
+Elsewhere means many tasks at once, as on Spark: each calls `entries_of` for its records, the entries are sorted by
+family and key, and `write_sst` writes each sorted part to a file. `ingest` ingests the files, and then applies the log
+beyond the plan's position, so that nothing is missed that happened meanwhile.
 """
 
 import os
@@ -67,10 +67,10 @@ def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | o
 
 
 def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> int:
-    """Put files of entries into a table's state, and what its log has beyond the plan; how many records that touched.
+    """Ingest files of entries into a table's state, and apply the log beyond the plan; return how many records changed.
 
-    The table may be in use: requests wait. Its view must not keep the planned indexes yet; who calls this turns them
-    on afterwards. Called again, after a crash, it begins anew.
+    The table may be in use: requests wait. Its view must not maintain the planned indexes yet; the caller enables them
+    afterwards. Called again, after a crash, it starts over.
     """
     _check_plan(table, plan)
     state = table.view.state
@@ -99,7 +99,7 @@ def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
 
 
 def _follow(table: Core[Any], plan: BackfillPlan) -> int:
-    """Take in what happened after the plan: the records that it touched get their entries anew."""
+    """Apply what happened after the plan: the records that it touched get their entries again."""
     touched = {record.key or b"" for record in table.changelog.read(plan.position, table.position)}
     if not touched:
         return 0
@@ -130,7 +130,7 @@ def _put(batch: Transaction, view: View, key: bytes, rows: list[Row], entries: l
 
 
 def _rows(table: Core[Any], key: bytes) -> list[Row]:
-    """The versions of a record that the state has, the oldest first."""
+    """Return the versions of a record in the state, the oldest first."""
     present = table.view.row(key)
     if present is None:
         return []
@@ -141,7 +141,7 @@ def _rows(table: Core[Any], key: bytes) -> list[Row]:
 
 
 def _ingest_files(state: State, family: str, paths: Paths) -> None:
-    """Give files to RocksDB: what they hold is there at once, and safe."""
+    """Ingest files into RocksDB: their entries are visible at once, and durable."""
     if not isinstance(state, RocksState):
         raise InvalidArgument("only a state on a disk takes sorted files: open the store with the machine's files")
     state.ingest(family, paths)

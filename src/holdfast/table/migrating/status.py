@@ -1,4 +1,4 @@
-"""What can be known of a migration from outside? Its status, and what was counted."""
+"""Status and metrics of migrations, for callers and exporters."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ __all__ = ["Counters", "MigrationStatus", "status_of"]
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """Where the migration of one table stands."""
+    """Status of one table's migration."""
 
     table: str
     state: str
@@ -20,18 +20,18 @@ class MigrationStatus:
     """Expand, Backfill, Verify, Contract or Finalise; None when idle."""
     cursor: Cursor = None
     attempts: int = 0
-    """How often the phase was called since it last got on."""
+    """How often the phase was called since its last progress."""
     processed: int = 0
     """Records that were written or indexed."""
     total: int | None = None
-    """Of how many; None where nobody knows."""
+    """The total number of records; None where it is not known."""
     started: int | None = None
     """Nanoseconds since 1970."""
     error: str = ""
 
 
 def status_of(table: str, progress: Progress | None, state: str | None = None) -> MigrationStatus:
-    """The status that is kept; `state` says it better than what is kept does."""
+    """Return the status from the kept progress; `state` overrides the kept one."""
     if progress is None or not progress.unfinished:
         return MigrationStatus(table, "idle")
     return MigrationStatus(

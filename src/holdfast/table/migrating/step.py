@@ -1,4 +1,4 @@
-"""What has a phase in its hands? The table with its new model, the old records, and a way to write them anew."""
+"""`Step`, the argument of a phase: the table with its new model, the old records, and methods to rewrite them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Cursor", "Found", "Step"]
 
 Cursor = bytes | str | int | None
-"""How far a phase has come, in its own words; keys of records are bytes."""
+"""Progress of a phase, in its own terms; keys of records are bytes."""
 _BATCH = 500
 """Records that are written in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A record that is to be migrated."""
+    """A record to migrate."""
 
     key: bytes
     old: Any
@@ -40,7 +40,7 @@ class Found:
 
 
 class Step:
-    """One call of a phase. It belongs to the thread that the phase is called in."""
+    """One call of a phase. For the thread in which the phase is called."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Step:
 
     @property
     def table(self) -> Table[Any]:
-        """The table with the new model, for reading and for any other request; it serves nobody else yet."""
+        """Return the table with the new model, for reading and any other request; it serves nobody else yet."""
         self._writes()
         self.flush()
         return self._table
@@ -96,10 +96,10 @@ class Step:
         return found
 
     def put(self, key: bytes, record: Any) -> None:
-        """Write a record of the new model (or a dict of its fields) in the place of what is there, or add it.
+        """Write a record of the new model (or a dict of its fields), replacing the old one or adding it.
 
-        Final fields may change; a record that is softly deleted stays so. It goes through the log, as any change does,
-        in requests of many. A record that is as it was is not written.
+        Final fields may change; a soft-deleted record stays so. Like any change it goes through the log, in requests of
+        many. A record that is unchanged is not written.
         """
         model = self._table.model
         if not isinstance(record, model):
@@ -119,7 +119,7 @@ class Step:
             self.put(key, record)
 
     def flush(self) -> None:
-        """Write what was put; this happens by itself when the phase returns."""
+        """Write what was put; this is done automatically when the phase returns."""
         if self._puts:
             self._writes()
             puts, self._puts = self._puts, []

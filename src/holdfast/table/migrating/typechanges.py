@@ -1,4 +1,4 @@
-"""What has changed between two models? Field by field, embedded models included, in sentences that name the field."""
+"""Comparison of two models field by field, embedded ones included; the findings are sentences that name the field."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -15,7 +15,7 @@ _ONCE = "it must be called once for each record, and what it gives be written"
 
 
 def same_type(old: FieldType, new: FieldType) -> bool:
-    """Whether values of both are kept as the same bytes, whatever their limits."""
+    """Return whether values of both are stored as the same bytes, whatever their limits."""
     changes = TypeChanges()
     changes.compare_types("", old, new)
     changes.compare_types("", new, old)
@@ -23,19 +23,19 @@ def same_type(old: FieldType, new: FieldType) -> bool:
 
 
 class TypeChanges:
-    """Gathers what a comparison finds."""
+    """Findings of a comparison."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
         """Why records may not suit."""
         self.adds: list[str] = []
-        """What is new, and does no harm."""
+        """What is new and safe."""
         self.retyped = False
         """Whether what was stored may no longer be read as what it is now."""
         self._seen: set[tuple[str, str]] = set()
 
     def compare(self, old: ModelSpec, new: ModelSpec, path: str = "") -> None:
-        """Compare two models, the second of which is to take the place of the first."""
+        """Compare two models, the second of which is to replace the first."""
         if (old.name, new.name) in self._seen:
             return
         self._seen.add((old.name, new.name))
@@ -58,7 +58,7 @@ class TypeChanges:
             self._add(f"number {number} is reserved")
 
     def compare_types(self, where: str, old: FieldType, new: FieldType) -> None:
-        """Compare the types of what stands at one place."""
+        """Compare the old and the new type of one value."""
         if old.kind is not new.kind:
             self._retyped(f"field {where!r} was {old} and is {new}: its values must be written anew")
             return
@@ -171,5 +171,5 @@ class TypeChanges:
 
 
 def _variant(ftype: FieldType) -> object:
-    """What tells the types of a union apart in stored bytes."""
+    """Return what distinguishes the types of a union in stored bytes."""
     return ftype.kind, ftype.model.__spec__.tag if ftype.model is not None else None

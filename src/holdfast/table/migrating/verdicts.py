@@ -1,4 +1,4 @@
-"""Do the records of a table suit another model? Two definitions are compared, and what is found is a verdict."""
+"""Verdict on whether a table's records suit another model, from a comparison of the two definitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class IndexWork:
-    """What is to be done to the indexes and unique values of a table, beside its records."""
+    """Indexes and unique values of a table that must be built or deleted."""
 
     build: tuple[str, ...] = ()
     """Indexes, by the text of their parts, that must be filled."""
     drop: tuple[str, ...] = ()
-    """Indexes that nobody asks for any more."""
+    """Indexes that are no longer in the model."""
     build_unique: tuple[int, ...] = ()
     """Numbers of fields whose values become unique."""
     drop_unique: tuple[int, ...] = ()
@@ -44,12 +44,12 @@ class IndexWork:
 
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """There is no table of that name yet."""
+    """No table of that name exists yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpToDate:
-    """The definition is the one that the table has."""
+    """The table has this definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class NewIndexes:
 
 @dataclass(frozen=True, slots=True)
 class NeedsMigration:
-    """Records may not suit, or what they hold would be lost: somebody must say what becomes of them."""
+    """Records may not suit, or some of their content would be lost: a migration must be given."""
 
     reasons: tuple[str, ...]
     """Sentences that name the field."""
@@ -118,7 +118,7 @@ def _check_same_table(before: ModelSpec, now: ModelSpec) -> None:
 
 
 def _key_shape(key: tuple[FieldRef, ...] | None) -> object:
-    """What decides over the bytes of a key; names do not."""
+    """Return what determines the bytes of a key; names do not."""
     if key is None:
         return None
     return [
@@ -128,7 +128,7 @@ def _key_shape(key: tuple[FieldRef, ...] | None) -> object:
 
 
 def _type_text(field: FieldSpec) -> str:
-    """Its kind; of an enum that of its values: which there are does not change the bytes of one."""
+    """Return the kind; of an enum that of its values: which members there are does not change the bytes of one."""
     enum = field.type.enum
     if enum is None:
         return str(field.type.kind)
@@ -172,7 +172,7 @@ def _index_work(before: ModelSpec, now: ModelSpec) -> IndexWork:
 
 
 def _meaning(spec: ModelSpec, index: Index) -> object:
-    """Which values an index holds: the same text leads elsewhere when fields change their names or types."""
+    """Return which values an index holds: the same text means others when fields change their names or types."""
     return [_part_meaning(spec, part) for part in index.parts]
 
 
