@@ -1,4 +1,4 @@
-"""What time is it in a test? The time that the test says."""
+"""Simulated clock, which the test advances."""
 
 from holdfast.base.clock import NS, Duration, Waitable, duration_ns
 
@@ -9,7 +9,7 @@ _TICK_NS = 1_000
 
 
 class SimClock:
-    """A clock that moves by a microsecond each time it is read, and by as much as it is told."""
+    """A clock that advances by a microsecond each time it is read, and as far as the test says."""
 
     def __init__(self, start_ns: int = START_NS) -> None:
         self._now_ns = start_ns
@@ -29,7 +29,7 @@ class SimClock:
         self.advance(seconds)
 
     def wait(self, condition: Waitable, seconds: float) -> None:
-        """Let simulated time pass at once: nobody else runs meanwhile."""
+        """Let simulated time pass at once: no other thread runs meanwhile."""
         self.advance(seconds)
 
     def advance(self, duration: Duration) -> None:
@@ -37,11 +37,11 @@ class SimClock:
         self._pass(duration_ns(duration, "duration"))
 
     def set_back(self, duration: Duration) -> None:
-        """What a wrong time server does to a wall clock."""
+        """Set the wall clock back, as a wrong time server does."""
         self._now_ns -= duration_ns(duration, "duration")
 
     def set_ahead(self, duration: Duration) -> None:
-        """The other way round: the wall clock jumps, and no time has passed."""
+        """Set the wall clock ahead, without any time passing."""
         self._now_ns += duration_ns(duration, "duration")
 
     def _pass(self, nanoseconds: int) -> None:

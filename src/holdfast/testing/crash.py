@@ -1,4 +1,4 @@
-"""What if the machine stopped right here? Runs a scenario once for every operation, in every way a disk can lose it."""
+"""Crash-point tests: stop a scenario at every file operation, with every kind of loss, and check what survived."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -12,10 +12,10 @@ CRASH_MODES: tuple[CrashMode, ...] = get_args(CrashMode)
 
 
 class Scenario(Protocol):
-    """Work that may be cut off at any moment, and what must be true afterwards."""
+    """Work that may be interrupted at any moment, and the assertions about what survives."""
 
     def run(self, files: SimFiles) -> None:
-        """Do the work; note what was confirmed, so that `check` can ask for it."""
+        """Do the work, and note what was confirmed, for `check`."""
         ...
 
     def check(self, files: SimFiles) -> None:

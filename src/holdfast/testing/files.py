@@ -1,4 +1,4 @@
-"""What does a disk do in a test? Loses what was not synced, tears and reorders writes, fails, fills up and stops."""
+"""Simulated disk: loses what was not synced, tears and reorders writes, fails, fills up and stops on request."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ class _Inode:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Something that was done and is not on the disk yet."""
+    """A change that is not on the disk yet."""
 
     kind: str
     path: str
@@ -72,7 +72,7 @@ class SimFiles:
         self.capacity: int | None = None
         """Bytes that fit on the disk; None for no limit."""
         self.meanwhile: Callable[[str], None] | None = None
-        """Called with the path before a sync of it returns: others write, and the sync is not for that."""
+        """Called with the path before a sync of it returns, to simulate writes that the sync does not include."""
         self._random = Random(seed)
         self._short_writes = short_writes
         self._lose_syncs = lose_syncs
@@ -144,7 +144,7 @@ class SimFiles:
         self._faults.clear()
 
     def evict(self) -> None:
-        """Empty the page cache of what is clean: pages that a failed sync did not write are read from the disk again.
+        """Empty the page cache of clean pages: those that a failed sync did not write are read from the disk again.
 
         What was written and not synced is dirty, and stays.
         """
@@ -155,7 +155,7 @@ class SimFiles:
                 _apply(change.inode.content, change)
 
     def after_crash(self, mode: CrashMode, seed: int = 0) -> "SimFiles":
-        """The disk after a power cut, with a choice of what became of everything that was not synced.
+        """Return the disk after a power cut, with a choice of what happened to everything that was not synced.
 
         `dropped`: nothing of it arrived. `prefix`: the first so many changes did. `torn`: the same, and the last of
         them only to a sector's edge. `reordered`: any of its pages and names, in no order.
@@ -190,7 +190,7 @@ class SimFiles:
 
     @classmethod
     def holding(cls, contents: Mapping[str, bytes], seed: int = 0) -> "SimFiles":
-        """A disk that already holds these files: the other way round than `snapshot`."""
+        """Return a disk that holds these files: the inverse of `snapshot`."""
         files = cls(seed)
         for path, content in contents.items():
             name = str(Path(path))
@@ -201,17 +201,17 @@ class SimFiles:
         return files
 
     def snapshot(self) -> dict[str, bytes]:
-        """Every file and what it holds."""
+        """Return every file and its content."""
         return {
             path: bytes(self._names[path].content) for path in sorted(self._names, key=lambda path: path.split("/"))
         }
 
     def folders(self) -> list[str]:
-        """Every folder, those with nothing in them too."""
+        """Return every folder, also empty ones."""
         return sorted(self._dirs)
 
     def content(self, path: str | Path) -> bytearray:
-        """A file's bytes on disk and in memory, to be damaged in place by a test."""
+        """Return a file's bytes, on disk and in memory, to be damaged by a test."""
         inode = self._names[str(Path(path))]
         inode.durable = inode.content
         return inode.content
@@ -474,7 +474,7 @@ def _folder(path: str) -> str:
 
 
 def _within_reach(dirs: set[str]) -> set[str]:
-    """The folders all of whose folders above are there."""
+    """Return the folders whose parents all exist."""
     reached = dirs.intersection(_ROOTS)
     for path in sorted(dirs.difference(_ROOTS), key=len):
         if _folder(path) in reached:

@@ -94,11 +94,11 @@ class Outage:
         return self.left == 0 or (self.clock is not None and self.clock.monotonic() >= self.until)
 
     def heal(self) -> None:
-        """End it now."""
+        """End the outage."""
         self.left = 0
 
     def strikes(self, operation: str, path: str) -> bool:
-        """Whether this operation fails; for `SimFiles`."""
+        """Return whether this operation fails; for `SimFiles`."""
         if self.over or _OPERATION_OF.get(operation) not in self.operations or kind_of(path) not in self.kinds:
             return False
         if self.chance < 1 and self.random.random() >= self.chance:
