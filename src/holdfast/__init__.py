@@ -176,7 +176,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What tables need is loaded by those who have some, and what a server needs by those who speak to one."""
+    """Load the modules of tables, and those of the remote client, on first use."""
     if name in ("RemoteStore", "connect"):
         from holdfast import remote  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What does `python -m holdfast` do? The same as `holdfast`."""
+"""Entry point of `python -m holdfast`, the same as the `holdfast` command."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Who takes over what other processes wrote? The owner of the store, as soon as it sees a manifest."""
+"""Adoption of batches from other processes: the store's owner adds them to its logs as soon as it sees a manifest."""
 
 import contextlib
 import logging
@@ -19,7 +19,7 @@ POLL_S = 0.25
 
 
 class Adopting:
-    """Adopts the batches in `incoming/`, in the order in which they came."""
+    """Adopts the batches in `incoming/`, in the order of their commits."""
 
     name = "incoming"
 
@@ -40,7 +40,7 @@ class Adopting:
         return {"path": str(self.incoming.folder)}
 
     def tick(self) -> float | None:
-        """Look whether something came in."""
+        """Check for committed batches, and adopt them."""
         if self.incoming.anything():
             with contextlib.suppress(Locked):  # someone is handing over just now: next time
                 self.adopt()
@@ -72,6 +72,6 @@ class Adopting:
         return count
 
     def resume(self, log: Log) -> None:
-        """When a log is opened: finish the adoption that a crash interrupted, if it was one into this log."""
+        """Finish the adoption that a crash interrupted, if it was into this log. Called when a log is opened."""
         if (plan := self.incoming.plan()) is not None and plan.manifest.log == log.name:
             log.resume(self.incoming, plan)

@@ -1,4 +1,4 @@
-"""What does a backup take from an open store? One moment of all its logs, and views that are no newer."""
+"""Backup of an open store: all logs cut at one moment, with positions and states that are no newer."""
 
 import contextlib
 import os
@@ -36,20 +36,20 @@ _PAUSE_S = 0.1
 
 
 class Moment:
-    """When everything was cut, and what must be let go when all of it is copied."""
+    """When everything was cut, and what must be released after the copy."""
 
     def __init__(self) -> None:
         self.time = 0
         self.held = 0.0
-        """For how many seconds nobody could write."""
+        """For how many seconds writers had to wait."""
         self.cuts: dict[str, int] = {}
         self.left_out: list[str] = []
         self.holds = contextlib.ExitStack()
-        """What keeps files in their places."""
+        """Locks and pins that keep the files in place."""
 
 
 class BackedStore(TabledStore):
-    """The part of a store that has to do with backups."""
+    """The part of a store that makes backups."""
 
     path: Path
     _files: Files
@@ -64,7 +64,7 @@ class BackedStore(TabledStore):
         raise NotImplementedError
 
     def adopt(self) -> int:
-        """Take over the batches that other processes handed in."""
+        """Adopt the batches that other processes committed."""
         raise NotImplementedError
 
     def backup(
@@ -76,11 +76,11 @@ class BackedStore(TabledStore):
         copy: bool = False,
         progress: "Progress | None" = None,
     ) -> "BackupReport":
-        """Back the store up into a new folder in `dest`, while others go on writing.
+        """Back the store up into a new folder in `dest`, while other threads continue to write.
 
-        It holds one moment of everything. What the newest backup in `dest` (or `base`) has already gets a second name
-        there, unless not `incremental`. Where `dest` is on the store's file system, segments that are closed do too:
-        with `copy` nothing is shared with the store, so that damage to one is not damage to the other.
+        It holds one moment of everything. Files that the newest backup in `dest` (or `base`) has already are
+        hard-linked, unless not `incremental`. If `dest` is on the store's file system, sealed segments are hard-linked
+        too: with `copy` nothing is shared with the store, so that damage to one is not damage to the other.
         """
         from holdfast.backup import take_backup  # noqa: PLC0415
 
@@ -110,11 +110,11 @@ class BackedStore(TabledStore):
             self._backing_up.release()
 
     def _take_moment(self, staging: "Staging") -> Moment:
-        """Gather what belongs to a backup.
+        """Collect what belongs to a backup.
 
-        What the state knows, and how far readers have come, is noted first: it may be older than the logs, which lead
-        from there to the moment, and never newer. Then all logs are cut at once. Queues and tables are neither opened
-        nor deleted until that is done, and no file goes before it has a second name.
+        States and positions of readers are noted first: they may be older than the logs, which lead from there to the
+        moment, and never newer. Then all logs are cut at once. Queues and tables are neither opened nor deleted until
+        that is done, and no file is deleted before it has a second link.
         """
         self.adopt()  # most often there is nothing
         with self._guard:
@@ -151,7 +151,7 @@ class BackedStore(TabledStore):
     def _cut_all(
         self, staging: "Staging", readers: "dict[Log, list[Item]]", journals: dict[Queue, Log]
     ) -> tuple[Moment, list[Cut]]:
-        """With the guard held: note what must not be newer than the logs, and cut those."""
+        """Note what must not be newer than the logs, then cut these. Called with the guard held."""
         moment = Moment()
         logs = self._logs()
         told = [journals.get(queue) or queue.hand_over() for queue in self._open_queues.values() if not queue.closed]
@@ -176,7 +176,7 @@ class BackedStore(TabledStore):
         return moment, cuts
 
     def _logs(self) -> list[Log]:
-        """The open ones, but for the journals of queues."""
+        """Return the open logs, except the journals of queues."""
         several = [*self._open_logs.values(), *self._tables.logs(), *self._transactions.logs()]
         return [log for log in several if not log.closed]
 
@@ -189,7 +189,7 @@ class BackedStore(TabledStore):
         return found
 
     def _guard_incoming(self) -> Lock:
-        """Nothing is handed in or adopted until this is released."""
+        """Return a lock that prevents commits and adoptions of batches until it is released."""
         for attempt in range(_TRIES):
             try:
                 return self._adopting.incoming.guard()

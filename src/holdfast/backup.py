@@ -1,4 +1,4 @@
-"""How is a store backed up? Its files at one moment go into a folder, and a manifest says that all are there."""
+"""Backups of a store: the files of one moment in a folder, completed by a manifest; listing and verification."""
 
 import contextlib
 import logging
@@ -35,7 +35,7 @@ LOCK = "LOCK"
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds, and what it took."""
+    """Content and cost of a backup."""
 
     path: Path
     created_at: int
@@ -53,11 +53,11 @@ class BackupReport:
     queues: int
     tables: int
     held: float
-    """For how many seconds nobody could write."""
+    """For how many seconds writers had to wait."""
     took: float
     """How many seconds all of it took."""
     left_out: tuple[str, ...]
-    """What is built anew when a restored store is opened."""
+    """What is rebuilt when a restored store is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class FoundBackup:
     files: int
     bytes: int
     problem: str
-    """Empty if it is one; else why it is not."""
+    """Why it is not usable; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is wrong with a file of a backup."""
+    """A damaged or missing file of a backup."""
 
     path: str
     reason: str
@@ -96,7 +96,7 @@ def take_backup(
     copy: bool = False,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Write a backup; `gather` takes the moment. What an error leaves half-done is removed."""
+    """Write a backup; `gather` takes the moment. What an error leaves incomplete is removed."""
     from holdfast import __version__  # noqa: PLC0415 - the package is not whole while this is loaded
 
     started = clock.monotonic()
@@ -162,7 +162,7 @@ def take_backup(
 
 
 def list_backups(dest: Path, files: Files | None = None) -> list[FoundBackup]:
-    """The backups in a folder, the oldest first, with what is there of those that are not whole."""
+    """Return the backups in a folder, the oldest first, including incomplete ones."""
     found = []
     for one in find_backups(files or SystemFiles(), local_path(dest, "a backup")):
         manifest = one.manifest or Manifest(0, "", "")
@@ -180,7 +180,7 @@ def list_backups(dest: Path, files: Files | None = None) -> list[FoundBackup]:
 
 
 def verify_backup(folder: Path, files: Files | None = None, progress: Progress | None = None) -> list[Fault]:
-    """Read every byte of a backup; what is wrong with it. Raises if nothing vouches for it at all."""
+    """Read every byte of a backup; return its faults. Raises if it has no valid manifest."""
     files = files or SystemFiles()
     folder = local_path(folder, "a backup")
     manifest = read_manifest(files, folder)

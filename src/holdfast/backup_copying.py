@@ -1,4 +1,4 @@
-"""How does a file get into a backup? By a second name where that can be, else by a copy, read and checked once."""
+"""Copying of files into a backup: hard links where possible, otherwise copies that are checksummed while read."""
 
 import contextlib
 import ctypes
@@ -30,7 +30,7 @@ _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOT
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is to go into a backup under a path."""
+    """A file to put into a backup under a path."""
 
     path: str
     content: bytes | None = None
@@ -48,7 +48,7 @@ class Item:
 
 
 def link(files: Files, source: Path, target: Path) -> bool:
-    """Give a file a second name; False where the file systems do not allow it."""
+    """Hard-link a file; return False where the file systems do not allow it."""
     own: Callable[[Path, Path], None] | None = getattr(files, "link", None)
     if own is None and not isinstance(files, SystemFiles):
         return False  # a simulated disk
@@ -62,12 +62,12 @@ def link(files: Files, source: Path, target: Path) -> bool:
 
 
 class Copier:
-    """Puts items into a backup's folder. Files: those of the backup, but for its manifest."""
+    """Puts items into a backup's folder. Files: those of the backup, except its manifest."""
 
     def __init__(
         self, files: Files, folder: Path, base: Manifest | None, base_folder: Path | None, *, copy: bool
     ) -> None:
-        """`base` is an earlier backup, whose unchanged files get a second name; `copy`: share none with the store."""
+        """`base` is an earlier backup, whose unchanged files are hard-linked; `copy`: share none with the store."""
         self._files = files
         self._folder = folder
         self._base_folder = base_folder
@@ -85,11 +85,11 @@ class Copier:
 
     @property
     def folders(self) -> list[Path]:
-        """Those that were made, the innermost first."""
+        """Return the folders that were made, the innermost first."""
         return sorted(self._folders, key=lambda folder: -len(folder.parts))
 
     def place(self, item: Item, step: Callable[[int], None]) -> None:
-        """Put one in; `step` is told of bytes as they are done."""
+        """Put an item in; `step` is called with bytes as they are done."""
         target = self._folder / PurePosixPath(item.path)
         self._make(target.parent)
         entry = self._reuse(item, target, step) or self._share(item, target, step) or self._write(item, target, step)
@@ -118,10 +118,10 @@ class Copier:
         return FileEntry(item.path, known.size, known.checksum, item.segment, known.linked, item.mode)
 
     def _ends_alike(self, item: Item, before: Path) -> bool:
-        """Whether two files of one segment, of one length, have the same past.
+        """Return whether two files of one segment, of equal length, have the same content.
 
-        A store that was restored, or lost its tail in a power cut, writes on in a segment whose other future an
-        earlier backup may have. From where the two part each block differs, by its time at least.
+        A store that was restored, or lost its tail in a power cut, continues to write a segment of which an earlier
+        backup may have another continuation. From where the two diverge each block differs, by its time at least.
         """
         assert item.source is not None
         if not self._files.exists(before):
@@ -172,7 +172,7 @@ class Copier:
 
 
 def checksum_of(files: Files, path: Path, step: Callable[[int], None] | None = None) -> tuple[int, str]:
-    """The size of a file and its CRC-32C, as a manifest has it."""
+    """Return the size of a file and its CRC-32C, in the form of a manifest."""
     with contextlib.closing(files.open(path, "r")) as file:
         size, checksum = _pour(file, None, file.size(), step)
     return size, f"{checksum:08x}"
@@ -181,7 +181,7 @@ def checksum_of(files: Files, path: Path, step: Callable[[int], None] | None = N
 def copy_checked(
     files: Files, source: Path, target: Path, step: Callable[[int], None], *, mode: str = ""
 ) -> tuple[int, str]:
-    """Copy a whole file, give the copy this mode if it is known, and say what was read."""
+    """Copy a whole file, with this mode if it is known; return the size and checksum of what was read."""
     with contextlib.closing(files.open(source, "r")) as reading, contextlib.closing(files.open(target, "x")) as writing:
         set_mode(files, target, mode)
         size, checksum = _pour(reading, writing, reading.size(), step)
@@ -210,7 +210,10 @@ def sync_all(files: Files, paths: Sequence[Path], folders: Sequence[Path]) -> No
 
 
 def _sync_file_system(folder: Path) -> bool:
-    """All of it in one call: of ten thousand small files, each synced for itself took minutes. False if it cannot."""
+    """Sync the whole file system in one call; return False if it cannot.
+
+    Of ten thousand small files, each synced for itself took minutes.
+    """
     if sys.platform != "linux" or _kernel() < _KERNEL_THAT_TELLS:
         return False
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

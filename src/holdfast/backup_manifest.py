@@ -1,4 +1,4 @@
-"""What is a backup? A folder that is laid out as a store, and a manifest, written last, that vouches for each file."""
+"""Backup manifests, written last, with size and checksum of every file; and finding backups by theirs."""
 
 import json
 import re
@@ -52,7 +52,7 @@ class Taken:
 
 
 def note_backup(files: Files, store: Path, folder: Path, time: int) -> None:
-    """Note in a store that a backup was taken."""
+    """Note in the store that a backup was taken."""
     content = {"format": FORMAT, "time": time, "path": str(folder.absolute())}
     replace_file(files, store / LAST, json.dumps(content).encode() + b"\n")
 
@@ -80,12 +80,12 @@ class FileEntry:
     linked: bool = False
     """Whether it is a second name for a file of the live store."""
     mode: str = ""
-    """Who may do what with it in the store, in octal digits; empty in backups that did not note it."""
+    """Its mode in the store, in octal digits; empty in backups that did not note it."""
 
 
 @dataclass(slots=True)
 class Manifest:
-    """What a backup says of itself."""
+    """Content of a backup's manifest."""
 
     created: int
     """When everything was cut, in nanoseconds since 1970."""
@@ -105,7 +105,7 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Return the size of all files."""
         return sum(entry.size for entry in self.files)
 
     def count(self, root: str) -> int:
@@ -115,12 +115,12 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A backup in a folder of backups; or what is left of one."""
+    """A backup in a folder of backups, or the remains of one."""
 
     path: Path
     manifest: Manifest | None
     problem: str = ""
-    """Why there is no manifest."""
+    """Why there is no valid manifest."""
 
 
 def folder_name(created: int) -> str:
@@ -129,7 +129,7 @@ def folder_name(created: int) -> str:
 
 
 def write_manifest(files: Files, folder: Path, manifest: Manifest) -> int:
-    """Vouch for a backup, durably; how many bytes that took."""
+    """Write the manifest of a backup, durably; return its size in bytes."""
     content = {**asdict(manifest), "time": iso_time(manifest.created), "bytes": manifest.bytes}
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     raw = _framed(body)
@@ -138,7 +138,7 @@ def write_manifest(files: Files, folder: Path, manifest: Manifest) -> int:
 
 
 def read_manifest(files: Files, folder: Path) -> Manifest:
-    """What a backup says of itself; `NotFound` where there is none, `Corrupt` where a byte of it is not as written."""
+    """Return the manifest of a backup; `NotFound` where there is none, `Corrupt` where it is damaged."""
     path = folder / MANIFEST
     with errors_as_ours("reading the backup", folder):
         try:
@@ -165,7 +165,7 @@ def read_manifest(files: Files, folder: Path) -> Manifest:
 
 
 def find_backups(files: Files, dest: Path) -> list[Found]:
-    """All backups in a folder, the oldest first, with those that are damaged or were never finished."""
+    """Return all backups in a folder, the oldest first, including damaged and incomplete ones."""
     found = []
     for name in files.list(dest):
         if _NAME.match(name):
@@ -178,7 +178,7 @@ def find_backups(files: Files, dest: Path) -> list[Found]:
 
 
 def choose_backup(files: Files, where: Path, at: datetime | None = None) -> Path:
-    """The backup in a folder: itself, or of several the newest, or the newest that is not later than `at`."""
+    """Return the backup in a folder: itself, or of several the newest, or the newest not later than `at`."""
     if files.exists(where / MANIFEST) or files.exists(where / UNFINISHED):
         return where
     backups = find_backups(files, where)
@@ -205,5 +205,5 @@ def _manifest(content: dict[str, Any]) -> Manifest:
 
 
 def _known(kind: type[Manifest] | type[FileEntry], content: dict[str, Any]) -> dict[str, Any]:
-    """Without the members that a later Holdfast has added."""
+    """Return the content without members that a later Holdfast has added."""
     return {name: value for name, value in content.items() if name in kind.__dataclass_fields__}

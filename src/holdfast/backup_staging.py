@@ -1,4 +1,4 @@
-"""Which files belong to a backup? Those of each log up to its cut; second names keep them while they are copied."""
+"""Selection of the files of a backup: each log up to its cut, with hard links that keep files while they are copied."""
 
 import contextlib
 from pathlib import Path
@@ -26,7 +26,7 @@ _LEFT_OUT = ("state.damaged-", "table-state.damaged-")
 
 
 class Staging:
-    """Gathers the items of a backup. Files: `backing-up/`, from which they are copied when nobody is held any more."""
+    """Collects the items of a backup. Files: `backing-up/`, from which they are copied after the locks are released."""
 
     def __init__(self, files: Files, store: Path) -> None:
         self._files = files
@@ -34,22 +34,22 @@ class Staging:
         self.folder = store / STAGING
         self.items: list[Item] = []
         self.all_kept = True
-        """Whether every file has a second name, so that the first may go."""
+        """Whether every file has a second link, so that the first may be deleted."""
         self._next = 0
         self.clear()
         files.make_dirs(self.folder)
 
     def clear(self) -> None:
-        """Forget the second names, also those that a backup left which was cut off."""
+        """Remove the hard links, also those that an interrupted backup left."""
         if self._files.exists(self.folder):
             remove_folder(self._files, self.folder)
 
     def note(self, path: Path, content: bytes) -> None:
-        """A small file, as it is now."""
+        """Add a small file with its present content."""
         self.items.append(Item(self._path(path), content, size=len(content), mode=mode_of(self._files, path)))
 
     def note_file(self, path: Path) -> bytes | None:
-        """The same, read here; None if it is gone."""
+        """Add a small file, read now; return its content, None if it does not exist."""
         try:
             content = read_file(self._files, path)
         except (FileNotFoundError, IsADirectoryError):
@@ -58,7 +58,7 @@ class Staging:
         return content
 
     def note_all(self, folder: Path, ending: str = "") -> None:
-        """The small files in a folder, as far as they end so; those that are being replaced are left out."""
+        """Add the small files in a folder with this ending, except those that are being replaced."""
         for name in self._files.list(folder):
             if name.endswith(ending) and not name.endswith(".tmp"):
                 self.note_file(folder / name)
@@ -73,7 +73,7 @@ class Staging:
         may_be_shorter: bool = False,
         name: Path | None = None,
     ) -> None:
-        """A file that is copied later: its first `size` bytes. `name`: under which name, if another."""
+        """Add a file that is copied later: its first `size` bytes. `name`: its name in the backup, if another."""
         if size is None:
             with contextlib.closing(self._files.open(path, "r")) as file:
                 size = file.size()
@@ -87,9 +87,10 @@ class Staging:
     # Logs
 
     def readers_of(self, log: Path) -> list[Item]:
-        """How far the named readers of a log have come.
+        """Return the positions of the named readers of a log.
 
-        To be asked before the cut: who has come less far does something twice, who has come too far never does it.
+        Call it before the cut: a reader whose position is too old repeats work, one whose position is too new skips
+        some.
         """
         kept = Staging.__new__(Staging)
         kept._files, kept._store, kept.items = self._files, self._store, []
@@ -98,7 +99,7 @@ class Staging:
         return kept.items
 
     def add_cut(self, cut: Cut, *, with_settings: bool) -> None:
-        """A log that is being written, but for its readers; `with_settings`: and the small files beside it."""
+        """Add a log that is open, without its readers; `with_settings`: and the small files beside it."""
         log = cut.log.folder
         if with_settings:
             self.note_all(log, _JSON)
@@ -114,7 +115,7 @@ class Staging:
             self.note(log / WATERMARK, self._watermark(mark))
 
     def add_log(self, log: Path, *, with_settings: bool = True) -> None:
-        """A log that nobody has opened: as it lies; `with_settings`: and the small files beside it."""
+        """Add a log that is not open, as it is on disk; `with_settings`: and the small files beside it."""
         if with_settings:
             self.note_all(log, _JSON)
         self.items += self.readers_of(log)
@@ -133,7 +134,7 @@ class Staging:
         self._keep_torn({name.folder(log) for name in names})
 
     def add_closed(self, roots: list[Path], is_open: set[Path], *, with_settings: bool = True) -> None:
-        """All logs in these folders that nobody has opened."""
+        """Add all logs in these folders that are not open."""
         for root in roots:
             for name in self._files.list(root):
                 if root / name not in is_open:
@@ -141,9 +142,9 @@ class Staging:
                         self.add_log(root / name, with_settings=with_settings)
 
     def add_tables(self, root: Path) -> bool:
-        """What was chosen for tables, and which are deleted and not gone yet; whether one is being migrated.
+        """Add the settings of tables and the marks of deleted ones; return whether one is being migrated.
 
-        Before their state: a migration that has done more than it says does it again.
+        Call it before their state: a migration that has done more than its progress says does it again.
         """
         is_migrating = False
         for name in self._files.list(root):
@@ -176,14 +177,14 @@ class Staging:
     # The rest
 
     def add_state(self, copy: Path, name: str) -> None:
-        """A copy of RocksDB's files that was made in `folder`."""
+        """Add a copy of RocksDB's files that was made in `folder`."""
         for file in self._files.list(copy):
             self.keep(copy / file, never_changes=file.endswith(_SST), name=self._store / name / file)
 
     def add_incoming(self, incoming: Incoming) -> bool:
-        """What other processes have handed in and nobody has adopted; whether there is anything.
+        """Add committed batches that are not adopted; return whether there are any.
 
-        If so, the folder stays guarded until it is copied: adopting changes these files where they lie.
+        If so, the folder stays guarded until it is copied: adopting changes these files in place.
         """
         self.note_all(incoming.folder, _JSON)
         self.note_all(incoming.folder / "done", _JSON)
@@ -197,7 +198,7 @@ class Staging:
         return bool(wanted)
 
     def add_others(self) -> None:
-        """Files of which this module knows nothing: they are copied as they lie."""
+        """Add files that this module does not know, as they are on disk."""
         for name in self._files.list(self._store):
             if name in _APART or name.startswith(_LEFT_OUT) or not isinstance(self._files, SystemFiles):
                 continue
@@ -211,7 +212,7 @@ class Staging:
 
 
 def _migrates(content: bytes | None) -> bool:
-    """Whether a `migration.json` says that something is left to be done."""
+    """Return whether a `migration.json` says that work is left."""
     if content is None:
         return False
     try:

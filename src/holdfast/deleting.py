@@ -1,4 +1,4 @@
-"""How does a queue end? A mark says that it is deleted; then all of it goes, if need be at the next opening."""
+"""Deletion of queues, resumed after a crash: a durable mark first, then all files and rows, then the mark."""
 
 import contextlib
 import logging
@@ -25,10 +25,10 @@ _PREFIX_BYTES = 8
 
 
 class Deleting:
-    """Deletes queues whole. Files: a mark in `deleting/`, from the decision until nothing is left.
+    """Deletes queues completely. Files: a mark in `deleting/`, from the decision until nothing is left.
 
-    The mark is durable before anything is touched, and goes when everything else is durably gone: a crash leaves the
-    queue as it was, or a mark by which the next opening finishes. Every step can be done again. Used with the store's
+    The mark is durable before anything is touched, and is removed when everything else is durably gone: a crash leaves
+    the queue as it was, or a mark by which the next opening finishes. Every step is idempotent. Used with the store's
     guard held.
     """
 
@@ -37,12 +37,12 @@ class Deleting:
         self._folders = folders
         self._state = state
         self.unfinished = False
-        """Whether there may be marks."""
+        """Whether there may be deletions to finish."""
         self._may_remove = threading.Event()
         self._may_remove.set()
 
     def decide(self, queue: str, log: str, prefix: bytes | None, *, with_log: bool) -> None:
-        """From here on the queue is deleted; nothing of it has changed yet."""
+        """Mark the queue as deleted, durably; nothing of it has changed yet."""
         content = {
             "format": 1,
             "name": queue,
@@ -58,12 +58,12 @@ class Deleting:
         self.unfinished = True
 
     def is_only_view(self, queue: str, log: str, log_id: bytes) -> bool:
-        """Whether no other queue keeps a place in this log."""
+        """Return whether no other queue keeps a position in this log."""
         kept = Positions(self._files, self._folders.log(log), log_id).all()
         return all(one.name == place_of(queue) for one in kept if one.name.startswith(QUEUE))
 
     def resume(self) -> None:
-        """When the store opens: finish what a crash cut off. What cannot be finished now is tried when it matters."""
+        """Finish what a crash interrupted, when the store opens. What cannot be finished now is tried again later."""
         try:
             self.finish()
             with errors_as_ours("removing what a backup left in", self._folders.path):
@@ -75,7 +75,7 @@ class Deleting:
 
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
-        """Let nothing go meanwhile: a backup needs the files. Entered with the store's guard, and left without."""
+        """Delete no files meanwhile: a backup needs them. Entered with the store's guard, and left without."""
         self._may_remove.clear()
         try:
             yield
@@ -83,11 +83,11 @@ class Deleting:
             self._may_remove.set()
 
     def wait(self) -> None:
-        """Return when files may go."""
+        """Return when files may be deleted."""
         self._may_remove.wait()
 
     def finish(self, *, wait: bool = False) -> None:
-        """Let all go that is left of deleted queues. While that is put off, `wait` for it or leave it for later."""
+        """Delete what is left of deleted queues. While that is put off, `wait` for it or leave it for later."""
         if wait:
             self.wait()
         if not self._may_remove.is_set():
@@ -129,7 +129,7 @@ class Deleting:
 
 
 def remove_folder(files: Files, folder: Path) -> None:
-    """Remove a folder and all in it, durably; also what is left of one, or of its going."""
+    """Delete a folder and all in it, durably; also a partly deleted one."""
     if files.exists(folder):
         _remove_tree(files, folder)
     if files.exists(folder.parent):

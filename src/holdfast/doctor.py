@@ -1,4 +1,4 @@
-"""Is everything as it should be? Looks at settings, limits, disk, clock, versions, ports and the store."""
+"""Health checks of an installation: settings, limits, disk, clock, versions, ports and the store."""
 
 import contextlib
 import importlib.metadata
@@ -64,7 +64,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     name: str
     state: str
@@ -76,7 +76,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where a server is to listen."""
+    """A port that a server is to listen on."""
 
     name: str
     host: str
@@ -93,7 +93,7 @@ def examine(
     clock: Clock | None = None,
     more: Mapping[str, Callable[[], Iterator[Check]]] | None = None,
 ) -> list[Check]:
-    """Look everything over. What cannot be looked at is a finding, too: this raises nothing.
+    """Run all checks. A check that fails to run is a finding, too: this raises nothing.
 
     `settings` loads the configuration, and raises what is wrong with it. `running`: this process serves the store, so
     that it may be locked, and the ports taken. `more` are checks of the caller, by name.
@@ -348,7 +348,7 @@ def _damage(data: Path) -> Check:
 
 
 def _checkpoints(data: Path) -> Check:
-    """A queue that has far more journal than one checkpoint's worth opens slowly."""
+    """Check for queues with far more journal than one checkpoint covers, which open slowly."""
     slow = []
     for folder in SystemFiles().list(data / JOURNALS):
         names = list_segments(SystemFiles(), data / JOURNALS / folder)
@@ -375,7 +375,7 @@ def _some_logs(data: Path) -> list[Path]:
 
 
 def check_modes(data: Path) -> Iterator[Check]:
-    """Who else on this machine can look into the store: what is in a folder that others may not enter is safe."""
+    """Check who else on this machine can read the store: files in a folder that others cannot enter are safe."""
     if not data.is_dir():
         return
     own = stat.S_IMODE(data.stat().st_mode)

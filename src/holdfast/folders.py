@@ -1,4 +1,4 @@
-"""Which logs and queues does a store have? Each is a folder that says its name and id, or what was chosen for it."""
+"""Folders of a store's logs and queues, with the files that hold their names, ids and settings."""
 
 import contextlib
 import json
@@ -46,15 +46,15 @@ class Folders:
         return self.path / JOURNALS / folder_of(queue, "queue name")
 
     def mark(self, queue: str) -> Path:
-        """The file that says that a queue is deleted, whatever is still there of it."""
+        """Return the file that marks a queue as deleted, whatever is left of it."""
         return self.path / DELETING / (folder_of(queue, "queue name") + _MARK)
 
     def marks(self) -> list[Path]:
-        """Of the queues that are deleted and not yet gone."""
+        """Return the marks of queues that are deleted and not yet gone."""
         return [path for path in self.all_marks() if path.name.endswith(_MARK)]
 
     def all_marks(self) -> list[Path]:
-        """The same, and those that a crash left half-made."""
+        """Return these, and those that a crash left half-written."""
         root = self.path / DELETING
         return [root / name for name in self._files.list(root)]
 
@@ -67,13 +67,13 @@ class Folders:
         return sorted(name for name in names if isinstance(name, str) and self.mark(name).name not in deleted)
 
     def has_queue(self, name: str) -> bool:
-        """Whether there is a queue of that name: one that is deleted, and not gone yet, is none."""
+        """Return whether there is a queue of that name; not if it is deleted, even if parts are left."""
         with errors_as_ours("looking for the queue in", self.path):
             is_deleted = self._files.exists(self.mark(name))
         return not is_deleted and self.queue_meta(name, self.journal(name), lenient=True)[0] is not None
 
     def queue_at(self, log: str, place: str) -> str | None:
-        """The queue that keeps its place in this log under this name; None if it is gone, or reads another log."""
+        """Return the queue that keeps its position in this log under this name; None if it is gone or reads another."""
         for queue in self.queues():
             if place_of(queue) == place:
                 settings = self.queue_meta(queue, self.journal(queue), lenient=True)[0]
@@ -91,7 +91,7 @@ class Folders:
         return sorted(name for name in names if name is not None)
 
     def id_of(self, folder: Path) -> bytes | None:
-        """The id of the log in a folder, as its `log.json` says or, where that is damaged, what else knows it."""
+        """Return the id of the log in a folder from `log.json` or, if that is damaged, from other files."""
         try:
             known = read_identity(self._files, folder)
             return known_id(self._files, folder) if known is None else known.id
@@ -101,7 +101,7 @@ class Folders:
             return None
 
     def identify(self, name: str, folder: Path) -> bytes:
-        """The log's id, from its `log.json`; repaired from what else knows it, and made where there is no log."""
+        """Return the log's id from `log.json`; repaired from other files, and created where there is no log."""
         known, is_damaged = self._read_identity(folder)
         if known is not None:
             if known.name != name:
@@ -202,7 +202,7 @@ class Folders:
             return ({} if log is None or log == name else {"log": log}), None
 
     def _log_read_by(self, queue: str) -> str | None:
-        """The log in which a queue keeps its place."""
+        """Return the log in which a queue keeps its position."""
         root = self.path / LOGS
         for folder in self._files.list(root):
             if Positions(self._files, root / folder, bytes(16)).exists(place_of(queue)):
@@ -210,14 +210,14 @@ class Folders:
         return None
 
     def is_paused(self, folder: Path) -> bool:
-        """Whether a queue was paused, and not resumed since."""
+        """Return whether a queue is paused."""
         try:
             return read_checked(self._files, folder / QUEUE_META).get("paused") is True
         except (OSError, ValueError, AttributeError):  # whatever is wrong is told where the settings are read
             return False
 
     def queue_defaults(self, folder: Path) -> frozenset[str]:
-        """Which of a queue's kept settings nobody chose: they were the defaults of the server that made it."""
+        """Return which of a queue's kept settings were not chosen, but defaults of the server that made it."""
         try:
             meta = read_checked(self._files, folder / QUEUE_META)
             if "by_default" not in meta and meta["settings"].keys() >= _OF_SERVERS:
@@ -236,8 +236,9 @@ class Folders:
         paused: bool | None = None,
         by_default: frozenset[str] | None = None,
     ) -> None:
-        """Keep the settings of a queue, which log it is a view of, and for the rest (None: as it was) whether it is
-        paused, and which of the settings nobody chose.
+        """Save the settings of a queue, its log's id, whether it is paused, and which settings are defaults.
+
+        None for the last two leaves them as they were.
         """
         content: dict[str, Any] = {
             "format": 1,
@@ -261,5 +262,5 @@ _OF_SERVERS = frozenset(
 
 
 def few(names: list[str]) -> str:
-    """The first of them, for an error's text."""
+    """Return the first of them, for an error message."""
     return ", ".join(map(repr, names[:10])) or "none"

@@ -1,4 +1,4 @@
-"""What is in a store? The names of its logs and queues, and which of them are open here."""
+"""Listing of a store's logs and queues, and of those that are open in this process."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ __all__ = ["ListedStore"]
 
 
 class ListedStore(BackedStore):
-    """The part of a store that says what there is."""
+    """The part of a store that lists its content."""
 
     read_only: bool
     _folders: Folders
@@ -24,7 +24,7 @@ class ListedStore(BackedStore):
         raise NotImplementedError
 
     def journal(self, queue: str) -> Log:
-        """The journal of a queue, read-only: each event in the life of its messages (see `queue.events`)."""
+        """Return the journal of a queue, read-only: the events of its messages (see `queue.events`)."""
         self._check_open()
         if not self.read_only:
             raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
@@ -34,7 +34,7 @@ class ListedStore(BackedStore):
         return self._open_log(queue, self.path / JOURNALS, LogSettings())
 
     def log_of(self, queue: str) -> str:
-        """The name of the log that a queue is a view of."""
+        """Return the name of the log that a queue is a view of."""
         folder = self.path / JOURNALS / folder_of(queue, "queue name")
         settings, _ = self._folders.queue_meta(queue, folder, lenient=True)
         return str((settings or {}).get("log", queue))
@@ -50,23 +50,23 @@ class ListedStore(BackedStore):
         return self._folders.logs()
 
     def open_queues(self) -> list[Queue]:
-        """The queues that are open here now."""
+        """Return the queues that are open here now."""
         return list(self._open_queues.values())
 
     def failing_checkpoints(self) -> dict[str, Failing]:
-        """The open queues whose checkpoints fail: since when, and why. The queues themselves go on."""
+        """Return the open queues whose checkpoints fail: since when, and why. They serve requests all the same."""
         return {
             queue.name: failing for queue in self.open_queues() if (failing := queue.checkpoints.failing) is not None
         }
 
     def open_logs(self) -> list[Log]:
-        """The logs that are open here now."""
+        """Return the logs that are open here now."""
         return list(self._open_logs.values())
 
     def open_log(self, name: str) -> Log | None:
-        """The log of that name as it is open here now, if it is."""
+        """Return the log of that name if it is open here now."""
         return self._open_logs.get(name)
 
     def _snapshot(self) -> list[Log | Queue]:
-        """What is open here now, queues first."""
+        """Return what is open here now, queues first."""
         return [*self._open_queues.values(), *self._open_logs.values()]

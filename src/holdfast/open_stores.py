@@ -17,7 +17,7 @@ logger = logging.getLogger("holdfast.store")
 
 
 class OpenStore(Protocol):
-    """What a store offers for the end of the process."""
+    """What a store provides for the end of the process."""
 
     path: Path
 
@@ -62,7 +62,7 @@ def register(store: OpenStore) -> None:
 
 
 def forget(store: OpenStore) -> None:
-    """A store is closed."""
+    """Remove a store that is closed."""
     _to_close.pop(id(store), None)
 
 

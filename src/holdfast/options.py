@@ -1,4 +1,4 @@
-"""What may be chosen for a log, a queue and a table? The settings that a store takes, for type checkers."""
+"""Keyword options of `Store.log`, `Store.queue` and `Store.table`, as typed dicts for type checkers."""
 
 from typing import TYPE_CHECKING, TypedDict
 
@@ -15,7 +15,7 @@ __all__ = ["LogOptions", "QueueOptions", "TableOptions"]
 
 
 class LogOptions(TypedDict, total=False):
-    """The settings that `Store.log` takes."""
+    """The settings that `Store.log` accepts."""
 
     flush: Flush
     roll: Roll
@@ -27,7 +27,7 @@ class LogOptions(TypedDict, total=False):
 
 
 class TableOptions(LogOptions, total=False):
-    """The settings that `Store.table` takes, and those of its log."""
+    """The settings that `Store.table` accepts, and those of its log."""
 
     keep_all_versions: bool
     update_history: bool
@@ -42,7 +42,7 @@ class TableOptions(LogOptions, total=False):
 
 
 class QueueOptions(LogOptions, total=False):
-    """The settings that `Store.queue` takes: those of `QueueSettings`, and those of its log."""
+    """The settings that `Store.queue` accepts: those of `QueueSettings`, and those of its log."""
 
     log: str
     lease: Duration

@@ -1,4 +1,4 @@
-"""Room on the disk that is set aside for journals, and what is done when the disk is full.
+"""Disk space reserved for journals, and what happens when the disk is full.
 
 An ack or a lease is a few dozen bytes in a queue's journal. On a full disk these must go on, or nothing would ever get
 less. So a file of up to 4 MiB holds room that is given up when a journal finds none; until it is taken again, which
@@ -97,7 +97,7 @@ class Reserve:
         return {"path": str(self._path)}
 
     def want(self) -> None:
-        """There is a journal: take the room with the next tick."""
+        """Note that there is a journal: allocate the space with the next tick."""
         if not self._wanted:
             self._wanted = True
             self._wake()
@@ -145,15 +145,15 @@ class Reserve:
             self._wanted = self.given_up = False
 
     def for_journals(self) -> "JournalRoom":
-        """What a journal asks for room."""
+        """Return the `Room` of journals."""
         return JournalRoom(self)
 
     def for_logs(self) -> "LogRoom":
-        """What other logs ask for room."""
+        """Return the `Room` of other logs."""
         return LogRoom(self)
 
     def shorten(self, asking: Appender) -> bool:
-        """Let messages go that are done, of whichever queue has some: whether there is more room now."""
+        """Drop acknowledged messages of any queue that has some; return whether there is more space now."""
         now = self._clock.monotonic()
         if self._tried_at is not None and now - self._tried_at < _AGAIN_S:
             return False
@@ -266,13 +266,13 @@ class Reserve:
 
 
 class JournalRoom:
-    """What a journal does on a full disk: history goes first, then the reserve."""
+    """The `Room` of journals: on a full disk, history is dropped first, then the reserve is released."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve
 
     def check(self) -> None:
-        """A journal may take whatever is free."""
+        """Allow a journal to use whatever is free."""
 
     def make(self, log: Appender) -> bool:
         """As `Room.make`."""
@@ -280,7 +280,7 @@ class JournalRoom:
 
 
 class LogRoom:
-    """What other logs do on a full disk: history goes, but the reserve is not theirs."""
+    """The `Room` of other logs: on a full disk, history is dropped, but the reserve is not released."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve

@@ -1,4 +1,4 @@
-"""How does a store come back? Each file of a backup is checked and copied; then the store is opened and read."""
+"""Restore of a store from a backup: every file is checked and copied, then the store is opened and verified."""
 
 import contextlib
 import logging
@@ -52,7 +52,7 @@ class RestoreReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all of it is there and whole."""
+        """Return whether all of it is there and undamaged."""
         return not self.faults and not self.problems
 
 
@@ -66,11 +66,10 @@ def restore_backup(
     files: Files | None = None,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Make a store of a backup, or of the newest in a folder of them that is not later than `at`.
+    """Restore a store from a backup, or from the newest in a folder of them that is not later than `at`.
 
-    A backup that is damaged is refused, with what is wrong; with `salvage`, what is whole is restored: of a segment
-    that was hit, all records but those in the blocks that were. Then the store is opened and read through, unless not
-    `verify`.
+    A damaged backup is refused, with its faults; with `salvage`, what is undamaged is restored: of a damaged segment,
+    all records except those in damaged blocks. Then the store is opened and read, unless not `verify`.
     """
     files = files or SystemFiles()
     backup, data = local_path(backup, "a backup"), local_path(data)
@@ -162,7 +161,7 @@ def _copy_one(files: Files, source: Path, target: Path, entry: FileEntry, step: 
 
 
 def _verify(files: Files, data: Path, report: RestoreReport) -> None:
-    """Open everything as its owner will, and read it through."""
+    """Open everything as its owner will, and read all of it."""
     with open_store(data, files=files, background=False) as store:
         for name in store.queues():
             with _noting(report, f"the queue {name!r}"):

@@ -1,4 +1,4 @@
-"""Retention by age in the background: what is too old goes also where nothing is written any more."""
+"""Retention by age in the background, also for logs and journals that are no longer written."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ _AFTER_TRY_S = 300.0
 class Retiring:
     """Applies `Retention(max_age=...)` to open logs, and `history` to the journals of open queues.
 
-    It looks at the times that are in memory; only what has something to let go of is touched.
+    It checks the times that are in memory; only logs and queues with something to drop are touched.
     """
 
     name = "retention"
@@ -40,7 +40,7 @@ class Retiring:
         return {}
 
     def tick(self) -> float | None:
-        """Let go of what is too old; in how many seconds to look again, None if nothing is to go by its age."""
+        """Drop what is too old; return in how many seconds to check again, None if nothing has a limit by age."""
         shortest = float("inf")
         found: dict[Log | Queue, float] = {}
         for one, age_ns in self._aged():

@@ -1,7 +1,7 @@
-"""Which pipelines ran over a store, and what came of them? A small file for each run, beside the logs.
+"""Records of pipeline runs over a store and their results: one small file for each run, beside the logs.
 
-A pipeline reads a store that another process may own, so that these files take no lock: each belongs to one run, and
-is replaced whole.
+A pipeline reads a store that another process may own, so these files take no lock: each belongs to one run, and is
+replaced as a whole.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`running`, `done`, `failed`, or `gone` where its process ended without a word."""
+        """Return `running`, `done`, `failed`, or `gone` if its process ended without a result."""
         if self.ended_at is not None:
             return "failed" if self.error or not self.ok else "done"
         return "running" if is_alive(self.process) else "gone"
@@ -71,7 +71,7 @@ class Runs:
         return run
 
     def end(self, run: Run, *, ok: bool, error: str = "", outcome: Mapping[str, Any] | None = None) -> None:
-        """Note what came of it."""
+        """Note the result of a run."""
         said = outcome or {}
         self._keep(
             replace(
@@ -86,7 +86,7 @@ class Runs:
         )
 
     def all(self, count: int = 50) -> list[Run]:
-        """The last runs, newest first."""
+        """Return the last runs, newest first."""
         found = []
         for path in sorted(self._folder.glob("*.json"), reverse=True)[:count]:
             with contextlib.suppress(OSError, ValueError, TypeError):  # just replaced, or of a version to come
@@ -94,7 +94,7 @@ class Runs:
         return found
 
     def get(self, id: str) -> Run:
-        """One run."""
+        """Return one run."""
         for run in self.all(KEPT):
             if run.id == id:
                 return run
@@ -107,9 +107,9 @@ class Runs:
 
 @contextlib.contextmanager
 def noted(store: Path, pipeline: str, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Note a run while it lasts, and what is put into the dictionary that is yielded when it ends well.
+    """Record a run while it lasts, with what is put into the yielded dictionary when it succeeds.
 
-    Where nothing can be written, such as on a copy that may only be read, the run goes on without.
+    If nothing can be written, such as on a read-only copy, the run continues without a record.
     """
     runs = Runs(store)
     run: Run | None = None

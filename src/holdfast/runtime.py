@@ -1,4 +1,4 @@
-"""The server that has a store open: its process and its listeners, noted in the store for who looks at it beside it."""
+"""The server that has a store open: its process and its listeners, noted in the store for other processes."""
 
 import ipaddress
 import json
@@ -19,7 +19,7 @@ _NAME = "server.json"
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that runs."""
+    """A running server."""
 
     process: int
     listeners: tuple[dict[str, Any], ...]
@@ -56,7 +56,7 @@ def note_server(
 
 
 def server_of(store: Path) -> RunningServer | None:
-    """The server that has this store open now; None where nobody has, or a program that is no server."""
+    """Return the server that has this store open now; None if nobody has, or a program that is not a server."""
     try:
         found = json.loads((store / TRANSIENT / _NAME).read_bytes())
         listeners = tuple(dict(one) for one in found["listeners"])

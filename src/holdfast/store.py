@@ -1,4 +1,4 @@
-"""What is a store? A folder with one writer and any number of readers, and the logs, queues and tables in it."""
+"""The public `Store`: a folder with one writer and any number of readers, and the logs, queues and tables in it."""
 
 import contextlib
 import logging
@@ -88,8 +88,8 @@ def open(
 class Store(ListedStore):
     """An open store; also a context manager.
 
-    Files: `LOCK`, `logs/`, `journals/` and `state/`. Threads: all methods may be called from any.
-    A store that is written stays open until `close`, or the end of the process, whoever has a reference to it.
+    Files: `LOCK`, `logs/`, `journals/` and `state/`. Threads: all methods may be called from any. A writable store
+    stays open until `close`, or the end of the process, whoever holds a reference to it.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Store(ListedStore):
         background: bool,
         state: State | None = None,
     ) -> None:
-        """`state` takes the place of the one in the folder, for who wants to know what the journals alone say."""
+        """`state` replaces the one in the folder, to find out what the journals alone lead to."""
         self.path = path
         self.read_only = read_only
         self._files: Files = files or SystemFiles.of_store(path)
@@ -186,7 +186,7 @@ class Store(ListedStore):
             register(self)
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
-        """The log of that name, made if there is none. Settings count when it is first opened in this store."""
+        """Return the log of that name, created if there is none. Settings apply when this store first opens it."""
         check_name(name, "log name")
         with self._guard:
             self._check_open()
@@ -206,17 +206,19 @@ class Store(ListedStore):
             return log
 
     def queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
-        """The queue of that name, made if there is none; on the log of the same name unless `log` says another.
+        """Return the queue of that name, created if there is none; on the log of the same name unless `log` is given.
 
-        What is chosen is kept with the queue: where a setting is not given, what was chosen last counts. Settings of
-        the log (`flush`, `roll`, ...) count if this opens it; by default a queue's log syncs each put, and lets go of
-        messages that are done after `history`.
+        Settings are kept with the queue: one that is not given is as it was chosen last. Settings of the log (`flush`,
+        `roll`, ...) apply if this opens it; by default a queue's log syncs each put, and drops acknowledged messages
+        after `history`.
         """
         return self.queue_with_defaults(name, {}, **settings)
 
     def queue_with_defaults(self, name: str, defaults: Mapping[str, Any], **settings: Unpack[QueueOptions]) -> Queue:
-        """The same for a server with defaults of its own: they count for a queue that is made now, and replace earlier
-        defaults of a server. They never replace what somebody chose, and a program's queue keeps its own defaults.
+        """As `queue`, for a server with defaults of its own.
+
+        These apply to a queue that is created now, and replace earlier defaults of a server. They never replace a
+        chosen setting, and a program's queue keeps its own defaults.
         """
         check_name(name, "queue name")
         with self._guard:
@@ -298,7 +300,7 @@ class Store(ListedStore):
             return queue
 
     def chosen_for(self, name: str) -> dict[str, Any] | None:
-        """The settings that somebody chose for a queue, by name; None where there is no such queue."""
+        """Return the chosen settings of a queue, by name; None where there is no such queue."""
         with self._guard:
             folder = self._folders.journal(name)
             kept, _ = self._folders.queue_meta(name, folder)
@@ -315,9 +317,9 @@ class Store(ListedStore):
             return kept is not None and not self._folders.queue_defaults(folder)
 
     def find_queue(self, name: str) -> Queue | None:
-        """The queue of that name, opened if it is not open; None where there is none.
+        """Return the queue of that name, opened if it is not open; None where there is none.
 
-        Who opens it with settings of their own afterwards still may, and closes what was given here: ask each time.
+        A later `queue` call with other settings is allowed, and closes the queue returned here: ask each time.
         """
         check_name(name, "queue name")
         with self._guard:
@@ -330,10 +332,10 @@ class Store(ListedStore):
             return queue
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue with all that is known of its messages, and its log if that has its name and no other queue.
+        """Delete a queue with all its data, and its log if that has its name and no other queue.
 
-        A crash leaves the queue as it was or, once the store is open again, no trace. Who still holds deliveries of
-        it, or waits for some, gets `Closed`.
+        A crash leaves the queue as it was or, once the store is open again, no trace. Callers that hold deliveries of
+        it, or wait for some, get `Closed`.
         """
         check_name(name, "queue name")
         queue = self._open_queues.get(name)
@@ -368,9 +370,9 @@ class Store(ListedStore):
             self._deleting.finish()
 
     def forward(self, prefix: str, forwarder: Forwarder) -> None:
-        """Hand the dead letters of queues whose `dead_letter` begins with `prefix`, as `amqp-dlx:`, to this function.
+        """Send the dead letters of queues whose `dead_letter` begins with `prefix`, as `amqp-dlx:`, to this function.
 
-        Such a name is no queue's: until there is a forwarder for it, its letters wait where they are.
+        No queue can have such a name: until there is a forwarder for it, its dead letters wait in their queues.
         """
         with self._guard:
             self._check_open()
@@ -386,7 +388,7 @@ class Store(ListedStore):
                 del self._unsynced[log]
 
     def adopt(self) -> int:
-        """Take over the batches that other processes handed in; how many. The background does this by itself."""
+        """Adopt the batches that other processes committed; return how many. The background does this automatically."""
         self._check_open()
         if self.read_only:
             raise ReadOnly("only the process that owns the store can take over what was handed in")
@@ -463,10 +465,10 @@ class Store(ListedStore):
             self._state.close()
 
     def close_at_exit(self) -> None:
-        """Close it at the end of the process, where no other thread may keep that waiting for ever.
+        """Close the store at the end of the process, without waiting forever for another thread.
 
-        Where a transaction of another thread does not end, or its background work does not, what was accepted is
-        written and synced, and the store stays open.
+        If a transaction of another thread, or its background work, does not end, what was accepted is written and
+        synced, and the store stays open.
         """
         if self._closed:
             return
@@ -482,7 +484,7 @@ class Store(ListedStore):
             log.sync()
 
     def abandon(self) -> None:
-        """Let everything go and save nothing: for who is about to delete the folder."""
+        """Close everything without saving, for a caller that is about to delete the folder."""
         with self._guard:
             if self._closed:
                 return
@@ -508,7 +510,7 @@ class Store(ListedStore):
         self.close()
 
     def disown(self) -> None:
-        """Called in a forked child: this opening, its lock and its thread are the parent's."""
+        """Called in a forked child: the open store, its lock and its thread are the parent's."""
         self._guard = threading.RLock()
         for one in self._snapshot():
             one.disown()
@@ -524,7 +526,7 @@ class Store(ListedStore):
 
     @contextlib.contextmanager
     def _open_to_adopt(self, manifest: Manifest) -> Iterator[Log]:
-        """The log that a batch goes into; opened for this alone where nobody else has."""
+        """Open the log that a batch is for, or use it if it is open."""
         with self._guard:
             self._check_open()
             queue = manifest.queue
@@ -564,9 +566,9 @@ class Store(ListedStore):
         return log
 
     def _is_new_log(self, queue: str, log: Log, known: bytes | None) -> bool:
-        """Whether the log is another than the one that the queue was a view of, which someone deleted.
+        """Return whether the log is another than the one that the queue was a view of, which was deleted.
 
-        Not where the queue keeps a position in this very log: then only `queue.json` says another id.
+        Not if the queue keeps a position in this log: then only `queue.json` has another id.
         """
         return known is not None and known != log.id and log.positions.get(place_of(queue)) is None
 
@@ -602,7 +604,7 @@ class Store(ListedStore):
             self._folders.keep_queue_meta(name, folder, chosen or {}, queue.log.id, paused=paused)
 
     def _find_queue(self, name: str) -> Queue | None:
-        """A queue that is there; None where none was ever made."""
+        """Return an existing queue; None where none was ever made."""
         with self._guard:
             known = self._open_queues.get(name)
             if known is not None and not known.closed:
@@ -617,7 +619,7 @@ class Store(ListedStore):
 
     @property
     def disk_full(self) -> bool:
-        """Whether the disk is full: then acks and leases are written, and puts and appends are refused."""
+        """Return whether the disk is full: then acks and leases are written, and puts and appends are refused."""
         return self._reserve.given_up
 
     def _find_forwarder(self, target: str) -> Forwarder | None:

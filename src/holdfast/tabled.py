@@ -1,4 +1,4 @@
-"""What can be done with the tables of a store? Open, list and delete them, and change several at once."""
+"""The table methods of a store: open, list and delete tables, and change several in one transaction."""
 
 import contextlib
 import threading
@@ -21,7 +21,7 @@ __all__ = ["TabledStore"]
 
 
 class TabledStore:
-    """The part of a store that has to do with tables."""
+    """The part of a store that manages tables."""
 
     read_only: bool
     _guard: threading.RLock
@@ -69,10 +69,11 @@ class TabledStore:
             self._tables.delete(name)
 
     def transaction(self) -> contextlib.AbstractContextManager[Transaction]:
-        """Make what is done inside, to tables and with `put`, take place together at the end, or not at all.
+        """Apply the changes inside, to tables and with `put`, together at the end, or not at all.
 
-        `with store.transaction(): accounts.add(...); orders.put(...)`. An error inside means that none of it does; a
-        crash, that all of it does or none. Others write to tables when it is over; there is one at a time.
+        `with store.transaction(): accounts.add(...); orders.put(...)`. After an error inside, none is applied; after a
+        crash, all or none. Other threads write to the same tables when it has ended; there is one transaction at a
+        time.
         """
         self._check_open()
         if self.read_only:

@@ -1,4 +1,4 @@
-"""Which tables does a store have? Each is a folder with the log of its changes, and what was chosen for it."""
+"""The tables of a store: each is a folder with the log of its changes and its settings in `table.json`."""
 
 import logging
 import re
@@ -44,9 +44,9 @@ _FORMAT = 1
 _DELETED = "~deleted-"
 """What the file beside a folder begins with that says that the table is deleted."""
 _HALF_MADE = re.compile(r"\.\d+\.tmp$")
-"""What a file is called until it is whole."""
+"""Matches the name of a file that is not complete yet."""
 HOW = ("keyring", "migration", "migration_budget", "on_version_change")
-"""What is said at the opening of a table and not kept with it."""
+"""Options for opening a table that are not kept with it."""
 _RECORD_MAX = 256 << 20
 
 
@@ -81,12 +81,12 @@ class Tables:
         self.versions = Versions(clock)
         self.open_tables: dict[str, Table[Any]] = {}
         self.opened: Callable[[Table[Any]], None] = lambda table: None
-        """Told of each table that is opened."""
+        """Called with each table that is opened."""
         self.before_removing: Callable[[], None] = lambda: None
-        """Returns when files may go."""
+        """Called before files are deleted; returns when they may be."""
 
     def names(self) -> list[str]:
-        """Of all tables, sorted."""
+        """Return the names of all tables, sorted."""
         root = self._path / TABLES
         with errors_as_ours("listing the tables in", root):
             found = [self._name_in(root / folder) for folder in self._files.list(root)]
@@ -107,7 +107,7 @@ class Tables:
         self._finish_deleting()
 
     def _finish_deleting(self) -> None:
-        """Let all go that is left of deleted tables."""
+        """Delete what is left of deleted tables."""
         from holdfast.table.place import clear_table  # noqa: PLC0415
         from holdfast.table.views import prefix_of  # noqa: PLC0415
 
@@ -126,14 +126,14 @@ class Tables:
                     self._files.sync_dir(root)
 
     def meta(self, name: str) -> dict[str, Any]:
-        """What is kept of a table: its definition and what was chosen for it."""
+        """Return a table's definition and settings as kept on disk."""
         meta = self._meta(self._folder(name))
         if not meta:
             raise NotFound(f"there is no table {name!r} in {str(self._path)!r}; there are: {few(self.names())}")
         return meta
 
     def keep_meta(self, name: str, meta: dict[str, Any]) -> None:
-        """Keep what is to be known of a table."""
+        """Save a table's definition and settings."""
         folder = self._folder(name)
         with errors_as_ours("opening the table in", folder):
             self._files.make_dirs(folder)
@@ -143,7 +143,7 @@ class Tables:
 
     @property
     def migrations(self) -> "Migrations":
-        """The migrations of all tables."""
+        """Return the migrations of all tables."""
         if self._migrations is None:
             from holdfast.table.migrating import Migrations  # noqa: PLC0415
 
@@ -158,11 +158,11 @@ class Tables:
         return self._migrations
 
     def migrating(self) -> "list[Migrations]":
-        """What has work to do when nobody calls."""
+        """Return what has background work."""
         return [] if self._migrations is None else [self._migrations]
 
     def stop_migrating(self) -> None:
-        """Finish the step of a migration that is under way, and no more. Without the store's guard: it may need it."""
+        """Finish the running step of a migration, and no more. Called without the store's guard: it may need that."""
         if self._migrations is not None:
             self._migrations.close()
 
@@ -176,7 +176,7 @@ class Tables:
         migration_budget: Duration | None = None,
         on_version_change: "VersionChange | None" = None,
     ) -> "Table[M]":
-        """Open a table, given its model, or its name if there is one."""
+        """Open a table by its model, or an existing one by its name."""
         from holdfast.table.backup import check_restored  # noqa: PLC0415 - who has no tables need not load them
         from holdfast.table.definition import describe, model_from  # noqa: PLC0415
         from holdfast.table.keyring import WITHOUT_KEYS  # noqa: PLC0415
@@ -294,7 +294,7 @@ class Tables:
         return table
 
     def carry_out(self, stagings: "dict[Core[Any], Staging]") -> None:
-        """Make what a transaction did to several tables safe, and then seen, all at once."""
+        """Make a transaction's changes of several tables durable, then visible all at once."""
         if not stagings:
             return
         flights = {table: table.take_off(staging) for table, staging in stagings.items()}
@@ -306,7 +306,7 @@ class Tables:
             table.arrive([flight])
 
     def finish(self, name: str, log_id: bytes, start: int, version: int, records: list[tuple[bytes, bytes]]) -> None:
-        """After a crash: write what a transaction did to a table, unless it is there, somewhere from `start` on."""
+        """After a crash: write a transaction's changes of a table, unless they are in its log from `start` on."""
         from holdfast.table.rows import decode_event  # noqa: PLC0415
 
         if not self._meta(self._folder(name)):
@@ -323,7 +323,7 @@ class Tables:
             log.close()
 
     def close(self) -> HoldfastError | None:
-        """Close all that is open; the first problem, if there was one."""
+        """Close all open tables; return the first problem, if there was one."""
         problem: HoldfastError | None = None
         for table in list(self.open_tables.values()):
             try:
@@ -348,11 +348,11 @@ class Tables:
         self.open_tables.clear()
 
     def logs(self) -> list[Log]:
-        """The logs of the open tables."""
+        """Return the logs of the open tables."""
         return [table.changelog for table in list(self.open_tables.values())]  # the ticker asks while others open some
 
     def state(self) -> State:
-        """What is kept of the records of all tables."""
+        """Return the state of all tables."""
         return self._open_state()
 
     def _check_id(self, name: str, model_id: int) -> None:

@@ -1,4 +1,4 @@
-"""How do changes of tables and messages for queues take place together? Decided by one record, and then done."""
+"""Transactions over tables and queues: one synced record decides, then the changes are carried out."""
 
 import contextlib
 import gc
@@ -46,7 +46,7 @@ _RECORD_MAX = 256 << 20
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transaction under way: what was asked for in it, and nothing that anybody else sees."""
+    """A running transaction: its staged changes, which nobody else sees."""
 
     of: "Transactions"
     """Those of its store."""
@@ -65,11 +65,11 @@ class Transaction:
 
     @property
     def parts(self) -> int:
-        """In how many places it changes something."""
+        """Return how many tables and queues it changes."""
         return sum(bool(staging.steps) for staging in self.stagings.values()) + len(self.puts)
 
     def reserve(self, table: "Core[Any]") -> None:
-        """Have a table for itself until the end: others write to it when this is over."""
+        """Reserve a table until the end: others write to it when this is over."""
         if table not in self.tables:
             table.reserve(self.ticket)
             self.tables.add(table)
@@ -185,7 +185,7 @@ class Transactions:
         """Bytes of decisions that went into the log since it was empty."""
         self._turnstile = Turnstile(Condition(threading.RLock()))
         self._broken = ""
-        """Why there can be no more transactions: one is decided, and not done."""
+        """Why there can be no more transactions: one is decided and could not be carried out."""
         self._visited = False
         """Whether reads of tables are reported: while a transaction is under way."""
         self._watched = False
@@ -253,7 +253,7 @@ class Transactions:
         return not self._turnstile.mine and self._turnstile.is_free_within(seconds)
 
     def recover(self) -> int:
-        """At opening: finish what was decided and perhaps not done; how many there were."""
+        """Finish transactions that were decided and may be incomplete; return how many. Called at opening."""
         from holdfast.table.decisions import unfinished  # noqa: PLC0415 - who has no tables need not load them
 
         self._log = self._opened()
@@ -272,7 +272,7 @@ class Transactions:
         return [] if self._log is None else [self._log]
 
     def close(self) -> None:
-        """Let the log go."""
+        """Close the log."""
         if self._log is not None:
             self._log.close()
 
@@ -288,7 +288,7 @@ class Transactions:
             table.before_read = self._visits(table)
 
     def _visit(self, visited: bool) -> None:
-        """Let tables report that they are read, those too that are opened from here on, or no longer."""
+        """Make tables report reads, also those that are opened from now on, or stop that."""
         self._visited = visited
         for table in list(self._tables.open_tables.values()):
             table.before_read = self._visits(table) if visited else None
@@ -419,7 +419,7 @@ class Transactions:
         self._empty(self._log, len(payload))
 
     def _empty(self, log: Log, grown: int) -> None:
-        """Now and then drop what is done, which is all there is: transactions come one at a time."""
+        """Drop completed decisions now and then, which is all there is: transactions come one at a time."""
         self._grown += grown
         if self._grown < _FULL or log.pinned:  # a backup needs it as it is: the next one empties it
             return
@@ -456,14 +456,14 @@ class Transactions:
 
 
 def _sync(several: "Iterable[Core[Any] | Queue]") -> None:
-    """Return when all that was appended to these is on disk, which their flush modes may not have promised."""
+    """Return when all that was appended to these is on disk, whatever their flush modes."""
     for one in several:
         if one.log.settings.flush.mode != "sync":
             one.log.sync()
 
 
 def _arrived(log: Log, start: int, producer: int) -> bool:
-    """Whether messages of a transaction are in a log, somewhere from `start` on."""
+    """Return whether messages of a transaction are in a log, somewhere from `start` on."""
     end = log.readable()[1]
     if log.start > start:
         return True  # and more than that: it was read by all, and dropped

@@ -56,7 +56,7 @@ _RECORDS = "Restore them from a backup if you need them."
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a store that is not as it was written."""
+    """Damage or loss that was found in a store."""
 
     what: str
     """The object: `log 'clicks'`, `queue 'orders'`, `state`."""
