@@ -172,6 +172,45 @@ def test_what_an_owner_makes_while_it_is_verified_is_not_missing(
         assert holdfast.verify(store).problems == []
 
 
+GONE = {
+    "tables/Account": "table with the id 5",
+    "tables": "table with the id 5",
+    "logs/clicks": "log 'clicks'",
+    "logs/holdfast.definitions": "log 'holdfast.definitions'",
+    "logs/orders journals/orders": "queue 'orders'",
+    "journals/orders logs/orders/tailers": "queue 'orders'",
+}
+
+
+@pytest.mark.parametrize("folders", GONE)
+def test_whole_folders_that_are_gone_are_missed(store: Path, folders: str) -> None:
+    for folder in folders.split():
+        shutil.rmtree(store / folder)
+    found = holdfast.verify(store)
+    assert GONE[folders] in {one.what for one in found.problems}
+    assert main(["verify", "--data", str(store)]) == 1
+
+
+def test_what_was_deleted_on_purpose_is_not_missed(store: Path) -> None:
+    with open_quickly(store) as opened:
+        opened.log("both").append(b"x")
+        opened.queue("both").put(b"x")
+        for name in ("both", "orders", "mail"):
+            opened.delete_queue(name)
+        opened.table(Account)
+        opened.delete_table("Account")
+    found = holdfast.verify(store)
+    assert (found.problems, found.tables) == ([], 0)
+
+
+def test_a_store_of_an_earlier_version_has_no_list_of_logs(store: Path) -> None:
+    shutil.rmtree(store / "known")
+    assert holdfast.verify(store).ok
+    with open_quickly(store) as opened:
+        opened.log("clicks").append(b"x")
+    assert holdfast.verify(store).ok
+
+
 def test_damage_is_found_beside_a_live_owner(store: Path, tmp_path: Path) -> None:
     flip(segments(store / "logs/clicks")[1])
     (store / "logs/clicks/tailers/billing.json").unlink()

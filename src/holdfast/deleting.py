@@ -113,6 +113,7 @@ class Deleting:
         if prefix is not None:
             self._forget_rows(prefix)
         if content["with_log"]:
+            self._folders.forget_log(content["log"])
             remove_folder(self._files, log)
         else:
             Positions(self._files, log, bytes(16)).remove(place_of(queue))

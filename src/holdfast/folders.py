@@ -23,8 +23,11 @@ logger = logging.getLogger("holdfast.store")
 LOGS = "logs"
 JOURNALS = "journals"
 DELETING = "deleting"
+KNOWN = "known"
 QUEUE_META = "queue.json"
 _MARK = ".json"
+LOG_SUFFIX = ".log"
+"""Ends the name of a file in `known/` that stands for a log."""
 
 
 class Folders:
@@ -89,6 +92,25 @@ class Folders:
         # A folder's name mostly tells; to open ten thousand files takes a good part of a second.
         names = [name_of(folder) or self._name_in(root / folder) for folder in folders]
         return sorted(name for name in names if name is not None)
+
+    def note_log(self, name: str) -> None:
+        """Note that there is a log that no queue reads, so that its loss is noticed.
+
+        An empty file, and not synced: a crash that takes it costs nothing but that.
+        """
+        path = self._noted(name)
+        with errors_as_ours("opening the log in", self.log(name)):
+            if not self._files.exists(path):
+                self._files.make_dirs(path.parent)
+                self._files.open(path, "x").close()
+
+    def forget_log(self, name: str) -> None:
+        """The log is about to be deleted. Raises OSError."""
+        if self._files.exists(self._noted(name)):
+            self._files.remove(self._noted(name))
+
+    def _noted(self, name: str) -> Path:
+        return self.path / KNOWN / (folder_of(name, "log name") + LOG_SUFFIX)
 
     def id_of(self, folder: Path) -> bytes | None:
         """Return the id of the log in a folder from `log.json` or, if that is damaged, from other files."""

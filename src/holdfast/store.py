@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from holdfast.adopting import Adopting
 from holdfast.base.clock import Clock, SystemClock
@@ -190,6 +190,14 @@ class Store(ListedStore):
         check_name(name, "log name")
         with self._guard:
             self._check_open()
+            is_new = not self.read_only and not self._files.exists(self._folders.log(name))
+            log = self._log(name, settings)
+            if is_new:
+                self._folders.note_log(name)
+            return log
+
+    def _log(self, name: str, settings: LogOptions) -> Log:
+        with self._guard:
             self._finish_deleting()
             known = self._open_logs.get(name)
             wanted = LogSettings.of(dict(settings))
@@ -578,7 +586,8 @@ class Store(ListedStore):
             self._check_same(known, log_settings)
             return known
         defaults = {"flush": Flush.sync(), "retention": Retention(max_age=settings.history)}
-        return self.log(settings.log, **{**defaults, **log_settings})
+        check_name(settings.log, "log name")
+        return self._log(settings.log, cast("LogOptions", {**defaults, **log_settings}))
 
     def _check_same_queue(self, queue: Queue, given: dict[str, Any], log_settings: dict[str, Any]) -> None:
         self._check_same(queue.log, log_settings)

@@ -16,7 +16,7 @@ from holdfast.base.files import Files, SystemFiles, read_file
 from holdfast.base.names import folder_of, name_of
 from holdfast.base.paths import local_path
 from holdfast.deleting import STAGING
-from holdfast.folders import DELETING, JOURNALS, LOGS, QUEUE_META
+from holdfast.folders import DELETING, JOURNALS, KNOWN, LOG_SUFFIX, LOGS, QUEUE_META
 from holdfast.log.block import open_block
 from holdfast.log.catalog import list_segments
 from holdfast.log.identity import META, Identity, read_identity
@@ -48,6 +48,8 @@ _TRIES, _PAUSE_S = 5, 0.2
 _LOOKS = 3
 """How often what seems to be missing beside a live owner is looked for again."""
 _QUEUES_AT_ONCE = 200
+_TABLE_ID_BYTES = 4
+"""With so many bytes of a table's id its keys in the state begin."""
 _BACKUP = "Put it back from a backup."
 _REPAIRED = "Open the store for writing: that repairs it."
 _NOTHING_LOST = "Nothing is lost with it; check the disk."
@@ -126,6 +128,9 @@ class _Verifier:
         """By folder: the ids of the logs that are known."""
         self._damaged: set[Path] = set()
         """Folders of logs in which something is damaged or missing."""
+        self._queues_in_state: set[str] = set()
+        self._tables_in_state: set[int] = set()
+        """Ids of tables of which the state has records."""
         self._sure: set[Problem] = set()
         """Damage in segments, which no owner makes."""
         self._done = self._total = 0
@@ -163,7 +168,9 @@ class _Verifier:
         for folder in self._folders(TABLES):
             self._verify_table(folder)
         self._verify_incoming()
+        self._verify_known_logs()
         whole = [self._verify_state(folder) for folder in states]
+        self._verify_objects_in_states()
         if whole[0]:
             self._compare_with_journals()
         for name, count in ((LOGS, "logs"), (JOURNALS, "queues"), (TABLES, "tables")):
@@ -344,6 +351,39 @@ class _Verifier:
             text = "the definition and the settings of the table are missing"
             self._problem(self._label(folder), str(folder / TABLE_META), text, _BACKUP)
 
+    def _verify_known_logs(self) -> None:
+        """Check that the logs which programs made are there."""
+        for name in self._files.list(self._path / KNOWN):
+            folder = self._path / LOGS / name.removesuffix(LOG_SUFFIX)
+            if name.endswith(LOG_SUFFIX) and not (self._files.exists(folder / META) or self._has_segments(folder)):
+                advice = f"{_BACKUP} If it was deleted on purpose, delete {str(self._path / KNOWN / name)!r}, too."
+                self._problem(f"log {name_of(folder.name) or folder.name!r}", str(folder), "the log is missing", advice)
+
+    def _verify_objects_in_states(self) -> None:
+        """Check that the queues and tables that the states know are there."""
+        for queue in sorted(self._queues_in_state):
+            folder = self._path / JOURNALS / folder_of(queue)
+            is_there = self._files.exists(folder / QUEUE_META) or self._has_segments(folder)
+            is_deleted = self._files.exists(self._path / DELETING / f"{folder_of(queue)}.json")
+            is_told = any(one.path == str(folder) for one in self.result.problems)
+            if not (is_there or is_deleted or is_told):
+                self._problem(f"queue {queue!r}", str(folder), "the queue is missing: the state knows it", _BACKUP)
+        ids = {self._table_id(folder) for folder in self._folders(TABLES)}
+        is_deleting = any(name.startswith("~") for name in self._files.list(self._path / TABLES))
+        if None in ids or is_deleting:  # which says more elsewhere, or is about to go
+            return
+        for id in sorted(self._tables_in_state - ids):
+            text = "a table is missing: the state has records of it"
+            self._problem(f"table with the id {id}", str(self._path / TABLES), text, _BACKUP)
+
+    def _table_id(self, folder: Path) -> int | None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return int(decode_checked(read_file(self._files, folder / TABLE_META))["id"])
+        return None
+
+    def _has_segments(self, folder: Path) -> bool:
+        return bool(list_segments(self._files, folder))
+
     def _verify_incoming(self) -> None:
         folder = self._path / INCOMING
         for name in self._files.list(folder):
@@ -383,8 +423,11 @@ class _Verifier:
             state = RocksState(folder, read_only=True, families=families)
             try:
                 for family in families:
-                    for _ in state.scan(family):
-                        pass
+                    for key, value in state.scan(family):
+                        if family == "positions":
+                            self._queues_in_state.update(_queue_in(value))
+                        elif family == "table":
+                            self._tables_in_state.add(int.from_bytes(key[:_TABLE_ID_BYTES], "big"))
             finally:
                 state.close()
         except (HoldfastError, OSError) as error:
@@ -507,3 +550,11 @@ class _Verifier:
     def _tell(self, done: int) -> None:
         if self._progress is not None:
             self._progress(min(done, self._total), self._total)
+
+
+def _queue_in(position: bytes) -> list[str]:
+    """Return the name of the queue that a kept position is of, if it has one; earlier versions did not note it."""
+    try:
+        return [str(json.loads(position)["queue"])]
+    except (ValueError, KeyError, TypeError):
+        return []

@@ -139,7 +139,7 @@ def test_a_strange_name_works_and_is_never_a_path(tmp_path: Path, name: str) -> 
         assert payloads(store, name) == [name.encode()]
         assert store.log(name).tailer(name).position == 1
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
-    assert {path.name for path in (tmp_path / "data").iterdir()} == {"LOCK", "logs"}
+    assert {path.name for path in (tmp_path / "data").iterdir()} == {"LOCK", "known", "logs"}
     assert len(list((tmp_path / "data" / "logs").iterdir())) == 1
 
 
