@@ -227,10 +227,10 @@ def test_an_expression_used_as_a_truth_value_says_what_to_write() -> None:
         "vip" in P.tags  # noqa: B015
 
 
-@pytest.mark.parametrize("expression", [*TRUE, *FALSE], ids=str)
-def test_an_expression_is_shown_as_it_reads_and_equals_no_other(expression: Expression) -> None:
-    assert repr(expression) == f"<{expression}>"
-    assert expression != copy(expression)
+def test_an_expression_is_shown_as_it_reads_and_equals_no_other() -> None:
+    for expression in [*TRUE, *FALSE]:
+        assert repr(expression) == f"<{expression}>"
+        assert expression != copy(expression)
 
 
 def test_a_search_in_an_index_that_is_not_there_names_those_with_words() -> None:
