@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -78,6 +79,8 @@ class Tables:
         self._open_log = open_log
         self._read_only = read_only
         self._state: State | None = None
+        self._recovering = threading.Lock()
+        """Held while the state is opened again; before the `landing` of any table."""
         self.versions = Versions(clock)
         self.open_tables: dict[str, Table[Any]] = {}
         self.opened: Callable[[Table[Any]], None] = lambda table: None
@@ -289,6 +292,7 @@ class Tables:
                 table.close()
                 log.close()
                 raise
+        table.recover_state = self._recover_state
         self.open_tables[spec.name] = table
         self.opened(table)
         return table
@@ -312,15 +316,22 @@ class Tables:
         if not self._meta(self._folder(name)):
             logger.warning("a transaction changed the table %r, which is deleted", name, extra={"table": name})
             return
+        table = self.open_tables.get(name)
         settings = LogSettings(flush=Flush.sync(), max_message=_RECORD_MAX)  # it was let in, by whatever limit
-        log = self._open_log(name, self._path / TABLES, settings)
+        log = table.changelog if table is not None else self._open_log(name, self._path / TABLES, settings)
         try:
+            if table is not None:
+                table.doubt = table.doubt or "a transaction was not carried out to its end"  # its state lacks this
+                log.recover()
+                log.sync()  # what was gathered is in it now
             if log.id == log_id and not any(
                 decode_event(record.payload).version == version for record in log.read(start)
             ):
                 log.append_many([Message(payload, key=key) for key, payload in records])
+                log.sync()
         finally:
-            log.close()
+            if table is None:
+                log.close()
 
     def close(self) -> HoldfastError | None:
         """Close all open tables; return the first problem, if there was one."""
@@ -396,6 +407,25 @@ class Tables:
                     "are in the log beside it, and are not affected",
                     str(folder / META),
                 ) from error
+
+    def _recover_state(self) -> None:
+        """Open the state again after a failed write, while no table changes it. Each then follows its log again.
+
+        What was committed without a sync may be lost with that, of any table.
+        """
+        if self._state is not None and self._state.stopped:
+            with self._recovering:
+                self._recover_alone(list(self.open_tables.values()))
+
+    def _recover_alone(self, tables: "list[Table[Any]]") -> None:
+        assert self._state is not None
+        if tables:
+            with tables[0].landing:
+                self._recover_alone(tables[1:])
+        elif self._state.stopped:
+            for table in list(self.open_tables.values()):
+                table.doubt = table.doubt or "the state was opened again after a failed write"
+            self._state.recover()
 
     def _open_state(self) -> State:
         if self._state is None:

@@ -1,9 +1,7 @@
 """Transactions over tables and queues: one synced record decides, then the changes are carried out."""
 
 import contextlib
-import gc
 import logging
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import HoldfastError, InvalidArgument, WriterStopped, is_interrupt
+from holdfast.base.errors import HoldfastError, InvalidArgument, StorageError, WriterStopped, is_interrupt
 from holdfast.base.section import Condition
 from holdfast.base.turnstile import Ticket, Turnstile
 from holdfast.base.versions import Versions
@@ -80,20 +78,35 @@ _known: "dict[int, weakref.ref[Transactions]]" = {}
 """Those of every store of this process, by id."""
 
 
-class _Scope:
-    """What `with` enters and leaves. An interrupt at any place ends the transaction, and with it all that it has.
+class _Exit:
+    """What `with` finds as `__exit__` of a scope: a new object each time, which nobody but the `with` itself has.
 
-    At one place it ends a little later, when the traceback is dropped: where a signal's handler raises at the very
-    start of `__exit__`. The next one of the same thread, and `close`, end it before that.
+    A signal's handler can raise at the very start of a function in Python, before it has done anything, and then the
+    traceback keeps that function's arguments alive. The object that `with` calls is gone all the same. So its end is
+    that of the transaction, too.
     """
 
+    def __get__(self, scope: "_Scope | None", kind: "type[_Scope]") -> Callable[..., None]:
+        if scope is None:  # `ExitStack` asks the class, and keeps the scope
+            return _Scope.leave
+        held = partial(_Scope.leave, scope)
+        scope.held = weakref.ref(held)
+        return held
+
+
+class _Scope:
+    """What `with` enters and leaves. An interrupt at any place ends the transaction, and with it all that it has."""
+
+    held: "weakref.ref[Callable[..., None]] | None" = None
+    """The last object that was given out as `__exit__`."""
     _transaction: Transaction | None = None
 
     def __init__(self, of: "Transactions") -> None:
         self._of = of
 
     def __enter__(self) -> Transaction:
-        ticket = Ticket(self)
+        held = None if self.held is None else self.held()
+        ticket = Ticket(self if held is None else held)
         try:
             self._transaction = transaction = self._of.start(ticket)
             _current.set(transaction)
@@ -105,9 +118,10 @@ class _Scope:
                 _current.set(None)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    __exit__ = _Exit()
+
+    def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Carry the transaction out, unless there was an error."""
         transaction = self._transaction
         assert transaction is not None
         try:
@@ -122,11 +136,6 @@ class _Scope:
             transaction.ticket.over = True  # ends the fence and lets the tables go, in one step
             self._of.tidy(transaction)
 
-    def give_up(self) -> None:
-        """End it, and nothing of it takes place."""
-        if self._transaction is not None:
-            self._transaction.ticket.over = True
-
 
 def _find() -> Transaction | None:
     """The transaction of the calling context, or one that has ended: not one whose end was cut off at its start."""
@@ -139,22 +148,6 @@ def _find() -> Transaction | None:
 
 def _forget(number: int, _: object) -> None:
     _known.pop(number, None)
-
-
-def _end_what_was_cut_off() -> None:
-    """End transactions whose `__exit__` raised at its start, before it did anything.
-
-    They are referred to by the traceback of an exception that is handled now, or that waits to be collected.
-    """
-    error = sys.exc_info()[1]
-    while error is not None:
-        trace = error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code is _Scope.__exit__.__code__:
-                trace.tb_frame.f_locals["self"].give_up()
-            trace = trace.tb_next
-        error = error.__context__
-    gc.collect()
 
 
 class Transactions:
@@ -184,8 +177,12 @@ class Transactions:
         self._grown = 0
         """Bytes of decisions that went into the log since it was empty."""
         self._turnstile = Turnstile(Condition(threading.RLock()))
-        self._broken = ""
-        """Why there can be no more transactions: one is decided and could not be carried out."""
+        self._unfinished = ""
+        """Set before a decision is written, and cleared when it is carried out: else it is finished first."""
+        self._decided_from = 0
+        """Where the log ended before that decision."""
+        self._finishing = threading.RLock()
+        """Held while a decision is written and carried out, or finished."""
         self._visited = False
         """Whether reads of tables are reported: while a transaction is under way."""
         self._watched = False
@@ -200,14 +197,17 @@ class Transactions:
     def start(self, ticket: Ticket) -> Transaction:
         """Begin a transaction that ends with this ticket."""
         if _find() is not None or self._turnstile.mine:
-            _end_what_was_cut_off()
-        if _find() is not None or self._turnstile.mine:
             raise InvalidArgument(
                 "a transaction of this thread is under way: put all of it into that one, or end it first"
             )
         self._turnstile.claim(ticket)
-        if self._broken:
-            raise WriterStopped(f"there are no more transactions: {self._broken}. Open the store again")
+        try:
+            self.finish()
+        except StorageError as error:
+            raise WriterStopped(
+                f"there is no transaction before the last one is finished: {self._unfinished}. That takes place when "
+                f"the disk works: {error}"
+            ) from error
         self._log = self._log or self._opened()
         for known in list(_known.values()):
             if (one := known()) is not None:
@@ -230,8 +230,6 @@ class Transactions:
     def claim(self, ticket: Ticket) -> None:
         """Return when no transaction is under way; none begins until the ticket is over. See `Turnstile.claim`."""
         if self._turnstile.mine:
-            _end_what_was_cut_off()
-        if self._turnstile.mine:
             raise InvalidArgument("a transaction of this thread is under way: end it first")
         self._turnstile.claim(ticket)
 
@@ -248,8 +246,6 @@ class Transactions:
 
     def is_idle_within(self, seconds: float) -> bool:
         """Whether the transaction under way, if there is one, ends within so many seconds."""
-        if self._turnstile.mine:
-            _end_what_was_cut_off()
         return not self._turnstile.mine and self._turnstile.is_free_within(seconds)
 
     def recover(self) -> int:
@@ -284,6 +280,7 @@ class Transactions:
 
     def _include(self, table: "Core[Any]") -> None:
         table.join = self._joins(table)
+        table.before_recovery = self.finish
         if self._visited:
             table.before_read = self._visits(table)
 
@@ -369,7 +366,6 @@ class Transactions:
             QueuePart,
             TablePart,
             encode,
-            finished,
             kept,
             records_in,
         )
@@ -395,28 +391,53 @@ class Transactions:
         )
         _sync(stagings)  # what it builds upon must not be lost either
         payload = encode(decision)
+        with self._finishing:
+            self._decide(transaction, stagings, payload, decision.time)
+        self._empty(self._log, len(payload))
+
+    def _decide(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", payload: bytes, now: int) -> None:
+        """Write the decision and carry it out. Where that is cut off, `finish` does it before anything else."""
+        from holdfast.table.decisions import finished  # noqa: PLC0415
+
+        assert self._log is not None
         decided = False
         try:
+            self._decided_from = self._log.end
+            self._unfinished = "it is decided, perhaps, and was not carried out to its end"
             self._log.append(payload)
             decided = True
-            self._do(transaction, stagings, decision.time)
+            self._do(transaction, stagings, now)
             _sync([*stagings, *transaction.puts])  # nor what is said to be done
             # Now, not with the next one: a log may drop, or be deleted, what would tell recovery that it was done.
             self._log.append(finished(transaction.version))
+            self._unfinished = ""
         except BaseException as error:
+            for table in stagings:
+                table.doubt = table.doubt or "a transaction was not carried out to its end"
             if not decided and isinstance(error, HoldfastError) and not isinstance(error, WriterStopped):
+                self._unfinished = ""
                 raise  # nothing of the decision was written: it does not take place
-            # Else nobody knows, after an interrupt or a failed sync, until the log is opened again.
-            self._broken = f"one is decided{'' if decided else ', perhaps'}, and was not carried out ({error!r})"
-            for table in transaction.stagings:
-                table.stop(self._broken)
             if is_interrupt(error):
                 raise
             raise WriterStopped(
                 f"the transaction is decided{'' if decided else ', perhaps'}, and was not carried out to its end: "
-                f"{error}. Open the store again: that finishes it"
+                f"{error}. It is finished when the disk works, before the next one and before its tables are written"
             ) from error
-        self._empty(self._log, len(payload))
+
+    def finish(self) -> None:
+        """Finish a transaction that is decided and was not carried out, from its decision. With no lock held."""
+        from holdfast.table.decisions import finished, unfinished  # noqa: PLC0415
+
+        if not self._unfinished:
+            return
+        with self._finishing:
+            if self._unfinished and self._log is not None:
+                self._log.recover()
+                self._log.sync()  # where the decision was not written whole, it does not take place
+                for decision in unfinished(record.payload for record in self._log.read(self._decided_from)):
+                    self._finish(decision)
+                    self._log.append(finished(decision.version))
+                self._unfinished = ""
 
     def _empty(self, log: Log, grown: int) -> None:
         """Drop completed decisions now and then, which is all there is: transactions come one at a time."""
@@ -432,9 +453,9 @@ class Transactions:
     def _do(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", now: int) -> None:
         try:
             self._tables.carry_out(stagings)
-        except BaseException as error:
+        except BaseException:
             for table in stagings:
-                table.stop(f"a transaction was not carried out to its end ({error!r})")
+                table.doubt = table.doubt or "a transaction was not carried out to its end"
             raise
         for queue, messages in transaction.puts.items():
             queue.put_decided(messages, transaction.version, now)
@@ -442,17 +463,21 @@ class Transactions:
     def _finish(self, decision: "Decision") -> None:
         from holdfast.table.decisions import message_of  # noqa: PLC0415
 
-        logger.info("finishing a transaction that a crash cut off", extra={"version": decision.version})
+        logger.info("finishing a transaction that was cut off", extra={"version": decision.version})
         self._versions.see(decision.version)
         for part in decision.tables:
             self._tables.finish(part.table, part.log, part.end, decision.version, part.records)
         for entry in decision.queues:
-            queue = self._open_queue(entry.queue)
+            open_now = (one for one in self._open_queues() if one.name == entry.queue and not one.closed)
+            queue = next(open_now, None) or self._open_queue(entry.queue)
             if queue is None:
                 logger.warning("a transaction put into the queue %r, which is deleted", entry.queue)
                 continue
+            queue.log.recover()
+            queue.log.sync()  # what was gathered is in it now
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
                 queue.put_decided([message_of(one) for one in entry.messages], decision.version, decision.time)
+                queue.log.sync()
 
 
 def _sync(several: "Iterable[Core[Any] | Queue]") -> None:

@@ -16,7 +16,7 @@ from holdfast.table import Model, Table, field
 from holdfast.testing import CRASH_MODES, FILE_KINDS, SimClock, SimFiles
 from holdfast.testing.outages import OPERATIONS, FileKind
 
-__all__ = ["LogRun", "QueueRun", "TableRun", "run_seeds"]
+__all__ = ["LogRun", "QueueRun", "TableRun", "TransactionRun", "run_seeds"]
 
 MODES = {flush.mode: flush for flush in (Flush.sync(), Flush.batch(), Flush.async_())}
 _CHANGES = OPERATIONS[:5]
@@ -301,9 +301,9 @@ class Account(Model, id=1):
 
 
 class TableRun(Run):
-    """Add, change, delete and get. A table that a failure stops is opened again at the end."""
+    """Add, change, delete and get. A table that a failure stops goes on when the disk works."""
 
-    kinds = ("table", "state", "index", "watermark", "settings")
+    kinds: tuple[FileKind, ...] = ("table", "state", "index", "watermark", "settings")
 
     def __init__(self, seed: int, mode: str) -> None:
         self.accounts: dict[bytes, set[int | None]] = {}
@@ -354,8 +354,16 @@ class TableRun(Run):
         assert all(balance in self.accounts[key] for key, balance in scanned.items())
 
     def check_here(self) -> None:
-        self.clock.advance(2)
+        self.until_it_works(self.write_last)
         self.check_read(self.table)
+
+    def write_last(self) -> None:
+        key = bytes(15) + b"h"
+        balance = self.random.randrange(1000)
+        if key in self.accounts and self.table.get(key) is not None:
+            self.write(key, balance, lambda: self.table.change(key, {"balance": balance}))
+        else:
+            self.write(key, balance, lambda: self.table.add(Account(owner="here", balance=balance), key=key))
 
     def check_reopened(self) -> None:
         self.check_read(self.table)
@@ -365,6 +373,70 @@ class TableRun(Run):
 
     def check_after(self, files: SimFiles) -> None:
         self.check_read(self.opened(files).table(Account, flush=self.flush))
+
+
+class TransactionRun(TableRun):
+    """The same in transactions that also put a message: each takes place whole, once, or not at all."""
+
+    kinds = ("table", "state", "transactions", "segment", "index", "watermark", "settings")
+
+    def __init__(self, seed: int, mode: str) -> None:
+        self.confirmed: set[bytes] = set()
+        self.sent: set[bytes] = set()
+        super().__init__(seed, mode)
+
+    def open(self) -> None:
+        super().open()
+        self.queue = self.store.queue("changes", flush=self.flush, roll=Roll.count(5))
+
+    def write(self, key: bytes, balance: int | None, call: Callable[[], Any]) -> None:
+        payload = b"%d " % len(self.sent) + key + b" %d" % (-1 if balance is None else balance)
+        before = self.accounts.setdefault(key, {None})
+        before.add(balance)
+        self.sent.add(payload)
+        try:
+            with self.store.transaction():
+                call()
+                self.queue.put(payload)
+        except NotFound:
+            assert None in before
+            return
+        self.accounts[key] = {balance}
+        self.confirmed.add(payload)
+
+    def check_read(self, table: Table[Account]) -> None:
+        super().check_read(table)
+        if table is self.table and self.until_it_works(lambda: True):
+            self.check_queue(self.queue)
+
+    def check_queue(self, queue: holdfast.Queue) -> None:
+        found = [message.payload for message in queue.peek(10_000)]
+        assert len(found) == len(set(found)), "a message was put twice"
+        assert set(found) <= self.sent
+        if self.settled:
+            missing = self.confirmed - set(found)
+            assert not missing, f"confirmed messages {sorted(missing)} are gone"
+
+    settled = False
+    """Whether the disk works, so that all that was confirmed can be read."""
+
+    def check_here(self) -> None:
+        self.settled = True
+        super().check_here()
+
+    def check_after(self, files: SimFiles) -> None:
+        store = self.opened(files)
+        table, queue = store.table(Account, flush=self.flush), store.queue("changes", flush=self.flush)
+        super().check_read(table)
+        self.check_queue(queue)
+        last = dict[bytes, int | None]()
+        for message in queue.peek(10_000):
+            number, _, rest = message.payload.partition(b" ")
+            assert number.isdigit()
+            last[rest[:16]] = None if rest[17:] == b"-1" else int(rest[17:])
+        for key, balance in last.items():
+            found = table.get(key)
+            assert (None if found is None else found.value.balance) == balance, "a transaction took place in half"
 
 
 def run_seeds(run: Callable[[int, str], Run], mode: str, seeds: Iterable[int]) -> int:

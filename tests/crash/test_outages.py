@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.queue.memory import Memory
 from holdfast.testing import SimFiles
-from tests.crash.outages import MODES, LogRun, QueueRun, Run, TableRun, run_seeds
+from tests.crash.outages import MODES, LogRun, QueueRun, Run, TableRun, TransactionRun, run_seeds
 
 SEEDS = 25
-RUNS: dict[str, type[Run]] = {"queue": QueueRun, "log": LogRun, "table": TableRun}
+RUNS: dict[str, type[Run]] = {"queue": QueueRun, "log": LogRun, "table": TableRun, "transaction": TransactionRun}
 
 
 @pytest.fixture(autouse=True)

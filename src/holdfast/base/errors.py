@@ -108,7 +108,7 @@ class DiskFull(StorageError):
 class WriterStopped(StorageError):
     """A sync to disk failed, so no more writes are taken until the disk works again.
 
-    A log tries to recover once a second, when something is appended; a table needs the store to be opened again.
+    A log tries to recover once a second, when something is appended; a table and transactions do so with it.
     """
 
 

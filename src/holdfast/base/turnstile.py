@@ -18,8 +18,8 @@ class Ticket:
 
     A plain assignment cannot be cut off by a signal's handler, as a call can at its start. Whoever comes next drops the
     claims that have ended, so that nothing else needs to be done at the end; `Turnstile.tidy` only does it at once.
-    Where the end itself is a call, of `__exit__`, the object that has it is the ticket's `holder`: without it the
-    claims have ended, too.
+    Where the end is a call that can be cut off at its start, the ticket has a `holder`: an object that is gone after
+    that call, and with it the claims.
     """
 
     __slots__ = ("_holder", "over", "thread")

@@ -76,6 +76,12 @@ class RowCache:
             self.present.clear()
             self.past.clear()
 
+    def reset(self) -> None:
+        """Everything may have changed, and nobody changes anything now: also not who held rows and was cut off."""
+        self.clear()
+        with self._guard:
+            self._changing = 0
+
     def _make_room(self, size: int) -> None:
         self._room -= size + _ENTRY_COST
         while self._room < 0 and (self.present or self.past):

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Closed, Corrupt, InvalidArgument, ReadOnly, WriterStopped, is_interrupt
+from holdfast.base.errors import (
+    Closed,
+    Corrupt,
+    HoldfastError,
+    InvalidArgument,
+    ReadOnly,
+    StorageError,
+    WriterStopped,
+)
 from holdfast.base.section import Condition
 from holdfast.base.turnstile import Ticket, Turnstile
 from holdfast.base.versions import Fenced, Versions
@@ -30,7 +38,7 @@ from holdfast.table.settings import TableSettings
 from holdfast.table.staging import Busy, Staging, Step
 from holdfast.table.views import Images, View, plain_images
 
-__all__ = ["Core"]
+__all__ = ["Core", "Doubtful"]
 
 logger = logging.getLogger("holdfast.table")
 
@@ -44,6 +52,10 @@ class Gate(Protocol):
     def check(self) -> None:
         """Raise, unless the caller may pass."""
         ...
+
+
+class Doubtful(WriterStopped):
+    """The state may not follow the log: call `Core.recover`, holding no lock, and begin again."""
 
 
 _REPLAY = 1000
@@ -72,9 +84,13 @@ class _Flight:
 class Core(Generic[M]):
     """The writing half of a table.
 
-    Threads: any. `_lock` is held while a request is staged and appended, not while the disk works; `_landing` while
+    Threads: any. `_lock` is held while a request is staged and appended, not while the disk works; `landing` while
     durable requests are applied to the state, in the order of the log. Exclusive access is claimed at `_turnstile`,
-    where requests wait: a transaction does not hold `_lock` between its calls.
+    where requests wait: a transaction does not hold `_lock` between its calls. `landing` is taken before `_lock`.
+
+    Where a failure of the disk, or an interrupt, leaves it open what the log or the state have of a request, `doubt` is
+    set, and the next call recovers: all that was gathered is written, and the state follows the log. Nothing is built
+    upon a state in doubt.
     """
 
     def __init__(
@@ -112,14 +128,21 @@ class Core(Generic[M]):
         self._lock = threading.RLock()
         self._landed = Condition(self._lock)
         self._turnstile = Turnstile(self._landed)
-        self._landing = threading.Lock()
+        self.landing = threading.Lock()
         self._flights: deque[_Flight] = deque()
         self._pending: set[bytes] = set()
         """Keys of records and of unique values that pending requests touch."""
         self.cache = RowCache()
         self._durable = log.settings.flush.mode == "sync"
         self.closed = False
-        self._stopped = ""
+        self.doubt = ""
+        """Why the state may not follow the log; empty if it does. Set by plain assignments, and by `recover`."""
+        self._doubtful: list[_Flight] = []
+        """Requests of which it is not known whether they are in the log."""
+        self.before_recovery: Callable[[], None] = lambda: None
+        """Finishes a transaction that is decided and was not carried out."""
+        self.recover_state: Callable[[], None] = state.recover
+        """Opens the state again after a failed write. Called with no lock held."""
         self._reserved: Ticket | None = None
         """Of the transaction that has the table, or the last one that had it."""
         self.gate: Gate | None = None
@@ -169,7 +192,6 @@ class Core(Generic[M]):
         self._check_writable()
         if self.join is not None and (outcomes := self.join(operations)) is not None:
             return outcomes
-        staging: Staging | None = None
         try:
             while True:
                 try:
@@ -181,13 +203,14 @@ class Core(Generic[M]):
                     break
                 except Fenced:
                     self.wait_for_transaction()
+                except Doubtful:
+                    self.recover()
             self._land(flight)
             return outcomes
-        except BaseException as error:
-            if staging is not None and is_interrupt(error):
-                # An interrupt: what is on its way is brought to its end, or nobody would do so.
-                for one in [one for one in self._flights if one.names is staging.names]:
-                    self._land(one)
+        except HoldfastError:
+            raise
+        except BaseException:  # an interrupt: whoever comes next brings what is on its way to its end
+            self.doubt = self.doubt or "a request was interrupted"
             raise
 
     @contextlib.contextmanager
@@ -197,9 +220,10 @@ class Core(Generic[M]):
         ticket = Ticket()
         try:
             self._turnstile.claim(ticket)
+            self._check_writable()
             with self._lock:
-                self._check_writable()
-                self._wait_for_flights(self._check_writable)
+                self._check_now()
+                self._wait_for_flights(self._check_now)
                 yield
         finally:
             ticket.over = True
@@ -209,7 +233,7 @@ class Core(Generic[M]):
         """Wait at the turnstile, with the lock held, and check again what may have changed meanwhile."""
         self._check_free()
         self._turnstile.enter()
-        self._check_writable()
+        self._check_now()
 
     def _wait_for_flights(self, check: Callable[[], None] | None = None) -> None:
         while self._flights:
@@ -224,9 +248,14 @@ class Core(Generic[M]):
         """
         self._check_free()
         self._turnstile.claim(ticket)
-        with self._lock:
-            self._wait_for_flights()
-            self._reserved = ticket
+        while True:
+            if self.doubt:
+                self.recover()
+            with self._lock:
+                self._wait_for_flights()
+                if not self.doubt:
+                    self._reserved = ticket
+                    return
 
     def tidy(self) -> None:
         """Let those in at once who waited for a ticket that is over."""
@@ -261,16 +290,65 @@ class Core(Generic[M]):
         return flight
 
     def stop(self, why: str) -> None:
-        """Refuse further requests: what the log has of the pending ones is not known until it is opened again."""
+        """Refuse requests until `recover`: what the log or the state has of the pending ones is not known."""
         with self._lock:
-            self._stopped = self._stopped or why
-            self._flights.clear()
-            self._pending.clear()
+            self.doubt = self.doubt or why
+            self._doubt_flights()
+
+    def _doubt_flights(self) -> None:
+        self._doubtful += self._flights
+        self._flights.clear()
+        self._pending.clear()
+        self._landed.notify_all()
+
+    def recover(self) -> None:
+        """Let the state follow the log again, after an interrupt or a failure of the disk. With no lock held.
+
+        Raises `WriterStopped` as long as the disk fails. Can be done again, wherever it is cut off.
+        """
+        try:
+            self.before_recovery()
+            self.recover_state()
+            with self.landing, self._lock:
+                if self.doubt and not self.closed:
+                    self._recover()
+        except StorageError as error:
+            raise WriterStopped(
+                f"the table {self.name!r} takes no requests: {self.doubt or 'its state has failed'}. It goes on when "
+                f"the disk works, without opening the store again: {error}"
+            ) from error
+
+    def _recover(self) -> None:
+        why, self.doubt = self.doubt, ""  # what is cut off from here on, in another thread, is not forgotten
+        try:
+            self._doubt_flights()
+            self.changelog.recover()
+            self.changelog.write_out()  # all that was gathered is in the log now, or has failed
+            place = place_in(self._state, self.view.prefix, self.changelog)
+            self.cache.reset()
+            if place is None:
+                self._rebuild(force=True)
+            else:
+                self.position, self.last_version = place.position, place.version
+                self.follow()
+            for one in self._doubtful:
+                one.landed = one.draft.error is None
+            self._doubtful.clear()
             self._landed.notify_all()
+        except BaseException:
+            self.doubt = why
+            raise
+        logger.warning("the table %s goes on: %s", self.name, why, extra={"table": self.name})
+
+    def _recover_to_read(self) -> None:
+        """Recover before a read, if that is possible: else what is known is read."""
+        if not self.read_only and (self._reserved is None or self._reserved.ended):
+            with contextlib.suppress(StorageError):
+                self.recover()
 
     def _stage(self, operations: Sequence[Operation]) -> tuple[Staging, list[Outcome]]:
         while True:
-            if self._turnstile.line:
+            if self._turnstile.line or self.doubt:
                 self._stand_back()
             staging = self.staging(Staging, self._versions.next())
             try:
@@ -278,7 +356,7 @@ class Core(Generic[M]):
             except Busy:
                 # What another thread has on its way may fail to get there: nothing is ever built on it.
                 self._landed.wait(1)
-                self._check_writable()
+                self._check_now()
 
     def _take_off(self, staging: Staging) -> _Flight:
         return self._launch(staging.steps, staging.names, staging.version, staging.batch)
@@ -288,16 +366,17 @@ class Core(Generic[M]):
             batch = self._state.transaction()
             for step in steps:
                 self.view.apply(batch, *step)
-        flight: _Flight | None = None
+        records = records_of(steps)
         try:
-            draft, first, _ = self.changelog.gather(*records_of(steps))
+            draft, first, _ = self.changelog.gather(*records)
             flight = _Flight(steps, names, batch, draft, first - draft.first, version)
             self._pending |= flight.names
             self._flights.append(flight)
             return flight
-        except BaseException as error:
-            if flight is not None or is_interrupt(error):
-                self.stop(f"a request was interrupted while it was handed to the log ({error!r})")
+        except HoldfastError:  # nothing of it was taken
+            raise
+        except BaseException:  # before the lock is free: nobody may build upon a state that lacks this
+            self.doubt = self.doubt or "a request was interrupted while it was handed to the log"
             raise
 
     def _make_safe(self, flight: _Flight) -> None:
@@ -308,35 +387,30 @@ class Core(Generic[M]):
             raise flight.draft.error
 
     def _land(self, flight: _Flight) -> None:
-        """Make a pending request durable and apply it to the state: completely, not at all, or else stop the table."""
-        try:
-            self._make_safe(flight)
-            self._follow(flight)
-        except BaseException as error:
-            if is_interrupt(error):  # it is finished all the same, since nobody knows how far it is
-                self._land_again(flight)
-            elif flight.draft.error is not None:  # nothing of it was written
-                self._forget([flight])
-            else:
-                self.stop(f"a request is in the log, and perhaps not in the state ({error})")
-            raise
-
-    def _land_again(self, flight: _Flight) -> None:
+        """Make a pending request durable and apply it to the state. After an error it is applied, absent or in doubt."""
         try:
             self._make_safe(flight)
             self._follow(flight)
         except BaseException as error:
             if flight.draft.error is None:
-                self.stop(f"a request was interrupted: it is perhaps in the log, and not in the state ({error!r})")
-            else:
+                self.doubt = self.doubt or f"a request is perhaps in the log, and not in the state ({error!r})"
+            else:  # nothing of it was written
                 self._forget([flight])
+            raise
 
     def _follow(self, flight: _Flight) -> None:
         """Apply a pending request to the state, with all before it and in its draft, unless they failed."""
-        with self._landing:
+        if not self._follow_if_sure(flight):
+            self.recover()
+            if not flight.landed:  # closed meanwhile
+                raise WriterStopped(f"the table {self.name!r} was closed before this was in its state: {self.doubt}")
+
+    def _follow_if_sure(self, flight: _Flight) -> bool:
+        with self.landing:
             if flight.landed:
-                return
-            self._check_going()  # and no more: what is under way when a table is closed still arrives
+                return True
+            if self.doubt:
+                return False
             with self._lock:
                 landing: list[_Flight] = []
                 for one in self._flights:
@@ -352,6 +426,7 @@ class Core(Generic[M]):
                 self.put_into(batch, arrived)
             batch.commit(sync=False)
             self.arrive(arrived)
+            return True
 
     def put_into(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
         """Add the changes of these requests, and the log position after them, to a batch; then call `arrive`."""
@@ -419,9 +494,11 @@ class Core(Generic[M]):
         ticket = Ticket()
         try:
             self._turnstile.claim(ticket)
+            if self.doubt:
+                self.recover()
             with self._lock:
                 self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
-                with self._landing:
+                with self.landing:
                     return self._rebuild(force=force)
         finally:
             ticket.over = True
@@ -477,13 +554,18 @@ class Core(Generic[M]):
 
     def close(self) -> None:
         """Refuse further requests; the pending ones finish. Idempotent."""
+        if self.doubt and not (self.closed or self.read_only):
+            with contextlib.suppress(HoldfastError):  # else the next opening does it
+                self.recover()
         with self._lock:
             self.closed = True
             self._wait_for_last()
 
     def _wait_for_last(self) -> None:
         while self._flights:
-            if not self._landed.wait(5):
+            if self.doubt:
+                self._doubt_flights()
+            elif not self._landed.wait(5):
                 break
 
     def _check_open(self) -> None:
@@ -493,18 +575,22 @@ class Core(Generic[M]):
             self.gate.check()
 
     def _check_writable(self) -> None:
-        if self.closed or self.gate is not None:
-            self._check_open()
+        """Raise, unless the table may be written; recover first, if need be. With no lock held."""
+        if self.closed or self.gate is not None or self.read_only:
+            self._check_may_write()
+        if self.doubt:
+            self.recover()
+
+    def _check_now(self) -> None:
+        """The same with `_lock` held, where nothing can be recovered: that raises `Doubtful`."""
+        self._check_may_write()
+        if self.doubt:
+            raise Doubtful(f"the table {self.name!r} takes no requests: {self.doubt}. Try again")
+
+    def _check_may_write(self) -> None:
+        self._check_open()
         if self.read_only:
             raise ReadOnly("the store was opened read-only: open it without read_only=True to change a table")
-        if self._stopped:
-            self._check_going()
-
-    def _check_going(self) -> None:
-        if self._stopped:
-            raise WriterStopped(
-                f"the table {self.name!r} takes no more requests: {self._stopped}. Open the store again"
-            )
 
     def _check_free(self) -> None:
         if self._reserved is not None and self._reserved.mine:
@@ -514,6 +600,8 @@ class Core(Generic[M]):
 
     def _catch_up(self) -> None:
         self._check_open()
+        if self.doubt:
+            self._recover_to_read()
         if self.before_read is not None:
             self.before_read()
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.base.versions import VERSION_MAX, Fenced, check_not_ahead, version_before
 from holdfast.log.record import Record as LogRecord
+from holdfast.table.core import Doubtful
 from holdfast.table.differences import field_in
 from holdfast.table.errors import ValidationFailed
 from holdfast.table.keys import KeyLayout
@@ -77,7 +78,7 @@ class Replication(Watching[M]):
         self._check_writable()
         version = version_before(up_to, "up_to") or 0
         prefix = self.view.prefix
-        with self._landing:
+        with self.landing:
             batch = self._state.transaction()
             old = [
                 name
@@ -103,12 +104,14 @@ class Replication(Watching[M]):
                 break
             except Fenced:  # a transaction that touches this table later must find no version above its own
                 self.wait_for_transaction()
+            except Doubtful:
+                self.recover()
         self._land(flight)
         return outcomes
 
     def _stage_arrivals(self, arrivals: Sequence[_Arrival], latest: int) -> "tuple[_Incoming, list[Outcome]]":
         while True:
-            if self._turnstile.line:
+            if self._turnstile.line or self.doubt:
                 self._stand_back()
             self._versions.admit(latest)
             incoming = self.staging(_Incoming, 0)
@@ -116,7 +119,7 @@ class Replication(Watching[M]):
                 return incoming, [incoming.take(arrival) for arrival in arrivals]
             except Busy:
                 self._landed.wait(1)
-                self._check_writable()
+                self._check_now()
 
     def _arrival(self, update: Any) -> _Arrival:
         match update:

@@ -102,7 +102,7 @@ class Watching(Updates[M]):
 
     def _settled_position(self) -> int:
         """Return a position up to which the state includes the log, with no later event visible yet."""
-        with self._landing:
+        with self.landing:
             return self.position
 
 
@@ -252,8 +252,10 @@ class Watcher(Generic[M]):
         while not self.closed:
             if self._table._settled(self._at):
                 return True
-            if self._table.closed or self._table._stopped:
+            if self._table.closed:
                 return False
+            if self._table.doubt:
+                self._table._recover_to_read()
         return False
 
     # The window
