@@ -387,7 +387,7 @@ class Core(Generic[M]):
             raise flight.draft.error
 
     def _land(self, flight: _Flight) -> None:
-        """Make a pending request durable and apply it to the state. After an error it is applied, absent or in doubt."""
+        """Make a request durable and apply it to the state. After an error it is applied, absent or in doubt."""
         try:
             self._make_safe(flight)
             self._follow(flight)
