@@ -135,6 +135,10 @@ class Core(Generic[M]):
         self.cache = RowCache()
         self._durable = log.settings.flush.mode == "sync"
         self.closed = False
+        # In the object and not in its class, where each read would find it only after a miss.
+        self.before_read: Callable[[], None] | None = None
+        """Called before a read. While a transaction of the store is under way it reserves what that reads; in a store
+        that was opened read-only it takes in what the owner wrote."""
         self.doubt = ""
         """Why the state may not follow the log; empty if it does. Set by plain assignments, and by `recover`."""
         self._doubtful: list[_Flight] = []
@@ -177,9 +181,6 @@ class Core(Generic[M]):
 
     join: Callable[[Sequence[Operation]], list[Outcome] | None] | None = None
     """Offers a request to a transaction first; None where there is none."""
-    before_read: Callable[[], None] | None = None
-    """Called before a read. While a transaction of the store is under way it reserves what that reads; in a store that
-    was opened read-only it takes in what the owner wrote."""
 
     # Requests
 
