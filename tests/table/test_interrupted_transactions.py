@@ -53,7 +53,7 @@ def test_a_transaction_that_is_cut_off_anywhere_blocks_no_other(handled: bool, t
         store.close()
         if not interrupts.raised:
             break
-    assert at > 300
+    assert at > 100  # places, which are fewer where the background has done something before
 
 
 def test_a_rebuild_that_gives_up_waiting_lets_no_writer_into_a_table_of_a_transaction(disk_store: Store) -> None:
