@@ -83,7 +83,10 @@ def _options(
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for an error or damage, 2 for a usage error, 130 for Ctrl-C."""
+    """Run a command and return its exit code.
+
+    0: done, 1: an error or damage, 2: a usage error, 130: Ctrl-C, 141: the reader of standard output is gone.
+    """
     for stream in (sys.stdout, sys.stderr):
         # A name that the locale cannot show is escaped, not an error.
         if isinstance(stream, io.TextIOWrapper):

@@ -20,7 +20,10 @@ def somebody_is_there() -> bool:
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Continue after a confirmation or --yes; if declined, end with the exit code 1; without a terminal, fail."""
+    """Return after a confirmation or with --yes; if declined, end with the exit code 1.
+
+    Without a terminal and without --yes it is a usage error.
+    """
     if yes:
         return
     if not somebody_is_there():

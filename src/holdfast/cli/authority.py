@@ -18,7 +18,7 @@ __all__ = ["Authority", "authority_to_change", "definitions_to_read"]
 
 
 class Authority(Protocol):
-    """Interface of both: a folder and a server."""
+    """Interface of the users and virtual hosts of a folder, and of a server."""
 
     def check_user(self, name: str) -> None:
         """Raise `NotFound` unless there is a user of that name."""
@@ -57,7 +57,10 @@ class Authority(Protocol):
         ...
 
     def waiting_in(self, vhost: str) -> tuple[int, int]:
-        """Return how many queues a virtual host has, and how many messages wait in them."""
+        """Return how many queues a virtual host has, and how many messages.
+
+        In a folder, ready and delayed messages count; at a server, ready and leased ones.
+        """
         ...
 
     def import_(self, document: dict[str, Any]) -> int | None:
@@ -83,7 +86,10 @@ def definitions_to_read(data: Target) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def authority_to_change(data: Target, *, make: bool = False) -> Iterator[Authority]:
-    """Open the authority for changes. With `make`, a missing folder is created, and not an error."""
+    """Open the authority for changes. With `make`, a missing folder is created, and not an error.
+
+    In a folder without definitions, the user guest and the virtual host / are created first.
+    """
     with remote_at(data) as remote:
         if remote is not None:
             yield remote.authority

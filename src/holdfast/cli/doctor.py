@@ -83,7 +83,7 @@ def _users(folder: Path) -> Iterator[Check]:
 
 
 def _usable(config: Path | None) -> Settings:
-    """Return the settings, if a server could start with them."""
+    """Return the settings; raise an error if they, or the TLS files in them, cannot be used."""
     settings = load(config, os.environ, {})
     check_tls(settings)
     return settings

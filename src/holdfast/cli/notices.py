@@ -25,7 +25,7 @@ def one_line(message: str) -> str:
 
 
 class Notices(logging.Handler):
-    """Collects warnings that the library logs, so that they are printed after the command's own output.
+    """Collects warnings that the library logs, to be printed after the output of a command that did not fail.
 
     Without a handler, Python would print each at once, in the middle of the output. `DamageNotices` reports damage.
     """

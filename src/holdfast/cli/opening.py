@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def remote_at(data: Target) -> Iterator[RemoteStore | None]:
-    """Return the chosen server; None if a folder was chosen."""
+    """Connect to the chosen server; yield None if a folder was chosen."""
     if not isinstance(data, Address):
         yield None
         return

@@ -86,7 +86,7 @@ def point_of(text: str | None, option: str) -> Point | None:
 def expression_of(
     table: Table[Any], where: str | None, find: Callable[[str], type[Model]] | None = None
 ) -> Expression | str | None:
-    """Parse a typed filter; for a server it stays a text, which the server parses."""
+    """Parse a typed filter; an invalid one is a usage error. For a server, return its text, which it parses again."""
     if where is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """The store that a command works on: a folder or, with --url, a server.
 
-Every command has `--data`; `add_urls` adds `--url` and `--token-file` to all of them.
+`add_urls` adds `--url` and `--token-file` to every command with `--data`; commands that need a folder reject `--url`.
 """
 
 import os

@@ -19,7 +19,7 @@ class Address:
     host: str
     port: int
     path: str = ""
-    """Before `/api`, where a proxy has given the server a place of its own."""
+    """The path prefix before `/api`, if a proxy serves the server under one."""
     vhost: str = "/"
     user: str = _GUEST
     password: str = field(default=_GUEST, repr=False)
@@ -70,7 +70,7 @@ class Address:
 
     @property
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Whether the connection uses TLS."""
         return self.scheme == "https"
 
     def __str__(self) -> str:

@@ -68,7 +68,10 @@ class RemoteAuthority:
         self._wire.request("PUT", _api("permissions", vhost, user), body, again=True)
 
     def forbid(self, user: str, vhost: str) -> bool:
-        """Revoke all permissions of a user in a virtual host; return whether there were any."""
+        """Revoke all permissions of a user in a virtual host; return whether there were any.
+
+        Raises `NotFound` if there is no such user.
+        """
         try:
             self._wire.request("DELETE", _api("permissions", vhost, user))
         except NotFound:
@@ -93,6 +96,6 @@ class RemoteAuthority:
         self._wire.request("DELETE", _api("vhosts", name))
 
     def waiting_in(self, vhost: str) -> tuple[int, int]:
-        """Return how many queues a virtual host has, and how many messages wait in them."""
+        """Return how many queues a virtual host has, and how many messages are ready or leased in them."""
         rows = self._wire.get(_api("queues", vhost))
         return len(rows), sum(row.get("messages") or 0 for row in rows)

@@ -18,15 +18,22 @@ from holdfast.base.errors import (
 __all__ = ["TOKEN", "OutcomeUnknown", "Refused", "ServerFailed", "Unreachable", "error_of"]
 
 TOKEN = "the token"
-"""Who asks, where it is no user."""
+"""The name of the caller in messages if a token authenticates it, and not a user and password."""
 
 
 class Unreachable(HoldfastError):
-    """No response: nothing listens there, the name is unknown, or the request timed out. Nothing was done."""
+    """The server cannot be reached, or does not speak HTTP.
+
+    If the connection could not be made, nothing was sent. If a repeatable request was sent twice and got no response,
+    it may have been carried out.
+    """
 
 
 class OutcomeUnknown(Unreachable):
-    """The connection was lost after the request was sent: whether it was carried out is not known."""
+    """A request that must not be repeated was sent, and the connection was lost or the response timed out.
+
+    Whether the request was carried out is not known.
+    """
 
 
 class Refused(HoldfastError):
@@ -34,7 +41,7 @@ class Refused(HoldfastError):
 
 
 class ServerFailed(HoldfastError):
-    """The server reported an internal error; its log has the cause."""
+    """An unexpected response: an internal error of the server, a redirect, or content that is not JSON."""
 
 
 _BY_STATUS: dict[int, type[HoldfastError]] = {
@@ -65,7 +72,7 @@ _OF_TABLES = ("table_scan_refused", "already_exists", "no_record", "validation_f
 
 
 def error_of(status: int, answer: object, who: str, path: str) -> HoldfastError:
-    """Return the error for a response; `who` is named if authentication failed."""
+    """Return, and do not raise, the error for a failed response; its message names `who` if authentication failed."""
     content: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
     word, reason = str(content.get("error", "")).lower(), str(content.get("reason", "") or "")
     if status == 401:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def headers_from(value: Mapping[str, Any] | None) -> Headers:
-    """Return the headers of a message. AMQP headers that are not text stay as JSON has them."""
+    """Return the headers of a message: text, or bytes. AMQP values that are neither become JSON text."""
     if not value:
         return NO_HEADERS
     return {name: one if isinstance(one, str) else _header_from(one) for name, one in value.items()}
@@ -44,7 +44,10 @@ def _header_from(value: Any) -> str | bytes:
 
 
 def message_json(message: bytes | Message, *, for_queue: bool) -> dict[str, Any]:
-    """Return a message to be put as JSON; default values are left out."""
+    """Return the JSON of a message to be put; default values are left out.
+
+    Raises `InvalidArgument` if a message for a log has a setting that only queues know.
+    """
     if not isinstance(message, Message):
         return _payload_json(as_bytes(message, "payload"))
     written = _payload_json(as_bytes(message.payload, "payload"))
@@ -140,12 +143,12 @@ def _key_from(one: Mapping[str, Any]) -> bytes | None:
 
 
 def seconds(value: Duration, what: str) -> float:
-    """Return a duration, checked as a local store does."""
+    """Return a duration in seconds, after the checks of a local store."""
     nanoseconds = duration_ns(value, what)
     return value if not isinstance(value, timedelta) else nanoseconds / NS
 
 
 def time_text(when: Instant, what: str = "when") -> str:
-    """Return a time as it is sent: in nanoseconds, because a datetime has only microseconds."""
+    """Return a time as it is sent: in nanoseconds since 1970; an earlier time in ISO format."""
     exact = instant_ns(when, what)
     return str(exact) if exact >= 0 else str(iso_time(exact))

@@ -31,12 +31,12 @@ __all__ = ["LogLimits", "RemoteLog", "RemotePositions", "RemoteTailer"]
 _PAGE = 500
 """Records of one request."""
 _WAIT_S = 25.0
-"""The longest that one request waits for a record; who waits longer asks again."""
+"""The longest that one request waits for a record; a longer wait is several requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """The settings of a log that a client knows."""
+    """The settings of a log that a client knows: only its largest message."""
 
     max_message: int
 
@@ -47,7 +47,7 @@ class RemoteLog:
     def __init__(self, wire: Wire, name: str) -> None:
         self.name = name
         self.damage: list[Damage] = []
-        """Damaged places that were met in reading, each once."""
+        """Damage that was found in reading, each once."""
         self.clock: Clock = SystemClock()
         self.positions = RemotePositions(wire, name)
         self._wire = wire
@@ -59,7 +59,7 @@ class RemoteLog:
 
     @property
     def settings(self) -> LogLimits:
-        """The settings of the log."""
+        """The largest message of the log; the default if this user may not see the log."""
         try:
             given = self.describe().get("settings") or {}
         except Refused:  # who may only use a queue need not know its log
@@ -88,7 +88,10 @@ class RemoteLog:
         return self.append_many([Message(payload, key, headers)]).start
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:
-        """Add records in one write and return their sequences. All of them or, after any error or crash, none."""
+        """Add records in one write and return their sequences; on disk when this returns.
+
+        The server adds all of them or none. After `OutcomeUnknown` it is not known which.
+        """
         written = [message_json(one, for_queue=False) for one in messages]
         if not written:
             end = self.end
@@ -114,7 +117,7 @@ class RemoteLog:
     def _page(
         self, start: int, stop: int | None, count: int, *, reverse: bool = False, wait: float = 0
     ) -> tuple[list[Record], int]:
-        """Return some records, and where to continue: the next start or, backwards, the next stop."""
+        """Return up to `count` records, and where to continue: the next start or, backwards, the next stop."""
         query = {"start": start, "stop": stop, "count": count, "reverse": reverse or None, "wait": wait or None}
         answer = self._wire.request("GET", f"{self._path}/records", query=query, again=True, wait=wait)
         damage = [damage_from(one) for one in answer.get("damage") or ()]
@@ -135,7 +138,7 @@ class RemoteLog:
         return RemoteTailer(self, name)
 
     def wait_for(self, sequence: int, timeout: float | None) -> bool:
-        """Wait until `sequence` can be read; False if the timeout passes."""
+        """Wait until `sequence` or a later record can be read; False if the timeout passes. None waits forever."""
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         while True:
             left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - self.clock.monotonic())
@@ -201,7 +204,10 @@ class RemoteLog:
         return Freed(len(removed) if isinstance(removed, list) else int(removed), int(answer.get("bytes", 0)))
 
     def clear(self, *, force: bool = False) -> int:
-        """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
+        """Drop every record that named tailers have read (or, forced, every record); return how many.
+
+        The sequences of later records continue.
+        """
         answer = self._wire.request("POST", f"{self._path}/clear", {"force": force}) or {}
         return int(answer.get("removed", answer.get("dropped", 0)))
 
@@ -229,7 +235,7 @@ class RemotePositions:
         return next((one for one in self.all() if one.name == name), None)
 
     def set(self, position: Position) -> None:
-        """Store a position."""
+        """Commit a position, durably; the server sets the time."""
         self._wire.request(
             "PUT",
             path_of("tailers", position.name, root=self._path),
@@ -291,7 +297,7 @@ class RemoteTailer:
             yield from records
 
     def follow(self, wait: Duration | None = None) -> Iterator[Record]:
-        """Yield records as they arrive; stop after `wait` seconds without one."""
+        """Yield records as they arrive; stop after `wait` seconds without one. None never stops."""
         patience = None if wait is None else duration_ns(wait, "wait") / 1e9
         clock = self.log.clock
         since = clock.monotonic()

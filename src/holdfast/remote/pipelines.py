@@ -26,7 +26,7 @@ class RemotePipelines:
         return list(self._wire.get(path_of("pipelines"))["runs"])
 
     def begin(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a run; it continues whether a client waits for it or not."""
+        """Start a run and return its status; it continues whether a client waits for it or not."""
         return dict(self._wire.request("POST", path_of("pipelines", name, "runs"), {"options": dict(options)}))
 
     def status(self, id: str) -> dict[str, Any]:
@@ -34,7 +34,10 @@ class RemotePipelines:
         return dict(self._wire.get(path_of("pipelines", "runs", id)))
 
     def wait(self, id: str, told: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Wait until a run has finished or failed; `told` is called with each status."""
+        """Ask for a run's status twice a second until it is no longer running; return the last one.
+
+        `told` is called with each status. A run that failed is returned, not raised.
+        """
         while True:
             status = self.status(id)
             if told is not None:

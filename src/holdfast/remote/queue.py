@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["RemoteLease", "RemoteQueue"]
 
 _WAIT_S = 50.0
-"""The longest that one request waits for a message; who waits longer asks again."""
+"""The longest that one request waits for a message; a longer wait is several requests."""
 _WHOLE = 1 << 40
-"""Bytes of a payload that are to be shown: all of them."""
+"""The limit of bytes of a payload in a response: none in effect."""
 _AT_ONCE = 1000
 """Dead letters that are asked for at a time."""
 
@@ -76,12 +76,12 @@ class RemoteQueue:
 
     @property
     def settings(self) -> QueueSettings:
-        """The settings of the queue."""
+        """The settings of the queue, as of the last `describe`."""
         return QueueSettings.of(self.name, from_json(dict(self._facts()["settings"])))
 
     @property
     def log(self) -> RemoteLog:
-        """The log that it is a view of."""
+        """The log that holds its messages."""
         return RemoteLog(self._wire, self._facts()["log"])
 
     @property
@@ -91,7 +91,7 @@ class RemoteQueue:
 
     @property
     def put_total(self) -> int:
-        """How many messages were ever put into its log."""
+        """How many messages were ever put into its log, as of the last `describe` or `stats`."""
         return int(self._facts()["put_total"])
 
     def stats(self) -> QueueStats:
@@ -122,7 +122,11 @@ class RemoteQueue:
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
     def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
-        """Add messages in one write and return their ids. All of them or, after any error or crash, none."""
+        """Add messages in one write and return their ids; durable when this returns.
+
+        The server adds all of them or none. After `OutcomeUnknown` it is not known which. The request is retried after
+        a lost connection only if every message has a `dedup` id.
+        """
         return self.put_counted(messages)[0]
 
     def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
@@ -222,15 +226,24 @@ class RemoteQueue:
         return not self._settle("ack", [delivery])
 
     def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
-        """Report failed deliveries: retry after `delay` (the queue's backoff if None), or dead-letter them."""
+        """Report failed deliveries: retry after `delay` (the queue's backoff if None), or dead-letter them.
+
+        The last of the queue's attempts is dead-lettered. Raises `LeaseLost` for those whose lease was lost.
+        """
         self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
-        """Extend their leases, with all that was leased together, from now on; may shorten them."""
+        """Let the leases of these deliveries, and of all leased with them, end `duration` from now; may shorten them.
+
+        None is the queue's lease time. Raises `LeaseLost` for those whose lease was lost.
+        """
         self._raise_lost(self.try_extend(listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
-        """Release deliveries untried: they are ready at once, and the attempt does not count."""
+        """Release deliveries untried: they are ready at once, and the attempt does not count.
+
+        Raises `LeaseLost` for those whose lease was lost.
+        """
         self._raise_lost(self.try_release(listed(deliveries)))
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:
@@ -290,7 +303,7 @@ class RemoteQueue:
         ]
 
     def void_lease(self, lease_id: int, reason: str = "") -> int:
-        """Revoke a lease: its messages are ready again; return how many."""
+        """Revoke a lease: its messages return to the queue; return how many. `reason` is not sent to the server."""
         return int(self._wire.request("DELETE", f"{self._path}/leases/{lease_id}")["returned"])
 
     def delayed(self, count: int = 200) -> list[Delayed]:

@@ -27,7 +27,7 @@ __all__ = ["RemoteMigrations", "RemoteStore", "connect"]
 
 _PAGE = 500
 _BACKUP_S = 24 * 3600.0
-"""A backup takes as long as it takes: the server answers when it is done."""
+"""How long a client waits for a backup: the server responds when it is complete."""
 
 
 def connect(
@@ -43,7 +43,8 @@ def connect(
     """Return the store that `holdfast serve` serves at `http://host:15672`, with the names of `Store`.
 
     The credentials are in the URL (`http://user:password@host`) or in the arguments; the default is guest. `timeout` is
-    how long a response may take, in addition to any `wait` of the call. `context` is for certificates of your own.
+    how long a response may take, in addition to any `wait` of the call. `context` is the TLS context, for example to
+    trust your own CA.
     """
     address = Address.parse(url, user=user, password=password, token=token, vhost=vhost)
     return RemoteStore(address, timeout=timeout, context=context)
@@ -65,13 +66,13 @@ class RemoteStore:
     ) -> None:
         self.address = address
         self.read_only = read_only
-        """Whether a queue or log that is not there is an error, and not made."""
+        """Whether a missing queue or log is an error, and is not created."""
         self.vhost = address.vhost
         self._wire = Wire(address, seconds(timeout, "timeout"), context)
         self.authority = RemoteAuthority(self._wire)
         """Users, permissions, virtual hosts and definitions."""
         self.pipelines = RemotePipelines(self._wire)
-        """Pipelines of Spark that run where the server does."""
+        """Spark pipelines, which run on the server's machine."""
 
     # Queues.
 
@@ -112,7 +113,10 @@ class RemoteStore:
         self.queue(name).delete()
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """Return all queues that have dead letters, with their number and reasons, as JSON."""
+        """Return the queues of all virtual hosts that have dead letters, as far as this user may see them, as JSON.
+
+        Each has `count`, `more` (whether the count is incomplete) and `groups` by reason.
+        """
         answer = self._wire.get(path_of("dead"))
         return list(answer["queues"] if isinstance(answer, dict) else answer)
 
@@ -150,7 +154,7 @@ class RemoteStore:
         return RemoteTable(self._wire, model.__spec__.name, model)
 
     def migrations(self) -> "RemoteMigrations":
-        """The migrations of the tables: iterate for the status of each; `pause`, `resume`, `cancel`."""
+        """Return the migrations of the tables: iterate for the status of each; `pause`, `resume`, `cancel`."""
         return RemoteMigrations(self._wire)
 
     # The server itself.
@@ -177,12 +181,15 @@ class RemoteStore:
         return list(self._wire.get(path_of("doctor"))["checks"])
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Return the tokens for programs, without their secrets, as JSON."""
+        """Return this user's tokens, without their secrets, as JSON.
+
+        An administrator, except the default user, gets those of all users.
+        """
         answer = self._wire.get(path_of("tokens"))
         return list(answer["tokens"] if isinstance(answer, dict) else answer)
 
     def make_token(self, name: str, lifetime: Duration | None = None) -> dict[str, Any]:
-        """Create a token for a program; its `token` is shown only this once."""
+        """Create a token with this user's permissions; its `token` is returned only this once."""
         body = {"name": name} | ({} if lifetime is None else {"lifetime": seconds(lifetime, "lifetime")})
         return dict(self._wire.request("POST", path_of("tokens"), body))
 

@@ -93,7 +93,7 @@ class RemoteTable(Generic[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> Record[M] | None:
-        """Return the record with this key; None if there is none, or it is deleted."""
+        """Return the record with this key; None if there is none or, without `include_deleted`, if it is deleted."""
         try:
             one = self._wire.get(
                 path_of("records", text_of_key(key), root=self._path),
@@ -116,7 +116,7 @@ class RemoteTable(Generic[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> Iterator[Record[M]]:
-        """Yield the existing records of these keys, in the order of the keys."""
+        """Yield the existing records of these keys, in the order of the keys; a request for each."""
         for key in keys:
             record = self.get(key, as_of=as_of, include_deleted=include_deleted, select=select)
             if record is not None:
@@ -153,7 +153,10 @@ class RemoteTable(Generic[M]):
         return RemoteScan(self, query, limit, cursor)
 
     def count(self, where: str | None = None, **options: Any) -> int:
-        """Return how many records there are for which `where` is true; the options are those of `scan`."""
+        """Return how many records there are for which `where` is true; the options are those of `scan`.
+
+        With a filter or an option, all these records are fetched to be counted.
+        """
         if where is None and not options:
             return int(self.describe()["count"])
         return sum(1 for _ in self.scan(where, **options))
@@ -171,7 +174,7 @@ class RemoteTable(Generic[M]):
         include_deleted: bool = False,
         allow_table_scan: bool = False,
     ) -> list[RecordChanges]:
-        """Return the changes of records: of these keys, or of those a scan finds; at most ten thousand records."""
+        """Return the changes of records: of these keys, or of those a scan finds; without `limit`, at most 10,000."""
         if limit == 0:
             return []
         answer = self._wire.get(
@@ -206,7 +209,10 @@ class RemoteTable(Generic[M]):
         return _only(self.write([Add(record, key)]))
 
     def add_many(self, records: Iterable[M | Mapping[str, Any]]) -> list[Outcome]:
-        """Add records in one request; return for each its outcome, or its error."""
+        """Add records in one request; return for each its outcome, or its error.
+
+        An error of the request itself, as `OutcomeUnknown`, is raised.
+        """
         return self.write([Add(record) for record in records])
 
     def change(
@@ -229,7 +235,11 @@ class RemoteTable(Generic[M]):
         return _only(self.write([Undelete(key)]))
 
     def write(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Carry out operations: new records in one request, the others one by one, in separate requests."""
+        """Carry out operations, in their order; return for each its outcome, or its error.
+
+        Consecutive new records without a key of their own are one request, whose own failure is raised. Every other
+        operation is a request of its own. The requests are not one transaction.
+        """
         outcomes: list[Outcome] = []
         adding: list[Add] = []
         for one in operations:
@@ -311,7 +321,7 @@ class RemoteScan(Generic[M]):
         self._limit = limit
         self._from = cursor
         self.cursor: str | None = None
-        """Once gone through: where the next page begins, None if there is none."""
+        """Set when the scan was iterated to its limit: the cursor of the next page. None if there is none."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidArgument(f"limit must be a number from 0 on, not {limit!r}")
 

@@ -26,7 +26,7 @@ _AS_TYPED = (
     Kind.TIMEDELTA,
     Kind.DECIMAL,
 )
-"""Kinds whose values stand as they are in `name=value`; others are JSON there."""
+"""Kinds whose values are plain text in `name=value`; values of other kinds are JSON."""
 
 
 def value_of(model: type[M], values: Mapping[str, Any]) -> M:

@@ -18,7 +18,7 @@ from holdfast.remote.errors import TOKEN, OutcomeUnknown, ServerFailed, Unreacha
 __all__ = ["Wire", "path_of"]
 
 _LOST = (http.client.HTTPException, OSError, UnicodeError)
-"""A name of a machine that cannot be one is a UnicodeError."""
+"""Errors of a connection. An invalid host name raises UnicodeError."""
 _OWN = "/api/holdfast"
 
 
@@ -46,7 +46,7 @@ class Wire:
             self._who = f"the user {address.user!r}"
 
     def get(self, path: str, **query: Any) -> Any:
-        """Return the resource; retried once if the connection is lost."""
+        """Return the decoded response to a GET; sent again once if there is no response."""
         return self.request("GET", path, query=query, again=True)
 
     def request(
@@ -61,8 +61,8 @@ class Wire:
     ) -> Any:
         """Send a request and return the decoded response; None if it is empty.
 
-        `again` says that the request may be repeated, and is if the connection is lost. `wait` is how much longer the
-        server may take, because it was asked to wait for something.
+        If there is no response, a request with `again` is sent once more; without it `OutcomeUnknown` is raised. `wait`
+        is how much longer than the timeout the server may take, because it was asked to wait for something.
         """
         asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(asked, quote_via=quote)}" if asked else path
@@ -75,7 +75,7 @@ class Wire:
         return self._understood(status, answer, f"{method} {path}")
 
     def close(self) -> None:
-        """Close all connections; threads that wait for a response get `Closed`. Idempotent."""
+        """Close all connections; calls that wait for a response, and later calls, raise `Closed`. Idempotent."""
         with self._guard:
             self._closed = True
             idle, busy = self._idle, list(self._busy)

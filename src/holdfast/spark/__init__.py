@@ -14,7 +14,7 @@ __all__ = ["history", "read", "refresh_view", "register"]
 
 
 def register(spark: "SparkSession", *, pushdown: bool | None = None) -> None:
-    """Make `spark.read.format("holdfast")` and its siblings known to this session.
+    """Register the format "holdfast" with this session, for reading and writing, in batches and streams.
 
     `pushdown` is deprecated and has no effect: filters never decide what is read, whatever the session's settings are,
     because Spark 4.3 shares one plan among all queries on a DataFrame. `read` with `since`, `until` or `keys` reads
@@ -49,10 +49,11 @@ def read(
 
     Each call plans anew, so that the DataFrame shows what is in the store now; one that was used before shows what was
     there at its first action. `log` and `queue` take a name or several; `queue` needs a `view` ("messages" or
-    "lifecycle"), `table` may have one ("now", "history", "changes", "log"). `since` and `until` (not included) choose
-    records by the time at which they were written, events by their own time, and `keys` records by their key: blocks
-    that cannot match are not read. A time without a zone is one of the session's time zone. `options` are all other
-    options of the source, as `minPartitions=8`.
+    "lifecycle"), `table` may have one ("now", "history", "changes", "log"). `since` and `until` (not included) select
+    records by the time at which they were written, and events by their own time; the views "now" and "history" of a
+    table do not take them. `keys` selects records by their key; "lifecycle" does not take it. Blocks that cannot match
+    are not read, except that a lifecycle is read to its end whatever `until` is. A time without a zone is in the
+    session's time zone. `options` are all other options of the source, as `minPartitions=8`.
     """
     from holdfast.spark import frames  # noqa: PLC0415 - as above
 
@@ -92,9 +93,10 @@ def history(
     until: "datetime | None" = None,
     allow_gaps: bool = False,
 ) -> "DataFrame":
-    """All records of a log, or all events of a queue: from a lake as far as it reaches, then from the store at `path`.
+    """Return all records of a log, or all events of a queue: from a lake as far as it reaches, then from the store.
 
-    No record is missing and none comes twice. See `holdfast.spark.pipelines.lake_history`.
+    The store is at `path`; None reads only the lake. No record comes twice. None is missing, except in gaps that
+    `allow_gaps` accepts; otherwise a gap raises `DataLoss`. See `holdfast.spark.pipelines.lake_history`.
     """
     from holdfast.spark.pipelines import lake_history  # noqa: PLC0415 - as above
 

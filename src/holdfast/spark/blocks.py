@@ -1,4 +1,4 @@
-"""Encodes Arrow batches as log blocks: payloads and keys without copying, rare columns through a draft."""
+"""Encodes Arrow batches as log blocks: from Arrow's buffers or, if there are rare columns, through a draft."""
 
 import time
 from array import array
@@ -27,7 +27,10 @@ _PRIORITY_MAX = 255
 
 
 def blocks(batches: Iterator[pa.RecordBatch], block_bytes: int, codec: Codec | None) -> Iterator[Sealed]:
-    """Yield blocks of about `block_bytes` with the rows of all batches, in their order. Their times are not set."""
+    """Yield blocks of about `block_bytes` with the rows of all batches, in their order. Their times are not set.
+
+    Raises `InvalidArgument` or `MessageTooLarge` for a row that cannot be a message.
+    """
     held: list[pa.RecordBatch] = []
     size = count = 0
     for batch in batches:
@@ -52,7 +55,10 @@ def _sealed(batches: list[pa.RecordBatch], codec: Codec | None) -> Sealed:
 
 
 def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> Sealed:
-    """Return a block whose columns are Arrow's own: both store byte strings alike."""
+    """Return a block made from Arrow's buffers: both store byte strings alike.
+
+    An uncompressed payload is not copied.
+    """
     value = batch.column("value").cast(pa.binary())
     offsets, payload = _strings(value)
     sections: list[bytes | memoryview] = [offsets, array("I", map(crc32c, value.to_pylist())).tobytes()]

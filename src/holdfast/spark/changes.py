@@ -73,7 +73,7 @@ class Layout:
 
     @cached_property
     def own(self) -> dict[str, str]:
-        """The view's own columns: by name their meaning, which differs only if a field has the same name."""
+        """The view's own columns, by their names in the schema: prefixed with an underscore if a field has the name."""
         taken = {name.lower() for name in self.model.__spec__.fields}  # Spark does not tell A from a
         return {f"_{name}" if name in taken else name: name for name in _OWN[self.view]}
 
@@ -90,7 +90,7 @@ class Layout:
         return next(name for name, says in self.own.items() if says == "key")
 
     def fields(self, names: Iterable[str]) -> Fields:
-        """Return the reader of those of these columns that are fields, in their order."""
+        """Return a decoder of the model fields among these columns, in their order; it ignores the view's own."""
         model = self.model
         known = columns_of(model, opened=self.keyring is not None, text_decimals=self.text_decimals)
         by_name = {column.name: column for column in known}

@@ -25,7 +25,7 @@ __all__ = ["Column", "Fields", "columns_of", "model_of"]
 
 DECIMAL = pa.decimal128(38, 18)
 BIG = pa.decimal128(20, 0)
-"""For whole numbers that a model allows to be beyond what a LONG holds."""
+"""For whole numbers whose maximum in the model exceeds a LONG."""
 LONG_MAX = 2**63 - 1
 
 _PLAIN: dict[Kind, pa.DataType] = {
@@ -56,7 +56,7 @@ class Column:
     number: int
     type: pa.DataType
     convert: Convert | None
-    """Makes of a value what Arrow takes; None where that is the value itself."""
+    """Converts a value to what Arrow takes; None if that is the value itself."""
     sealed: bool = False
     """Shown as it is on disk: the ciphertext."""
 

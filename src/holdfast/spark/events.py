@@ -1,4 +1,4 @@
-"""The `lifecycle` view of a queue: blocks of its log and journal as rows, one a message and event."""
+"""The `lifecycle` view of a queue: blocks of its log and journal as rows, one for each message of each event."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

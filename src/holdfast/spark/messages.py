@@ -36,18 +36,17 @@ __all__ = ["STATES", "MessageRows", "Overlay", "overlay"]
 STATES = ("ready", "delayed", "leased", "acked", "dead", "dropped", "redriven")
 """The words of the column `state`.
 
-- ready, delayed, leased: as the queue itself has it. A lease that has run out is one until the queue's owner takes it
-  back, and so is a message ready whose time to live is over until it is swept up.
-- acked: done. Also what ended before the journal that is kept begins, of which nobody knows how.
-- dead: left for the dead letter queue, whatever for, even if it has not arrived yet; or given up after too many
-  attempts.
-- dropped: gone without an ack for its time to live, for the length of the queue, for damage, purged, or passed over by
-  a seek.
-- redriven: in a queue of dead letters, what was moved back.
+- ready, delayed, leased: the state in the queue. A message stays leased after its lease has expired, and ready after
+  its time to live, until the queue's owner has processed that.
+- acked: acknowledged. Also messages whose end is not in the retained journal.
+- dead: sent to the dead-letter queue, for any cause, even if it has not arrived there yet; or dropped after too many
+  attempts, or rejected, without one.
+- dropped: removed without an ack: expired, over the queue's length, damaged, purged, or passed by a seek.
+- redriven: in a dead-letter queue, moved back.
 """
 _READY, _DELAYED, _LEASED, _ACKED, _DEAD, _DROPPED, _REDRIVEN = range(len(STATES))
 _OPEN = 255
-"""Of what the journal has not said that it is done."""
+"""The fate of a message whose end is not in the journal."""
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _MOVED, _DROP, _PURGED, _SOUGHT, _CUT = (_CODE[word] for word in ("moved", "dropped", "purged", "sought", "cut"))
 _PATIENCE_S = 10.0
@@ -197,7 +196,7 @@ def _having(pieces: list[Piece], keys: frozenset[bytes]) -> Numbers:
 
 
 def _of_records(name: str, pieces: list[Piece]) -> pa.Array:
-    """Return a column of the log itself; keys and payloads of a large block are not copied."""
+    """Return a column of the log itself; keys and payloads are not copied if there is only one piece."""
     match name:
         case "priority":
             return pa.array(priorities(pieces).astype(np.int32))
@@ -229,10 +228,11 @@ def _placed(messages: Numbers, known: Numbers, values: Numbers) -> Numbers:
 def overlay(queue: Queue) -> Overlay:
     """Return the present states of the messages of a queue that is open read-only.
 
-    The queue is advanced to the end of its log and journal once, and its state is copied. What it no longer holds is
-    acknowledged or dropped; the retained journal, read up to the record that the queue has followed, says which. So all
-    is of one moment, whatever its owner writes meanwhile. Takes nine bytes of memory a message that the log retains,
-    and reads the whole journal, at millions of events a second.
+    The queue follows its journal to the end that it had at this call, for ten seconds at most; then its state is
+    copied. The fate of messages that it no longer holds comes from the retained journal, read up to the record that the
+    queue has followed. So all states are of one moment, whatever the owner writes meanwhile. Runs in the driver. Takes
+    nine bytes of memory for each message that the log retains, and reads the whole journal, at millions of events a
+    second.
     """
     if not queue.read_only:
         raise InvalidArgument(f"the queue {queue.name!r} is open for writing: open the store with read_only=True")
@@ -261,8 +261,8 @@ class _Past:
     """The journal's record of each message: its end, its deliveries and its last failure.
 
     A message that was put after the start of the retained journal has its whole history in it, and so has everything
-    from the position of a `sought` on. The end of an older one may be lost: if nothing is known of it, a purge or a
-    seek does not count.
+    from the position of a `sought` on. The end of an older one may be lost. So a purge or a seek does not
+    mark older messages as dropped.
     """
 
     def __init__(self, start: int, end: int) -> None:
@@ -286,7 +286,7 @@ class _Past:
                 self._take(spans, np.arange(len(spans.start))[which], messages, reasons)
 
     def end_all(self) -> None:
-        """Mark ended messages without a known end as acknowledged."""
+        """Mark messages without a known end as acknowledged; `laid_over` then corrects those that the queue holds."""
         lost = (self.fates == _OPEN) | (self.fates == _LEASED)
         self.fates[lost] = _ACKED
         # Nobody acks what was never delivered: its lease was in a part of the journal that is gone.

@@ -88,16 +88,16 @@ class ReadOptions:
 
     path: Path
     url: str = ""
-    """Where the store lies if not in a folder here; `path` is then its root."""
+    """The URL of the store, if it is not a local folder; `path` is then its root."""
     names: tuple[str, ...] = ()
     """Of the logs; with a view, of the queues, or of the one table."""
     pattern: str | None = None
     view: str | None = None
     table: str | None = None
     as_of: int | None = None
-    """The version up to which a table is looked at, itself included."""
+    """The version up to which a table is read, itself included."""
     local_as_of: datetime | None = None
-    """The same as a time without a zone, which is the session's: tasks know it, and the planner does not."""
+    """The same as a time without a zone. It is in the session's zone, which tasks know and the planner does not."""
     include_deleted: bool = False
     keyring: str | None = None
     """The file with the keys that open what is sensitive."""
@@ -124,7 +124,7 @@ class ReadOptions:
     """Only records with one of these keys; None: all."""
     skip_damage: bool = False
     damage_report: str | None = None
-    """A folder in which each task says what it skipped."""
+    """A folder into which each task writes what it skipped."""
     name: str | None = None
 
     @property
@@ -224,7 +224,7 @@ class WriteOptions:
     version: int | None = None
     block_bytes: int = 1 << 20
     wait: float = 60.0
-    """Seconds to wait until the process that owns the store has taken over what was written."""
+    """Seconds to wait until the process that owns the store has adopted a committed batch."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "WriteOptions":

@@ -16,7 +16,7 @@ _BESIDE_BAR = 62
 
 
 class JobWatch:
-    """Adds up the tasks of all jobs that ran since it was created."""
+    """Adds up the tasks of all jobs that were running at a call of `look`; a job between two calls is not counted."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -42,7 +42,7 @@ class JobWatch:
 
 
 class StreamWatch:
-    """Adds up the rows of all micro-batches of a session's streams since it was created."""
+    """Adds up the rows of micro-batches of a session's active streams, as far back as Spark keeps their progress."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -72,7 +72,7 @@ class StreamWatch:
 def progress(
     spark: SparkSession, title: str = "Spark", *, shown: bool = True, console: Console | None = None
 ) -> Iterator[None]:
-    """Show Spark's progress while the block runs; only on a terminal."""
+    """Show Spark's progress on standard error (or `console`) while the block runs; only on a terminal."""
     console = console or Console(stderr=True)
     if not (shown and console.is_terminal):
         yield

@@ -1,4 +1,4 @@
-"""Batch reads: the options of the read decide what is planned, and each task reads its share of the bytes."""
+"""Batch reads: the options of the read decide what is planned, and each task does its share of the work."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Reader(DataSourceReader):
 
     @in_one_line
     def partitions(self) -> Sequence[Share]:
-        """Return a share of the bytes for each task."""
+        """Return the work of each task: a share of the bytes or, for a table's `now` and `history`, of the keys."""
         view = View(self.options)
         try:
             stretches: list[Stretch] = []
@@ -77,9 +77,10 @@ def wanted_columns(full: pa.Schema, given: StructType) -> list[str]:
 def read_share(
     options: ReadOptions, partition: InputPartition, keys: frozenset[bytes] | None, *, whole: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one task. A function, so that nothing is opened before Spark asks for the first one.
+    """Return an iterator over the batches of one task; no file is opened before its first step.
 
-    A `whole` share is what its offsets say, whatever times the options name.
+    Called in the task. With `whole`, all records between the offsets of the share are read, and the times without a
+    zone in the options are ignored: for a stream.
     """
     if not isinstance(partition, Share):  # Spark's own, for a plan without any
         return iter(())

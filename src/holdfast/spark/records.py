@@ -1,7 +1,7 @@
 """The `now` and `history` views of a table: each task folds the events of its share of the keys into rows.
 
-All events of a record must meet, and a source has no shuffle: so each task goes through the whole log, but reads only
-the keys, keeps the events of its share, and decodes records only if they make a row.
+All events of a record must meet, and a source has no shuffle: so each task goes through the whole log. It skips small
+blocks without a key of its share, keeps only the events of its share, and decodes records only if they make a row.
 """
 
 from collections.abc import Iterable, Iterator
@@ -173,7 +173,7 @@ def _last(events: Events) -> Events:
 
 
 def _versions(events: Events) -> tuple[Events, Numbers, Numbers]:
-    """Return the events that made a retained version, and the version that ended each; -1 if none did."""
+    """Return the events, the indices of those that made a retained version, and the version that ended each, or -1."""
     table = pa.table({"key": events.keys, "position": events.positions})
     order = pc.sort_indices(table, [("key", "ascending"), ("position", "ascending")]).to_numpy()
     codes = events.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)[order]

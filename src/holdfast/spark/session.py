@@ -1,4 +1,4 @@
-"""Creates Spark sessions that know `format("holdfast")`: finds a Java, and sends Java's output to a file."""
+"""Creates Spark sessions that know `format("holdfast")`: finds a Java, and sends its standard error to a file."""
 
 import atexit
 import contextlib
@@ -43,13 +43,15 @@ _LOCAL = {
 
 
 def session(master: str | None = None, *, app: str = "holdfast", **conf: object) -> SparkSession:
-    """The running Spark session, or a new one that knows `format("holdfast")`.
+    """Return the running Spark session, or a new one; either knows `format("holdfast")` then.
 
-    `master` is where it runs: `local[*]`, `spark://host:7077`, `sc://host:15002` (Spark Connect); else the variable
-    SPARK_MASTER says it, else all cores of this machine are used. `conf` are settings of Spark, with underscores for
-    dots or as they are: `session(**{"spark.driver.memory": "8g"})`; they win over what is chosen here.
+    If a session is running, all arguments are ignored. `master` is where a new one runs: `local[*]`,
+    `spark://host:7077`, `sc://host:15002` (Spark Connect). The default is the variable SPARK_MASTER, or else all cores
+    of this machine. `conf` are settings of Spark, with underscores for dots or as they are:
+    `session(**{"spark.driver.memory": "8g"})`; they override the defaults chosen here. Of these, only `spark.sql.*`
+    reach a server of Spark Connect.
 
-    What Java prints goes to a file and not to the screen; the variable HOLDFAST_SPARK_LOG can say to which.
+    Java's standard error goes to the file that the variable HOLDFAST_SPARK_LOG names, or else to a temporary one.
     """
     spark = _running()
     if spark is None:
@@ -71,7 +73,10 @@ def _running() -> SparkSession | None:
 
 
 def _keep_quiet() -> None:
-    """Silence PySpark's JSON log of query errors on standard error: each error is raised anyway."""
+    """Disable, for this process, the loggers with which PySpark prints a query error as JSON on standard error.
+
+    The error itself is still raised.
+    """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
@@ -106,14 +111,17 @@ def _start(master: str, app: str, conf: dict[str, str]) -> SparkSession:
 
 
 def _umask() -> int:
-    """The umask of this process, which Hadoop, unlike other programs, does not look at: it takes 022."""
+    """Return the umask of this process. Hadoop ignores it and uses 022, unless a setting says otherwise."""
     found = os.umask(0o077)
     os.umask(found)
     return found
 
 
 def _own_folder() -> str:
-    """Return a folder for sockets and Java's output, deleted at the end; remove those of killed processes."""
+    """Create a folder for sockets and Java's output, deleted when this process exits; return its path.
+
+    Also deletes such folders of this user whose process has ended.
+    """
     root = Path(tempfile.gettempdir())
     for left in root.glob("holdfast-spark-*-*"):
         owner = left.name.split("-")[2]
@@ -126,7 +134,10 @@ def _own_folder() -> str:
 
 
 def _launch(conf: SparkConf, log: Path) -> JavaGateway:
-    """Start Java with its standard error in a file: loggers can be silenced, Java's own warnings cannot."""
+    """Start Java with its standard error in a file: loggers can be silenced, Java's own warnings cannot.
+
+    Raises `HoldfastError` with the last lines of that file if Java does not start.
+    """
     with log.open("ab") as errors:
         try:
             gateway: JavaGateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]

@@ -32,7 +32,7 @@ def partitions_for(rows: int, each: int = ROWS) -> int:
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks run at once."""
+    """Return about how many tasks run at once: Spark's default parallelism."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except Exception:  # Spark Connect has no context, but a range has a partition for each core

@@ -1,4 +1,7 @@
-"""The sink: tasks write finished parts, and one manifest commits the batch, once."""
+"""The sink: tasks write finished parts, then the driver commits the batch by one manifest.
+
+A batch that has a key, by `txnAppId` or because it is of a stream, is added once even if Spark repeats it.
+"""
 
 import contextlib
 import logging
@@ -78,7 +81,7 @@ class _Sink:
         _check_columns(schema)
 
     def target(self, query: str, batch: int, *, once: bool) -> Manifest:
-        """Return the manifest of a batch, without parts yet."""
+        """Return the manifest of a batch, without parts yet. With `once`, its key is remembered when it is adopted."""
         options = self.options
         log = options.log
         if log is None:
@@ -90,7 +93,7 @@ class _Sink:
         return Manifest(log, options.queue, query, batch, time.time_ns(), once=once)
 
     def write_parts(self, batches: Iterator[pa.RecordBatch], manifest: Manifest, query: str | None) -> Parts:
-        """Write the rows of one task."""
+        """Write the rows of one task, in the task; if that fails, delete what it wrote."""
         settle()
         context = TaskContext.get()
         codec = codec_by_name(self.options.compression)
@@ -106,7 +109,12 @@ class _Sink:
             raise
 
     def hand_over(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the batch, and wait until the store's owner has adopted it, or a timeout passes."""
+        """Commit the batch, in the driver, and wait until it is adopted into the log.
+
+        If no process owns the store, it is adopted here. After the timeout this logs a warning and returns: the batch
+        is committed, and its owner adopts it later. A batch that was committed before is not added again, and one
+        without parts is not committed. Raises `Corrupt` if the owner finds its parts damaged.
+        """
         written = sorted((m for m in messages if isinstance(m, Parts)), key=lambda message: message.task)
         manifest = replace(manifest, parts=[part for message in written for part in message.parts])
         if not manifest.parts:
@@ -131,7 +139,7 @@ class _Sink:
             )
 
     def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the parts of a failed batch, unless it was committed before it failed."""
+        """Delete the parts of a failed batch, unless it was committed before it failed. Errors are only logged."""
         incoming = Incoming(SystemFiles.of_store(self.options.path), self.options.path)
         parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
         try:
@@ -144,7 +152,7 @@ class _Sink:
             logger.warning("the parts of a batch that failed are left for now: %s", error)
 
     def _adopt(self) -> bool:
-        """Adopt the batch into the log, if no other process owns the store; else the owner does."""
+        """Adopt all committed batches; return False, after a pause, if another process owns the store."""
         try:
             with holdfast.open(self.options.path, background=False) as store:
                 store.adopt()
@@ -155,7 +163,7 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """Writes a DataFrame to a log or a queue, all or nothing."""
+    """Writes a DataFrame to a log or a queue, all or nothing. Only with `txnAppId` a repeated write adds nothing."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite=overwrite)
@@ -179,7 +187,10 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """Writes a stream to a log or a queue: each batch once, however often Spark repeats it."""
+    """Writes a stream to a log or a queue: each batch once, however often Spark repeats it.
+
+    A batch is known by its number and the query's id, which is in the checkpoint: a new checkpoint writes again.
+    """
 
     @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
@@ -193,13 +204,13 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     @in_one_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit a batch after all its tasks have finished."""
+        """Commit a batch after all its tasks have finished, unless it was committed before."""
         if (query := _query_of(messages)) is not None:
             self.hand_over(self.target(query, batchId, once=True), messages)
 
     @in_one_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard a batch after a task has failed for good; Spark will repeat it."""
+        """Discard a batch after a task has failed for good; the query repeats it when it is restarted."""
         if (query := _query_of(messages)) is not None:
             self.take_back(self.target(query, batchId, once=True), messages)
 
@@ -225,7 +236,7 @@ def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
 
 
 def _check_folder(path: Path) -> None:
-    """Check the folder before any task runs, and report in one line what a task would fail with."""
+    """Raise an error before any task runs if the folder cannot be written to."""
     with errors_as_ours("looking for a store in", path):
         there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():

@@ -44,5 +44,5 @@ class HoldfastSource(DataSource):
 
     @in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Return a stream writer, which writes each batch once."""
+        """Return a stream writer, which adds a repeated batch once."""
         return StreamWriter(self.options, schema, overwrite=overwrite)

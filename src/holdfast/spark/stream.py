@@ -30,11 +30,15 @@ __all__ = ["PLACE", "StreamReader"]
 PLACE = "spark:"
 """The names of streams among the readers of a log begin with this."""
 Offsets = dict[str, dict[str, Any]]
-"""For each track `{"0": next sequence, "id": which log it is}`: Kafka's form, and a log made anew is noticed."""
+"""For each track `{"0": next sequence, "id": id of the log}`: Kafka's form, and the id reveals a recreated log."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches of durable records. Invariant: a batch between two offsets always has the same rows."""
+    """Reads micro-batches of durable records.
+
+    Invariant: a batch between two offsets always has the same rows, unless `failOnDataLoss=false` or `onDamage=skip`
+    lets it leave some out.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options = ReadOptions.of(options)
@@ -44,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._last_batch = time.monotonic()
         self._placed: dict[str, int] = {}
-        """The position that is kept for each track."""
+        """The position that was committed for each track."""
 
     @in_one_line
     def initialOffset(self) -> Offsets:
@@ -65,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a batch, if there is one."""
+        """Return the first limit of a batch among the options. `latestOffset` applies all of them."""
         if self.options.max_records is not None:
             return ReadMaxRows(self.options.max_records)
         if self.options.max_bytes is not None:
@@ -76,7 +80,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """Return where the next batch ends: within the limits, never before it starts."""
+        """Return where the next batch ends: within the limits, never before it starts.
+
+        Returns `start` while too few records for a batch are there. Also commits `start` as the position of this
+        stream: all before it is processed.
+        """
         tracks = self._available(start)
         self._keep_place({label: begin for label, (_, begin, _) in tracks.items()})
         begins = {label: begin for label, (_, begin, _) in tracks.items()}
@@ -141,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def commit(self, end: Offsets) -> None:
-        """Note that everything before `end` is processed: retention may drop it."""
+        """With the option `name`, commit `end` as the position of this stream: retention may drop what is before it."""
         self._keep_place({label: int(offset["0"]) for label, offset in end.items()})
 
     def stop(self) -> None:
@@ -196,7 +204,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _keep_place(self, begins: dict[str, int]) -> None:
-        """Commit the position of this stream: retention waits for it, and its lag is counted from it. Never moves back.
+        """Commit the position of this stream: retention waits for it, and its lag is counted from it.
+
+        Does nothing without the option `name`. This reader moves the position only forward after it has set it once.
 
         Spark asks for the end of a batch when the one before it is processed and noted, so that all before its begin is
         processed. It says so in `commit` only when there is a next batch: after the last one that would be too late.

@@ -42,7 +42,7 @@ SMALL_BYTES = 1 << 20
 
 
 class DataLoss(HoldfastError):
-    """Records that a query should read were dropped."""
+    """Records that a query should read are gone: dropped by retention, or their log was deleted or restored."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Stretch:
     start: int
     stop: int
     bytes: int
-    """About how many it is."""
+    """About how many bytes these records take."""
     track: str = ""
-    """What it belongs to."""
+    """The label of its track."""
     url: str = ""
-    """Where its files lie, if not here."""
+    """The URL of the store; empty for a local folder."""
 
     def segment(self) -> Segment:
         """Return the segment, bounded as it was when the stretch was planned."""
@@ -83,7 +83,7 @@ class Wanted:
     keys: frozenset[bytes] | None = None
     """Blocks without one of these keys need not be opened."""
     touches: Callable[[Block], bool] | None = None
-    """Says of a block, of which only the columns are there, whether it need be opened."""
+    """Returns, for a block of which only the columns were read, whether its payloads are needed."""
     since: int | None = None
     """Nanoseconds: only records that are not earlier."""
     until: int | None = None
@@ -93,7 +93,10 @@ class Wanted:
     """Of blocks whose payloads were read."""
 
     def report_in(self, stretch: Stretch) -> Report:
-        """Return the damage callback for a stretch. It counts only losses in the stretch, so tasks count none twice."""
+        """Return the damage callback for a stretch. It counts only losses in the stretch, so tasks count none twice.
+
+        It raises `Corrupt` unless damage is skipped.
+        """
 
         def report(damage: Damage) -> None:
             first = stretch.start if damage.first_lost is None else max(damage.first_lost, stretch.start)
@@ -123,7 +126,7 @@ class Wanted:
         return block, min(start, stop), stop
 
     def finish(self) -> None:
-        """Log, and report if asked to, what was skipped."""
+        """Log what was skipped, and write it into the folder `damage_report`, if there is one."""
         if not self.damage:
             return
         records = sum(damage.lost or 0 for damage in self.damage)
@@ -195,7 +198,7 @@ def parts_of(stretches: Sequence[Stretch], least: int | None) -> int:
 
 
 def shares(stretches: Sequence[Stretch], least: int | None, records: int | None = None) -> list[list[Stretch]]:
-    """Divide the work by bytes, at block boundaries: a share a core, more where there is much to read.
+    """Divide the work by bytes, at block boundaries: up to one share for each core, more if there is much to read.
 
     Each share is a run of the log, or of several, so that their order is kept inside a task.
     """
@@ -245,7 +248,10 @@ def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple
 
 
 def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Piece]:
-    """Yield the blocks of these stretches, verified."""
+    """Yield the wanted records of these stretches, as pieces of verified blocks.
+
+    A segment that was dropped meanwhile raises `DataLoss` or, if allowed, is skipped.
+    """
     for stretch in stretches:
         segment = stretch.segment()
         try:

@@ -85,7 +85,7 @@ def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
 
 
 class View:
-    """The tracks of a view over an open store. Used in the driver only."""
+    """The tracks of a view over an open store. Used for planning only, not in tasks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -181,7 +181,7 @@ class View:
                 return LogRows(track.label, columns, keys)
 
     def start(self, track: Track, picture: Picture, default: int) -> int:
-        """Return where the options say that reading begins."""
+        """Return the offset at which the options let reading begin, or else `default`; may raise `DataLoss`."""
         options = self.options
         if (when := _for(options.starting_time, track, "startingOffsetsByTimestamp")) is not None:
             return max(picture.start, min(track.log.sequence_at(when, past_damage=False), picture.end))

@@ -8,10 +8,10 @@ _THRESHOLDS = (200_000, 50, 1000)
 
 
 def settle() -> None:
-    """Freeze what the worker has loaded, and raise the garbage collector's thresholds.
+    """Exempt all present objects from garbage collection, and let the collector run rarely. Called in each task.
 
-    The modules of a worker are then not traversed again and again, and what a task makes is freed by reference
-    counting: this saves 30 ms a task, and a twentieth of all that a write costs.
+    The collector then does not traverse the worker's modules again, and reference counting frees most of what a task
+    allocates. Measured: 30 ms less for each task, and a twentieth of the cost of a write.
     """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

@@ -92,7 +92,7 @@ def _tell_the_end(figures: Figures, seconds: float, keep: Path | None, *, as_jso
 
 
 def is_watched(stay: bool | None) -> bool:
-    """Whether a person is there to view the page."""
+    """Return `stay` or, if it is None, whether standard input and output are terminals."""
     return stay if stay is not None else sys.stdin.isatty() and sys.stdout.isatty()
 
 

@@ -101,7 +101,7 @@ class Serving:
         self._end()
 
     def stop(self) -> None:
-        """Stop the server in order."""
+        """Stop the server by SIGTERM, after 30 s by SIGKILL, and delete its backups."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -156,7 +156,7 @@ def _moments(*, watch: bool) -> Iterator[None]:
 
 
 def _put_rate(queue: Queue, figures: QueueStats, *, watched: bool) -> float:
-    """Return messages a second: as this process measured or, if it has not yet, by the times in the log."""
+    """Return messages put a second: as measured if the queue was watched, else those of the last minute in the log."""
     if watched:
         return figures.put_rate
     log = queue.log

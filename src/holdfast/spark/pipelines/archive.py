@@ -3,16 +3,14 @@
     holdfast pipeline archive --data data --lake lake
     holdfast pipeline archive --data data --lake lake --logs 'orders*' --no-lifecycle --compression snappy
 
-Run it as often as you like: each run adds what is new and durable since the last one, and one that finds nothing new
-changes nothing. A run that is killed loses and doubles nothing, at whatever moment. Retention waits for the archive:
-it stands among the readers of each log as `spark:archive:...`, and what is archived may go. `holdfast.spark.history`
-then reads archive and log as one.
+Each run adds the durable records since the last one; a run that finds none adds nothing. A run that is killed, at any
+moment, neither loses nor duplicates records. Retention waits for the archive, which is a named reader of each log,
+`spark:archive:...`, and may drop what is archived. `holdfast.spark.history` then reads archive and log as one.
 
 Each log is a stream of its own (`trigger(availableNow=True)`), whose batches are committed together with the offsets
 at which they end: see `lake_parquet` for plain Parquet, which any reader may read at any time, and `lake_tables` for
-Delta and Iceberg. Those commits alone say how far the archive reaches. Spark's checkpoint lives as long as a run: its
-files are not synced, so that after a power cut it might know less than the lake, or nothing; a run begins where the
-lake ends.
+Delta and Iceberg. Only those commits define how far the archive reaches, and a run begins there. Spark's checkpoint is
+deleted at the end of each run: its files are not synced, so that after a power cut it might be behind the lake.
 """
 
 import json
@@ -37,7 +35,7 @@ from holdfast.spark.views import Track
 __all__ = ["FILE_BYTES", "Archived", "Batches", "archive", "run", "tasks_for"]
 
 FILE_BYTES = 128 << 20
-"""As much of a log goes into one file at most."""
+"""About how many bytes of a log go into one file at most."""
 BATCH_MB = 1024
 TABLE_BATCH_MB = 128
 """Delta and Iceberg: a batch passes through the driver's memory."""
@@ -107,7 +105,11 @@ def archive(
     on_damage: str = "fail",
     allow_gaps: bool = False,
 ) -> Archived:
-    """Bring one shelf of a lake up to date."""
+    """Bring one shelf of a lake up to date, up to the present durable end of its logs; return what was added.
+
+    Raises `Locked` if another run archives it, and `DataLoss` if the store has dropped records that were not archived,
+    unless `allow_gaps`.
+    """
     lock = shelf.lock()
     try:
         table = shelf.open_table()
@@ -148,7 +150,10 @@ def tasks_for(size: int, cores: int) -> int:
 
 
 class Batches:
-    """Adds each batch of one shelf's stream to the lake, once."""
+    """Adds each batch of one shelf's stream to the lake, once.
+
+    Spark calls it in the driver or, with Spark Connect, on a copy in a process of the server.
+    """
 
     def __init__(
         self,
@@ -164,7 +169,7 @@ class Batches:
         self.table = table
         self.card = card
         self.kinds = kinds
-        """Of each label of the source the track that it is."""
+        """The track of each label of the source."""
         self.options = options
         self.compression = compression
         self.done = done
@@ -177,7 +182,7 @@ class Batches:
 
     @property
     def tally(self) -> Path:
-        """The file that counts the batches of this run."""
+        """The file with the numbers of rows, bytes and batches that this run has added."""
         return self.shelf.folder / "added.json"
 
     def count(self) -> None:
@@ -202,12 +207,15 @@ class Batches:
             raise self.error from error
 
     def ends_of(self, number: int) -> dict[str, int]:
-        """Return where a batch ends: Spark writes that down before it begins the batch."""
+        """Return the offsets at which a batch ends, from Spark's checkpoint, which has them before the batch begins."""
         last = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()[-1]
         return {self.kinds[label]: int(place["0"]) for label, place in json.loads(last).items()}
 
     def add(self, frame: DataFrame, ends: dict[str, int]) -> Added | None:
-        """Add a batch, unless it is in the lake already."""
+        """Add a batch; return None if it is in the lake already.
+
+        Raises `DataLoss` if another run has added to the shelf meanwhile.
+        """
         there = self.card.reach(self.table.ends())
         if there == ends:
             return None
@@ -259,7 +267,10 @@ def _stream(spark: SparkSession, shelf: Shelf, table: Table, batches: Batches, s
 
 
 def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) -> Card:
-    """Return the shelf's card, checked against the store; a new one if there is none."""
+    """Return the shelf's card, checked against the store; store a new one if there is none.
+
+    Raises `DataLoss` if the log was deleted and recreated or, without `allow_gaps`, if unarchived records are gone.
+    """
     pictures = {track.kind: track.look(durable=True) for track in tracks}
     ids = {track.kind: track.log.id.hex() for track in tracks}
     card = shelf.card()
@@ -290,7 +301,7 @@ def _card(shelf: Shelf, tracks: list[Track], table: Table, *, allow_gaps: bool) 
 
 
 def _size(tracks: list[Track], starts: dict[str, int]) -> int | None:
-    """Return about how many bytes there are to archive; None if there are no records."""
+    """Return about how many bytes there are to archive; None if there are no new records."""
     size, new = 0, False
     for track in tracks:
         picture = track.look(durable=True)
@@ -300,7 +311,10 @@ def _size(tracks: list[Track], starts: dict[str, int]) -> int | None:
 
 
 def _keep_place(track: Track, reader: str, end: int) -> None:
-    """Release what is archived to retention: Spark notifies the source only when the next batch begins."""
+    """Commit the end of the archive as the reader's position, so that retention may drop what is archived.
+
+    Spark notifies the source of a finished batch only when the next one begins.
+    """
     positions = track.log.positions
     kept = positions.get(PLACE + reader)
     if kept is None or kept.position != end:

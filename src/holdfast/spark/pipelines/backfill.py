@@ -2,10 +2,10 @@
 
     holdfast pipeline backfill --data data --table Account --index "surname"
 
-This opens the store itself, so no program may have it open. A program that has, and whose model has the index, calls
-`migrate(spark, store, "data", Account, "files")` instead of `store.table(Account)`.
+This opens the store for writing, so no other process may have it open for writing. A program that has, and whose model
+has the index, calls `migrate(spark, store, "data", Account, "files")` instead of `store.table(Account)`.
 
-What the log gets while Spark is at work is taken in at the end.
+Changes that are logged while Spark works are applied to the index at the end.
 """
 
 import tempfile
@@ -81,9 +81,12 @@ def run(
 def migrate(
     spark: SparkSession, store: holdfast.Store, data: str, model: type[Model], files: str, *, keyring: str | None = None
 ) -> tuple[BackfillPlan, dict[str, list[str]]]:
-    """Open a table with a model that has more indexes or unique fields; let Spark build them; return what was built.
+    """Open a table with a model that has more indexes or unique fields, and let Spark build them.
 
-    `store` is open for writing, and is in `data`. If this is interrupted, the next opening of the table starts again.
+    Returns, when the migration is complete, its plan and the paths of the files by family.
+
+    `store` is open for writing, and is in `data`. If this is interrupted, the next
+    opening of the table starts the migration again.
     """
     name = model.__spec__.name
     options: TableOptions = {"migration": Migration(external_indexes=True)}
@@ -101,7 +104,10 @@ def migrate(
 def build(
     spark: SparkSession, data: str, plan: BackfillPlan, files: str, *, keyring: str | None = None
 ) -> dict[str, list[str]]:
-    """Write the entries of a plan into sorted files in a folder; return the paths by family, for `ingest`."""
+    """Let tasks write the entries of a plan into sorted files in a new folder in `files`; return the paths by family.
+
+    The tasks and this process must see the same folder.
+    """
     folder = local_path(files, "the folder for files").absolute() / uuid.uuid4().hex
     make_private(folder)
     found = entries(events(spark, data, plan), plan, keyring).persist()  # to find the ranges it is gone through twice
@@ -150,7 +156,7 @@ def _tasks(plan: BackfillPlan) -> int:
 
 
 def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compute entries in the workers; the events of a record come one after the other."""
+    """Compute entries, in a task; the events of a record come one after the other."""
     view = _view(BackfillPlan.from_dict(given), keyring)
     records = (
         record
@@ -181,7 +187,7 @@ def _view(plan: BackfillPlan, keyring: str | None) -> View:
 
 
 def _write(folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write in the workers: a file for each family among the entries, which arrive sorted."""
+    """Write, in a task, a file for each family among the entries, which arrive sorted; yield a row for each file."""
     for family, same in groupby(_rows(batches), key=lambda entry: entry[0]):
         path = f"{folder}/{uuid.uuid4().hex}.sst"
         count = write_sst(family, ((key, value) for _, key, value in same), path)

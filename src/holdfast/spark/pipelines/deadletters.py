@@ -65,7 +65,7 @@ RULES = (
     (r"(?<![A-Za-z_\d])\d+(?:[.,]\d+)*(?:[eE][+-]?\d+)?", "<n>"),
     (r"(?<=[A-Za-z_])\d{4,}", "<n>"),  # order10023, but neither utf8 nor sha256
 )
-"""What is different in each failure of the same kind, and what is put in its place; in this order."""
+"""Patterns of what differs between failures of the same kind, and their placeholders; applied in this order."""
 
 _SAID = {"expired": "the lease ran out", "ttl": "its time to live was over", "overflow": "the queue was full"}
 _SAID |= {"damaged": "its record is damaged"}
@@ -80,7 +80,10 @@ def normalised(reason: Column) -> Column:
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """Return every failed delivery and every death, with its reason as given and normalised."""
+    """Return a row for each event `nacked`, `expired`, `dead-lettered` or `dropped`.
+
+    It has the reason as given (`said`) and normalised (`reason`). `is_dead` is true for the last two.
+    """
     text = F.substring(F.trim("reason"), 1, REASON_MAX)
     by_cause = F.lit(_SILENT)
     for word, said in _SAID.items():
@@ -103,10 +106,10 @@ def failures(events: DataFrame) -> DataFrame:
 
 
 def reasons(failed: DataFrame, hours: float) -> DataFrame:
-    """Return a row for each queue and reason: failures, messages, first time, and the messages that failed last.
+    """Return a row for each queue and reason: numbers of failures and messages, times, share, rate and examples.
 
-    `hours` is the period of the rate. Messages are counted exactly: first by message, then by reason, so that no set of
-    them is ever held in memory.
+    The examples are the messages that failed last. `hours` is the period of the rate. Messages are counted exactly:
+    first by message, then by reason, so that no set of them is ever held in memory.
     """
     by_message = failed.groupBy("queue", "reason", "message").agg(
         F.count("*").alias("times"),
@@ -136,7 +139,7 @@ def reasons(failed: DataFrame, hours: float) -> DataFrame:
 
 
 def top_reasons(groups: DataFrame, failed: DataFrame, first: int, last: int, most: int = TOP) -> list[dict[str, Any]]:
-    """Return the most frequent reasons as plain values for a report: times in microseconds, and a histogram."""
+    """Collect the most frequent reasons as plain values for a report: times in microseconds, and a histogram."""
     rows = (
         groups.orderBy(F.desc("failures"), "queue", "reason")
         .limit(most)
@@ -164,7 +167,10 @@ def top_reasons(groups: DataFrame, failed: DataFrame, first: int, last: int, mos
 
 
 def over_time(failed: DataFrame, first: datetime, last: datetime) -> list[tuple[int, int, int]]:
-    """Return failures, and how many of them were final, in each step of a chart, by the step's first second."""
+    """Count failures for a chart: for each step from `first` to `last` its start, its failures and its dead among them.
+
+    The start is in seconds since 1970. Steps without failures are included, with zeros.
+    """
     step = bucket_seconds(first, last, chart=True)
     start = (F.floor(F.unix_seconds("time") / step) * step).alias("at")
     rows = failed.groupBy(start).agg(F.count("*").alias("failures"), F.count_if("is_dead").alias("dead")).collect()
@@ -174,7 +180,7 @@ def over_time(failed: DataFrame, first: datetime, last: datetime) -> list[tuple[
 
 
 def payloads(spark: SparkSession, data: str, wanted: dict[str, set[int]]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Return excerpts of messages, and their sizes, by log and sequence, as far as the logs retain them."""
+    """Collect excerpts and sizes of messages, by log and sequence. Those that a log has dropped are missing."""
     found: dict[tuple[str, int], tuple[str, int]] = {}
     for log, sequences in sorted(wanted.items()):
         records = spark.read.format("holdfast").option("path", data).option("log", log).load()
@@ -186,7 +192,7 @@ def payloads(spark: SparkSession, data: str, wanted: dict[str, set[int]]) -> dic
 
 
 def excerpt(value: Column, length: int = EXCERPT) -> Column:
-    """Return the first bytes of a payload: as text if they are text, else in hex."""
+    """Return the first bytes of a payload: as text if they are printable UTF-8, else in hex."""
     # A cut may go through a character, which has four bytes at most.
     tries = [F.try_validate_utf8(F.substring(value, 1, length - back)) for back in range(4)]
     whole = F.when(F.octet_length(value) <= length, tries[0]).otherwise(F.coalesce(*tries))

@@ -73,17 +73,23 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The origin of a shelf. A track is `log`; for a lifecycle `put` (the queue's log) and `journal`."""
+    """The origin of a shelf: its logs, and where the archive begins in each.
+
+    A track is `log`; for a lifecycle `put` (the queue's log) and `journal`.
+    """
 
     name: str
     ids: dict[str, str]
-    """For each track the id of the very log it is."""
+    """For each track the id of its log, which a recreated log does not share."""
     starts: dict[str, int]
     """Where the archive begins."""
     gaps: list[Gap] = field(default_factory=list)
 
     def reach(self, ends: dict[str, int]) -> dict[str, int]:
-        """Return the offsets that the shelf reaches, given the ends of its batches."""
+        """Return the offsets up to which the shelf is complete, given the ends of its batches.
+
+        Known gaps count as archived.
+        """
         found = {**self.starts, **ends}
         for gap in self.gaps:
             found[gap.track] = max(found[gap.track], gap.stop)
@@ -97,7 +103,7 @@ class Batch:
     frame: DataFrame
     """Its rows."""
     options: dict[str, str]
-    """The same rows, as the source is asked for them."""
+    """Options of the source that read the same rows."""
     ends: dict[str, int]
     """How far the shelf reaches with it."""
     compression: str
@@ -122,7 +128,10 @@ class Contents:
 
 
 class Table(Protocol):
-    """Interface of a table format: adds each batch to a shelf atomically and once."""
+    """Interface of a table format: adds a batch to a shelf together with the offsets at which it ends.
+
+    `add` does not check whether the batch is there already: its caller compares `ends` first.
+    """
 
     def ends(self) -> dict[str, int]:
         """Return how far each track is archived; empty if there is no batch yet."""
@@ -131,7 +140,7 @@ class Table(Protocol):
         """Add a batch. Durable when this returns."""
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """Return what is archived of these days."""
+        """Return the offsets that are archived, and the files with rows of these days, both ends included."""
 
     def settle(self) -> None:
         """Finish, or remove, what a killed run had begun."""
@@ -153,7 +162,7 @@ class Lake:
         self.own = self.root / OWN
         self.id = ""
         self.name = self.root.name
-        """What its folder was called when it was made."""
+        """The name of its folder when it was created."""
         self.table = ""
         """One of `TABLES`."""
         if (content := read_json(self.own / "lake.json")) is not None:
@@ -161,7 +170,7 @@ class Lake:
 
     @property
     def is_there(self) -> bool:
-        """Whether anything was ever archived here."""
+        """Whether the lake was created, by this or an earlier run."""
         return bool(self.id)
 
     @property
@@ -170,7 +179,7 @@ class Lake:
         return f"archive:{shortened(self.name, 60)}-{self.id[:8]}"
 
     def begin(self, table: str) -> None:
-        """Create it, if it does not exist; an error if it has another format."""
+        """Create it, if it does not exist. Raises `InvalidArgument` if it has another format."""
         if self.is_there:
             if table != self.table:
                 raise InvalidArgument(
@@ -236,14 +245,14 @@ class Shelf:
         return self.lake.root / self.kind / f"{self.partition}={shortened(value, _VALUE_MAX)}"
 
     def lock(self) -> Lock:
-        """Return the lock that the one archiving run holds."""
+        """Acquire the lock of an archiving run; raises `Locked` if another run has it. The caller releases it."""
         files = UmaskFiles()
         with errors_as_ours("archiving into", self.folder):
             files.make_dirs(self.folder)
             return files.lock(self.folder / "LOCK")
 
     def card(self) -> Card | None:
-        """Return its card; None if nothing was archived yet."""
+        """Return its card; None if no run has begun to archive it."""
         content = read_json(self.folder / "card.json")
         if content is None:
             return None
@@ -283,7 +292,7 @@ def opened(data: str, shelf: Shelf) -> Iterator[View]:
 
 
 def needs(module: str, install: str) -> Any:
-    """Import a library that only some lakes need."""
+    """Import and return a library that only some lakes need; raises `NotFound` if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -291,7 +300,7 @@ def needs(module: str, install: str) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a small file of the lake; None if there is none."""
+    """Return the content of a small JSON file of the lake; None if there is none. Raises `Corrupt` or `NewerFormat`."""
     try:
         content: dict[str, Any] = json.loads(read_file(UmaskFiles(), path))
         if content["format"] > _FORMAT:

@@ -5,12 +5,11 @@
 
 No record is missing and none comes twice, also while `archive` runs: what counts is the last batch that it has
 committed when this is called, and the live part begins at the very next offset. So retention may drop what is
-archived. Where that cannot be kept this refuses: where the store has dropped what was not archived yet, and where the
-log was made anew. A frame that is kept until its live part is dropped fails when it is used; it never leaves
-something out.
+archived. `history` raises `DataLoss` if the store has dropped records that were not archived, and if the log was
+deleted and recreated. A DataFrame whose live part is dropped before it is used fails then; it never leaves records
+out.
 
-Columns and types are those of the source, times are moments, whatever the session's time zone; days of the lake are
-in UTC.
+Columns and types are those of the source. Times do not depend on the session's time zone; days of the lake are in UTC.
 """
 
 import json
@@ -39,9 +38,9 @@ def history(
     until: datetime | None = None,
     allow_gaps: bool = False,
 ) -> DataFrame:
-    """Return all records of a log, or all events of a queue: from a lake and, behind that, from the store at `path`.
+    """Return all records of a log, or all events of a queue: from a lake and, after its end, from the store at `path`.
 
-    Without a `path` only what is archived. `since` and `until` (not included) leave out what is earlier or later, and
+    Without a `path`, only what is archived. `since` and `until` (not included) leave out what is earlier or later, and
     days of the lake that are not needed are not opened; times without a zone are UTC. A gap is an error unless
     `allow_gaps`.
     """
@@ -68,7 +67,7 @@ def history(
 
 
 def live(spark: SparkSession, path: str, *, log: str | None = None, queue: str | None = None) -> DataFrame:
-    """Return what the store itself has, with the columns of `history`."""
+    """Return what the store itself retains, with the columns of `history`."""
     options = {"log": log, "includeHeaders": "true"} if log is not None else {"queue": queue, "view": "lifecycle"}
     return spark.read.format("holdfast").option("path", path).options(**options).load()
 

@@ -79,7 +79,7 @@ class ParquetTable:
         return Added(sum(file["rows"] for file in files), sum(file["bytes"] for file in files))
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """Return the files of all commits that have rows of these days."""
+        """Return the committed files with rows of these days, and the offsets of the last commit."""
         commits = [self._commit(number) for number in self._numbers()]
         found = []
         for commit in commits:
@@ -90,7 +90,7 @@ class ParquetTable:
         return Contents(dict(commits[-1]["ends"]) if commits else {}, found)
 
     def settle(self) -> None:
-        """Carry out the plan of a killed run, and remove what it had not planned."""
+        """Finish the batch that a killed run had planned, and delete files of batches that it had not."""
         with errors_as_ours("archiving into", self._shelf.folder):
             for name in self._files.list(self._commits):
                 path = self._commits / name
@@ -99,7 +99,7 @@ class ParquetTable:
             shutil.rmtree(self._staging, ignore_errors=True)
 
     def _write(self, batch: Batch, staging: Path, number: int) -> list[dict[str, Any]]:
-        """Let the tasks write the batch; return its files."""
+        """Let tasks read the batch again by its options, and write it into staging; return its files."""
         # The folder says which queue it is, and some readers refuse to hear it twice.
         columns = [name for name in self._shelf.schema.names if name != "queue"]
         schema = StructType.fromDDL(ddl(arrow_schema(self._shelf.schema, columns)))
@@ -151,7 +151,7 @@ class ParquetTable:
 
 
 class DayWriter:
-    """Writes the rows of one task, in a worker: a file for each day, synced before it is reported."""
+    """Writes the rows of one task, in the task: at least one file for each day, synced before it is reported."""
 
     def __init__(self, folder: Path, compression: str) -> None:
         self._folder = folder

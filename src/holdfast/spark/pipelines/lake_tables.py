@@ -38,7 +38,7 @@ class DeltaTable:
         return {} if (table := self._open()) is None else self._ends(table)
 
     def add(self, batch: Batch) -> Added:
-        """Add a batch in one commit."""
+        """Add the rows and the offsets of a batch in one commit; synced when this returns."""
         rows = _arrow(self._shelf, batch.frame)
         delta = self._delta
         transactions = [delta.Transaction(self._app(track), end) for track, end in batch.ends.items()]
@@ -55,7 +55,7 @@ class DeltaTable:
         return Added(rows.num_rows, rows.nbytes)
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """Return the files of the table as it is now."""
+        """Return the shelf's files of these days and its offsets, both of the present version of the table."""
         table = self._open()
         if table is None:
             return Contents({}, [])
@@ -103,7 +103,7 @@ class IcebergTable:
             return self._ends(catalog.load_table(self._name)) if catalog.table_exists(self._name) else {}
 
     def add(self, batch: Batch) -> Added:
-        """Add a batch in one commit."""
+        """Add the rows and the offsets of a batch in one commit; synced when this returns."""
         rows = _arrow(self._shelf, batch.frame)
         places = {_key(self._shelf, track): str(end) for track, end in batch.ends.items()}
         with self._catalog() as catalog:
@@ -122,7 +122,7 @@ class IcebergTable:
         return Added(rows.num_rows, rows.nbytes)
 
     def contents(self, since: date | None, until: date | None) -> Contents:
-        """Return the files of the table as it is now."""
+        """Return the shelf's files of these days and its offsets, both of the present version of the table."""
         expressions = needs("pyiceberg.expressions", "pyiceberg[sql-sqlite]")
         with self._catalog() as catalog:
             if not catalog.table_exists(self._name):

@@ -1,9 +1,9 @@
-"""Lifecycle of messages: one row a message, one row a minute, and an HTML report.
+"""Lifecycle of messages: one row for each message, one for each minute, and an HTML report.
 
     holdfast pipeline lifecycle --data data
     holdfast pipeline lifecycle --data data --queues 'orders*' --out /reports/orders
 
-The functions take and give DataFrames, and can be used on their own:
+The functions take and return DataFrames, and can be used on their own:
 
     lives = messages(spark.read.format("holdfast").option("path", "data").option("queue", "orders")
                      .option("view", "lifecycle").load())
@@ -43,20 +43,20 @@ __all__ = [
 ]
 
 Span = tuple[datetime, datetime]
-"""From when to when."""
+"""The times of the first and the last event."""
 
 OPEN = ("waiting", "leased")
 CLOSED = ("acked", "dead", "dropped", "redriven", "purged", "skipped")
 OUTCOMES = (*CLOSED, *OPEN, "unknown")
-"""Where a message can stand. `skipped`: a seek went past it. `unknown`: the journal does not reach back to its end."""
+"""Outcomes of a message. `skipped`: a seek passed it. `unknown`: the journal does not reach back to its end."""
 ATTEMPTS = 6
-"""Attempts are told apart up to here; the last class is "this many, or more"."""
+"""Classes of attempts in a histogram; the last one is "this many, or more"."""
 
 DAY = 86_400
 TABLE = (60, 600, 3600, DAY)
-"""How long a "minute" of the table is, in seconds: the first of which there are not too many."""
+"""Lengths of a "minute" of the table, in seconds: the first that makes at most `TABLE_MAX` rows is used."""
 CHART = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, DAY, 7 * DAY, 30 * DAY)
-"""The same for a chart, which is to be looked at."""
+"""The same for a chart, with at most `CHART_MAX` steps."""
 TABLE_MAX, CHART_MAX = 2_880, 130
 
 _FAILED = ("nacked", "expired")
@@ -84,8 +84,8 @@ def messages(events: DataFrame) -> DataFrame:
 
     `wait_s` is the time to the first lease, from when it could first be delivered; `ack_s` the time from put to the
     first ack; `busy_s` how long its last attempt took. `attempts` counts deliveries, but not those released untried,
-    `retries` those that failed and were redelivered. `gaps` are the times in which it was done before a seek brought it
-    back.
+    `retries` those that were nacked or expired and returned to the queue. `gaps` are the periods between an end of the
+    message and a seek that made it open again.
     """
     orders = F.broadcast(_orders(events))
     is_void = F.exists(
@@ -145,11 +145,11 @@ def messages(events: DataFrame) -> DataFrame:
 def minutes(
     events: DataFrame, lives: DataFrame | None = None, seconds: int | None = None, span: Span | None = None
 ) -> DataFrame:
-    """One row for each queue and minute, from the queue's first event to the last of all, without holes.
+    """Return one row for each queue and minute, from the queue's first event to the last of all, without holes.
 
-    `seconds` is another length of time than a minute; with None it is a minute, and 10 minutes, an hour or a day where
-    that would be more than 2880 rows a queue. `lives` is what `messages` gave and `span` what `period` gave, if they
-    are at hand. `backlog` is how many messages waited or were held when the minute ended.
+    `seconds` is the length of such a minute. None chooses 60 or, if that made more than about 2880 rows for a queue, 10
+    minutes, an hour or a day. `lives` is the result of `messages` and `span` that of `period`; if None, they are
+    computed. `backlog` is how many messages were waiting or leased when the minute ended.
     """
     span = span or period(events)
     step = seconds or (bucket_seconds(*span) if span else 60)
@@ -202,9 +202,10 @@ def minutes(
 
 
 def summary(lives: DataFrame, letters: Collection[str] = ()) -> DataFrame:
-    """One row for each queue, and one with `queue` null for all of them together: counts, times and attempts.
+    """Return one row for each queue, and totals with `queue` null: counts, times and attempts.
 
-    Queues for dead letters (`letters`, and those named so) have a total of their own: what died must not count twice.
+    There is one total of the working queues and one of the dead-letter queues, and none of both: a dead-lettered
+    message would count twice. Dead-letter queues are those in `letters`, and those whose name ends with `.dead`.
     """
     took = F.unix_micros(F.max("acked_at")) - F.unix_micros(F.min("put_at"))
     is_letters = F.col("queue").endswith(".dead") | F.col("queue").isin(*letters)
@@ -237,19 +238,25 @@ def period(events: DataFrame) -> Span | None:
 
 
 def with_period(events: DataFrame) -> tuple[DataFrame, Callable[[], Span | None]]:
-    """Return the events, and a function for their period, to be called after they have been read to the end."""
+    """Return the events, and a function that returns their period.
+
+    The function waits for the first action on the returned events, so call it after that.
+    """
     observed, seen = _observed(events)
     return observed, lambda: _span(seen.get)
 
 
 def with_period_and_count(events: DataFrame) -> tuple[DataFrame, Callable[[], tuple[Span | None, int]]]:
-    """Return the events, and a function for their period and number, to be called after they have been read."""
+    """Return the events, and a function that returns their period and number.
+
+    The function waits for the first action on the returned events, so call it after that.
+    """
     observed, seen = _observed(events)
     return observed, lambda: (_span(seen.get), int(seen.get["rows"]))
 
 
 def bucket_seconds(first: datetime, last: datetime, *, chart: bool = False) -> int:
-    """Return the length of a "minute", such that neither a table nor a chart of a year is too long."""
+    """Return the shortest length of a bucket, of a fixed list, with which a table or a chart is not too long."""
     span = (last - first).total_seconds()
     lengths, most = (CHART, CHART_MAX) if chart else (TABLE, TABLE_MAX)
     return next((seconds for seconds in lengths if span <= seconds * most), lengths[-1])
@@ -332,7 +339,7 @@ def _span(ends: dict[str, int | None]) -> Span | None:
 
 
 def _orders(events: DataFrame) -> DataFrame:
-    """Return the events of whole queues, a row for each: purges, seeks and cuts; and where the journal starts."""
+    """Return a row for each queue: its purges, seeks and cuts by time, and the position and time of its first event."""
     order = F.struct("time", F.lit(_LAST).alias("turn"), F.lit(9).alias("rank"), "event", "upto")
     is_order = F.col("message").isNull() & F.col("event").isin("purged", "sought", "cut")
     return (

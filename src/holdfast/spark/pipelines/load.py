@@ -3,8 +3,9 @@
     holdfast pipeline load --data data --source 'orders/*.parquet' --log orders --key customer
     holdfast pipeline load --data data --source jobs.csv --queue jobs --value url --headers tenant --headers region
 
-All of it arrives or nothing. The same files are loaded once, however often this is run: what was loaded is known by the
-names, sizes and times of the files and by how their rows were used. Records of one file keep their order, files do not.
+All rows are added or none. The same files are loaded once, however often this is run, unless `--again` is given: a load
+is known by the names, sizes and times of the files (of remote files only the names) and by its options. Records of one
+file keep their order; files do not.
 """
 
 import hashlib

@@ -11,7 +11,7 @@ __all__ = ["make_output", "make_private"]
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder with mode 0700, and those above it that are missing. One that is there is not changed.
+    """Make a folder with mode 0700, and missing folders above it. Existing folders are not changed.
 
     In a store that its group may read it is 0750. What is written into it later has the modes that the umask says;
     `chmod` of this one folder lets others in.
@@ -24,9 +24,10 @@ def make_private(folder: Path) -> None:
 
 
 def make_output(spark: SparkSession, path: str) -> None:
-    """Do so for a path that Spark writes to, where that is a folder of this machine and Spark runs as this user.
+    """Make the folder of a path that Spark writes to private, if it is on this machine.
 
-    A server of Spark Connect is another user's, perhaps on another machine: what it makes has the modes it chooses.
+    A `file:` path counts as such. A path without a scheme does if Spark's default file system is local, and never with
+    Spark Connect: the server may be another user's or on another machine, and creates the folder itself.
     """
     if path.startswith("file:"):
         make_private(Path("/" + path.removeprefix("file:").lstrip("/")))

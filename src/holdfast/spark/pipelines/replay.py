@@ -3,9 +3,9 @@
     holdfast pipeline replay --data data --log orders --since 2026-11-01 --where "key = 'ann'" --to-queue jobs
     holdfast pipeline replay --data data --log orders --since 2026-11-01 --where "key = 'ann'" --to-queue jobs --execute
 
-Without `--execute` nothing is written: it tells how many messages fit, and shows some. With it, all of them arrive or
-none, in the order of their offsets; and the same replay, by its name, adds nothing when it is run again by mistake.
-Its name is what it was asked for, unless `--name` gives it another.
+Without `--execute` nothing is written: the number of matching messages and some of them are shown. With it, all of them
+are added or none, in the order of their offsets. A replay whose name was used before for this target adds nothing. The
+default name is derived from the options.
 
 A message keeps its payload, key, headers and priority, but not when it was to expire. Where it came from is in three
 more headers: `replayed-log`, `replayed-offset`, `replayed-time`. Any DataFrame can be replayed, with `replay`:
@@ -139,7 +139,9 @@ def replay(
     queue: str | None = None,
     log: str | None = None,
 ) -> int | None:
-    """Put the rows of a DataFrame into a queue or a log, all or none; return None if this replay was done before.
+    """Put the rows of a DataFrame into a queue or a log, all or none; return how many.
+
+    If a replay of this name was done before, nothing is added, and None is returned.
 
     It needs a column `value`, and may have `key`, `headers`, `textHeaders`, `priority`, `delay` and `ttl`. `topic`,
     `offset` and `timestamp` become headers that record a message's origin; other columns are left out.

@@ -21,13 +21,13 @@ __all__ = [
 ]
 
 DASH = "\N{EN DASH}"
-"""Where there is nothing to say."""
+"""Shown for a missing value."""
 _MANY = 10_000
 _UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
 
 def clean(text: str) -> str:
-    """Return a user's text without what a page or a terminal would interpret."""
+    """Return a user's text on one line, with control characters and direction marks replaced. HTML is not escaped."""
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\r\n]+", " ", text))
 
 
@@ -73,7 +73,7 @@ def length(seconds: int) -> str:
 
 
 def rate(number: float | None, per: str = "s") -> str:
-    """Format a rate a second: `0.25/s`, `3.2/s`, `1,250/s`."""
+    """Format a rate per `per`, a unit of time: `0.25/s`, `3.2/s`, `1,250/h`."""
     if number is None:
         return DASH
     if number == 0 or number >= 10:
@@ -82,7 +82,7 @@ def rate(number: float | None, per: str = "s") -> str:
 
 
 def per_unit(rate_s: float) -> tuple[int, str]:
-    """Return a unit in which a rate is not a fraction: its length in seconds, and its name."""
+    """Return the shortest unit in which a rate is at least 1, or else the hour: its length in seconds, and its name."""
     for seconds, unit in ((1, "second"), (60, "minute")):
         if rate_s * seconds >= 1:
             return seconds, unit

@@ -2,10 +2,10 @@
 
     holdfast pipeline stream --data data --log orders --queue orders.counts --out counts --checkpoint counts.checkpoint
 
-The counts of a window are sent when it is over: once records are so much later that, by the watermark, no more are
-expected. They go to a queue, for whoever acts on them, and to Parquet, for whoever looks at them later. Each arrives
-once, also if this is killed and started again: the checkpoint knows how far it came. With `--available-now` it does
-what there is to do, and ends.
+The counts of a window are written when the watermark has passed its end; later records of it are ignored. They go to a
+queue, to Parquet, or to both. Each is written once, also if this is killed and started again with the same checkpoint;
+in the Parquet folder that holds for readers that use Spark's `_spark_metadata`. With `--available-now` it processes
+what is there, and ends.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def run(
 
 
 def counts(records: DataFrame, window: str, late: str) -> DataFrame:
-    """Return how many records each key had in each window."""
+    """Return how many records and bytes each key had in each window."""
     return (
         records.withWatermark("timestamp", late)
         .groupBy(F.window("timestamp", window), F.col("key").cast("string").alias("key"))

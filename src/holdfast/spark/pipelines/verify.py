@@ -106,7 +106,7 @@ def check(segments: DataFrame) -> DataFrame:
 
 
 def _check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Check segments in the workers."""
+    """Check segments, in a task; yield a row for each."""
     for batch in batches:
         for row in batch.to_pylist():
             stretch: Stretch = pickle.loads(row["segment"])
@@ -122,7 +122,7 @@ def _segments(log: Log) -> tuple[Segment, ...]:
 
 
 def _whole(segment: Segment) -> Stretch:
-    """Return the readable part of a segment: what is being written behind it is not damage."""
+    """Return the readable part of a segment as a stretch: bytes that are being written after it are not damage."""
     limit, end = segment.extent
     header = SegmentHeader(segment.segment_id, segment.log_id, segment.base, segment.created)
     return Stretch(str(segment.log), segment.name, header, limit, end, segment.base, end or segment.base, limit)
