@@ -19,7 +19,7 @@ POLL_S = 0.25
 
 
 class Adopting:
-    """Adopts the batches in `incoming/`, in the order of their commits."""
+    """Adopts the batches in `incoming/`, in the order in which they were created."""
 
     name = "incoming"
 
@@ -40,14 +40,14 @@ class Adopting:
         return {"path": str(self.incoming.folder)}
 
     def tick(self) -> float | None:
-        """Check for committed batches, and adopt them."""
+        """Check for committed batches, and adopt them; return in how many seconds to check again."""
         if self.incoming.anything():
             with contextlib.suppress(Locked):  # someone is handing over just now: next time
                 self.adopt()
         return POLL_S
 
     def adopt(self) -> int:
-        """Take over all that waits; how many batches."""
+        """Adopt all committed batches; return how many. Raises `Locked` while another process commits one."""
         with errors_as_ours("adopting the batches in", self.incoming.folder):
             return self._adopt()
 

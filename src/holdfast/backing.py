@@ -80,7 +80,8 @@ class BackedStore(TabledStore):
 
         It holds one moment of everything. Files that the newest backup in `dest` (or `base`) has already are
         hard-linked, unless not `incremental`. If `dest` is on the store's file system, sealed segments are hard-linked
-        too: with `copy` nothing is shared with the store, so that damage to one is not damage to the other.
+        too: with `copy` nothing is shared with the store, so that damage to one is not damage to the other. Raises
+        `Locked` while another backup of the store, or to `dest`, is being made.
         """
         from holdfast.backup import take_backup  # noqa: PLC0415
 

@@ -96,7 +96,10 @@ def take_backup(
     copy: bool = False,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Write a backup; `gather` takes the moment. What an error leaves incomplete is removed."""
+    """Write a backup; `gather` takes the moment.
+
+    After an error an incomplete backup is removed; after an interrupt or a crash, the next backup to `dest` removes it.
+    """
     from holdfast import __version__  # noqa: PLC0415 - the package is not whole while this is loaded
 
     started = clock.monotonic()

@@ -138,7 +138,7 @@ def write_manifest(files: Files, folder: Path, manifest: Manifest) -> int:
 
 
 def read_manifest(files: Files, folder: Path) -> Manifest:
-    """Return the manifest of a backup; `NotFound` where there is none, `Corrupt` where it is damaged."""
+    """Return the manifest of a backup. Raises `NotFound`, `Corrupt` or `NewerFormat`."""
     path = folder / MANIFEST
     with errors_as_ours("reading the backup", folder):
         try:

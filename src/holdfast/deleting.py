@@ -63,7 +63,10 @@ class Deleting:
         return all(one.name == place_of(queue) for one in kept if one.name.startswith(QUEUE))
 
     def resume(self) -> None:
-        """Finish what a crash interrupted, when the store opens. What cannot be finished now is tried again later."""
+        """Finish deletions that a crash interrupted, and remove the links of a backup, when the store opens.
+
+        Raises no `HoldfastError`: what cannot be finished now is logged, and tried again later.
+        """
         try:
             self.finish()
             with errors_as_ours("removing what a backup left in", self._folders.path):

@@ -93,7 +93,7 @@ def examine(
     clock: Clock | None = None,
     more: Mapping[str, Callable[[], Iterator[Check]]] | None = None,
 ) -> list[Check]:
-    """Run all checks. A check that fails to run is a finding, too: this raises nothing.
+    """Run all checks. One that fails to run (HoldfastError, OSError, ValueError) is a finding, too.
 
     `settings` loads the configuration, and raises what is wrong with it. `running`: this process serves the store, so
     that it may be locked, and the ports taken. `more` are checks of the caller, by name.

@@ -57,7 +57,7 @@ class Folders:
         return [path for path in self.all_marks() if path.name.endswith(_MARK)]
 
     def all_marks(self) -> list[Path]:
-        """Return these, and those that a crash left half-written."""
+        """Return the marks of deleted queues, including those that a crash left half-written."""
         root = self.path / DELETING
         return [root / name for name in self._files.list(root)]
 
@@ -105,7 +105,7 @@ class Folders:
                 self._files.open(path, "x").close()
 
     def forget_log(self, name: str) -> None:
-        """The log is about to be deleted. Raises OSError."""
+        """Remove the note of `note_log`, before the log is deleted. Raises OSError."""
         if self._files.exists(self._noted(name)):
             self._files.remove(self._noted(name))
 

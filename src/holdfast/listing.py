@@ -24,7 +24,10 @@ class ListedStore(BackedStore):
         raise NotImplementedError
 
     def journal(self, queue: str) -> Log:
-        """Return the journal of a queue, read-only: the events of its messages (see `queue.events`)."""
+        """Return the journal of a queue: the events of its messages (see `queue.events`).
+
+        Raises `InvalidArgument` unless the store was opened with `read_only=True`.
+        """
         self._check_open()
         if not self.read_only:
             raise InvalidArgument("a journal is read through a store that was opened with read_only=True")

@@ -42,7 +42,7 @@ _closes_in: set[int] = set()
 """The ids of processes where `multiprocessing` closes the stores: its children run no `atexit` handlers."""
 
 _ATTEMPTS = 10
-"""So often it is tried to close a store at the end of the process, each time cut off by an interrupt."""
+"""Attempts to close a store at the end of the process, where each one is cut off by an interrupt."""
 
 
 def note_for_fork(store: OpenStore) -> None:

@@ -140,7 +140,7 @@ class Reserve:
         self._wanted = self._found = True
 
     def close(self) -> None:
-        """Let the file be: the next opening may find the disk full, and needs it then."""
+        """Keep the file, and use it no more: the next opening may find the disk full, and needs it then."""
         with self._guard:
             self._wanted = self.given_up = False
 
@@ -153,7 +153,7 @@ class Reserve:
         return LogRoom(self)
 
     def shorten(self, asking: Appender) -> bool:
-        """Drop acknowledged messages of any queue that has some; return whether there is more space now."""
+        """Drop acknowledged messages of any queue, at most once a second; return whether that freed space."""
         now = self._clock.monotonic()
         if self._tried_at is not None and now - self._tried_at < _AGAIN_S:
             return False
@@ -165,7 +165,7 @@ class Reserve:
         return False
 
     def _relieve(self) -> None:
-        """Let messages go that are done, and of which that is only to be noted: the reserve has room for it."""
+        """Save the positions of queues that hold back acknowledged messages, with the last of the room; drop these."""
         self._pressed = False
         for queue in self._shortenable():
             with contextlib.suppress(HoldfastError):  # which the queue reports
@@ -176,7 +176,7 @@ class Reserve:
             self._tried_at = None
 
     def _shed(self, asking: Appender | None) -> int:
-        """Drop the segments of which all messages are done; how many bytes."""
+        """Drop the segments whose messages have all left their queues; return how many bytes."""
         freed = 0
         for log in dict.fromkeys(queue.log for queue in self._shortenable()):
             try:
@@ -197,15 +197,18 @@ class Reserve:
         return freed
 
     def give_up(self) -> bool:
-        """Let journals have a step of the room, but for the last part; False if there is none."""
+        """Release a step of the reserve for journals, except the last part; return False if there is none."""
         return self._shrink(self._size // _LAST_PART)
 
     def give_up_last(self) -> bool:
-        """Let what frees room, or opens the state, have a step, also of the last part; False if there is none."""
+        """Release a step, also of the last part, to free space or open the state; return False if there is none."""
         return self._shrink(0)
 
     def _shrink(self, least: int) -> bool:
-        """Others write to the disk, too, and would take all that is given up at once."""
+        """Release one step of the reserve, down to `least` bytes; return False if there is none left.
+
+        In steps, because other processes write to the disk too, and would take all of it at once.
+        """
         with self._guard:
             if self._held <= least:
                 return False

@@ -88,8 +88,9 @@ def open(
 class Store(ListedStore):
     """An open store; also a context manager.
 
-    Files: `LOCK`, `logs/`, `journals/` and `state/`. Threads: all methods may be called from any. A writable store
-    stays open until `close`, or the end of the process, whoever holds a reference to it.
+    Files: `LOCK`, `logs/`, `journals/`, `state/`, `tables/`, `table-state/`, `transactions/`, `incoming/` and others.
+    Threads: all methods may be called from any. A writable store stays open until `close`, or the end of the process,
+    whoever holds a reference to it.
     """
 
     def __init__(
@@ -396,14 +397,20 @@ class Store(ListedStore):
                 del self._unsynced[log]
 
     def adopt(self) -> int:
-        """Adopt the batches that other processes committed; return how many. The background does this automatically."""
+        """Adopt the batches that other processes committed; return how many. The background does this automatically.
+
+        Raises `Locked` while another process commits one.
+        """
         self._check_open()
         if self.read_only:
             raise ReadOnly("only the process that owns the store can take over what was handed in")
         return self._adopting.adopt()
 
     def close(self) -> None:
-        """Drain and sync what was accepted, and let the lock go; idempotent. A transaction under way ends first.
+        """Write and sync what was accepted, and release the lock; idempotent. A transaction under way ends first.
+
+        If something cannot be written (a full disk) this raises; what could not be closed stays open, and so does the
+        store: call it again.
 
         After an interrupt (Ctrl-C) the store takes no more calls, and this can be called again: it goes on where it
         was. The end of the process does so.
@@ -475,8 +482,8 @@ class Store(ListedStore):
     def close_at_exit(self) -> None:
         """Close the store at the end of the process, without waiting forever for another thread.
 
-        If a transaction of another thread, or its background work, does not end, what was accepted is written and
-        synced, and the store stays open.
+        Waits at most 10 seconds for each background thread, and for a transaction. If the transaction does not end,
+        what was accepted is written and synced, and the store stays open.
         """
         if self._closed:
             return
@@ -492,7 +499,7 @@ class Store(ListedStore):
             log.sync()
 
     def abandon(self) -> None:
-        """Close everything without saving, for a caller that is about to delete the folder."""
+        """Close everything before the folder is deleted: without checkpoints, and logs ignore failed writes."""
         with self._guard:
             if self._closed:
                 return
@@ -613,7 +620,7 @@ class Store(ListedStore):
             self._folders.keep_queue_meta(name, folder, chosen or {}, queue.log.id, paused=paused)
 
     def _find_queue(self, name: str) -> Queue | None:
-        """Return an existing queue; None where none was ever made."""
+        """Return a queue, opened if it is not open; None where there is none."""
         with self._guard:
             known = self._open_queues.get(name)
             if known is not None and not known.closed:

@@ -52,7 +52,7 @@ _RECORD_MAX = 256 << 20
 
 
 class Tables:
-    """The tables of a store. Used with the store's guard held.
+    """The tables of a store. `table`, `delete` and `close` are called with the store's guard held.
 
     Files: `tables/*/`, each a log and `table.json`; `table-state/`.
     """
@@ -298,7 +298,7 @@ class Tables:
         return table
 
     def carry_out(self, stagings: "dict[Core[Any], Staging]") -> None:
-        """Make a transaction's changes of several tables durable, then visible all at once."""
+        """Append a transaction's changes to the tables' logs, as safe as these promise, then show them at once."""
         if not stagings:
             return
         flights = {table: table.take_off(staging) for table, staging in stagings.items()}

@@ -41,7 +41,7 @@ class InvalidArgument(HoldfastError, ValueError):
 
 
 class InvalidName(InvalidArgument):
-    """A name of a log or tailer is empty, too long or not text."""
+    """A name (of a log, queue, table or tailer) is empty, too long, not text, or reserved."""
 
 
 class MessageTooLarge(InvalidArgument):
@@ -49,7 +49,7 @@ class MessageTooLarge(InvalidArgument):
 
 
 class NotFound(HoldfastError, LookupError):
-    """The named store, log or segment does not exist."""
+    """The named object (a store, log, queue, table or segment) does not exist."""
 
 
 class Locked(HoldfastError):
@@ -69,11 +69,11 @@ class LeaseLost(HoldfastError):
 
 
 class QueueFull(HoldfastError):
-    """The queue has as many messages as it may hold; nothing was written."""
+    """The queue has as many messages, or bytes, as it may hold, and rejects more; nothing was written."""
 
 
 class Closed(HoldfastError):
-    """The store, log or tailer was closed before this call."""
+    """The store, log, queue or table was closed before this call, or while it waited."""
 
 
 class Conflict(HoldfastError):
@@ -102,21 +102,27 @@ class StorageError(HoldfastError):
 
 
 class DiskFull(StorageError):
-    """There was no space for a write; nothing of it is kept, and the log resumes when there is space again."""
+    """There was no space for a write; the log resumes when there is space again.
+
+    Nothing of the refused append is kept. Under `batch` and `async`, records that were accepted before stay in memory,
+    and are written when there is space.
+    """
 
 
 class WriterStopped(StorageError):
-    """A sync to disk failed, so no more writes are taken until the disk works again.
+    """A sync failed, or a write that could not be undone, so no more writes are accepted until the disk works again.
 
-    A log tries to recover once a second, when something is appended; a table and transactions do so with it.
+    A log tries to recover at most once a second: when something is written and, under `batch` and `async`, also in the
+    background. A table and transactions recover with it. After an adoption that failed, only opening the store again
+    helps; the message says so.
     """
 
 
 def raised_by_handler(error: BaseException) -> bool:
-    """Whether the handler of a signal raised this, in the middle of what it is caught from.
+    """Return whether a signal handler raised this, and not the code that it interrupted.
 
-    A handler can raise anything, also an OSError: what a call to the system was doing then has not failed. It is known
-    by its arguments, one of which is the frame that it interrupted.
+    A handler can raise anything, also an OSError: the system call that it interrupted has not failed. A handler is
+    recognised in the traceback by its arguments, one of which is the frame that it interrupted.
     """
     trace = error.__traceback__
     while trace is not None and (inner := trace.tb_next) is not None:
@@ -127,12 +133,12 @@ def raised_by_handler(error: BaseException) -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether this cut something off from outside (Ctrl-C, a signal's handler), and did not come of what was done."""
+    """Return whether this came from outside (Ctrl-C, a signal handler), and not from the interrupted code."""
     return not isinstance(error, Exception) or raised_by_handler(error)
 
 
 def is_reported(error: OSError) -> bool:
-    """Whether the system reported this: not a signal's handler, nor another thread, which can only raise a class."""
+    """Return whether the system reported this: it has an errno, and no signal handler raised it."""
     return error.errno is not None and not raised_by_handler(error)
 
 

@@ -88,7 +88,7 @@ class Files(Protocol):
     """Limits how many logs keep files of this file system open."""
 
     def open(self, path: Path, mode: Mode) -> File:
-        """Open for reading (`r`), for reading and writing (`w`), or create a new file (`x`)."""
+        """Open an existing file for reading (`r`) or for reading and writing (`w`), or create a new one (`x`)."""
         ...
 
     def list(self, path: Path) -> list[str]:
@@ -136,9 +136,9 @@ class Files(Protocol):
         ...
 
     def allocate(self, path: Path, size: int) -> None:
-        """Make a file, or one that is there, so many bytes long, with its room on the disk.
+        """Make a file at least so many bytes long, with its disk space allocated; create it if there is none.
 
-        After an OSError one that was there is as it was, and else there is none.
+        After an OSError an existing file has its old length, and a new one is removed.
         """
         ...
 
@@ -175,7 +175,7 @@ def read_file(files: Files, path: Path) -> bytes:
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """Put a small file in place so that after any crash it is wholly the old one or wholly the new one."""
+    """Replace a small file, durably: after any crash it is wholly the old one or wholly the new one."""
     # Named after the process: two that replace the same file at once do not take each other's.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     if files.exists(temporary):  # left by a crash between the two steps below
@@ -194,7 +194,7 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def errors_as_ours(doing: str, path: Path) -> Iterator[None]:
-    """Inside, an OSError becomes a `StorageError` that says what to do."""
+    """Inside, an OSError that the system reported becomes a `StorageError` that says what to do; others pass."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,9 @@
 """Counters, gauges, histograms and rates, cheap enough for every hot path, and the registry that collects them.
 
-Threads: an instrument takes no lock. Its owner changes it under the lock that it holds anyway, or bears that two
-threads at once may lose an increment. Reading needs no lock; what is read may be a moment old. The registry has one of
-its own, for making and removing instruments only.
+Threads: counters, gauges and histograms have no lock. Their owner changes them under a lock that it holds anyway, or
+accepts that two threads at once may lose an increment. What is read may be a moment old. The function of a computed
+gauge may take locks. A `Rate` has a lock. The registry has one, which it holds while instruments are made, removed or
+listed, and not while they are read.
 """
 
 import math
@@ -295,7 +296,7 @@ class _Family:
         return self.instruments.setdefault(labels, instrument)
 
     def remove(self, labels: Labels, without: Mapping[str, str]) -> None:
-        """An instrument goes; what it counted stays, under the labels that it does not go for."""
+        """Remove an instrument, and add what it counted to `gone`, under its labels other than `without`."""
         instrument = self.instruments.pop(labels, None)
         if instrument is None:  # an interrupt cut off an earlier call here
             return
@@ -432,9 +433,9 @@ class Registry:
     def sums(self, over: Collection[str], kind: Kind = "counter", names: Collection[str] | None = None) -> list[Sample]:
         """Counters or histograms, added up over the labels of these names, by name and the labels that are left.
 
-        With `names` only those. What was removed is in it, and what had happened before it was registered is not: as
-        long as the registry lives, a sum only grows. Cheap enough to ask for often: ten thousand queues are not
-        sorted, and not locked.
+        With `names` only those. Removed instruments count; what a `Reading` had before it was registered does not: as
+        long as the registry lives, a sum only grows. Cheap enough to ask for often: it sorts no instruments, and takes
+        no lock but that of the registry.
         """
         with self._guard:
             families = [

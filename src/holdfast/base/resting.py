@@ -23,7 +23,7 @@ _PART = 8
 """Of the descriptors that the process may have, one in so many is a segment's; an index and a watermark go with it."""
 _LEAST, _MOST = 16, 4096
 _LOOKS = 32
-"""So many are asked whether they can rest without cost, before one must."""
+"""So many logs are asked to close files only if that costs no sync, before others are asked to close them anyway."""
 _INSISTENT_LOOKS = 32
 
 
@@ -101,5 +101,5 @@ def _allowed() -> int:
 
 
 AWAKE = Awake()
-"""Of all that takes descriptors of this process."""
+"""The logs with open files on the operating system's file system, in this process."""
 os.register_at_fork(after_in_child=AWAKE.forget)

@@ -10,7 +10,7 @@ from holdfast.base.section import Condition
 __all__ = ["Ticket", "Turnstile"]
 
 _AGAIN_S = 0.2
-"""How often who waits looks again: an interrupt may have kept whoever went before from notifying them."""
+"""Seconds after which a waiting thread checks again: an interrupt may have prevented its notification."""
 
 
 class Ticket:
@@ -41,7 +41,7 @@ class Ticket:
 
 
 class _Entry:
-    """Someone who waits for the end of one claim, and goes before the next one."""
+    """A call of `enter` that waits for the end of one claim, and is admitted before the next one."""
 
     __slots__ = ("behind", "over")
 
@@ -51,7 +51,7 @@ class _Entry:
 
 
 class Turnstile:
-    """Exclusive claims beside many short entries.
+    """Grants exclusive claims among many short entries.
 
     A claim is announced without any lock. From then on entries wait; those that came before finish. All entries that
     waited for one claim go before the next one, and claims are granted in the order of their announcements. So between
@@ -107,7 +107,7 @@ class Turnstile:
             self._holder = ticket
 
     def tidy(self) -> None:
-        """Drop the claims that are over and wake who waits for that, who else would notice a little later."""
+        """Drop the claims that have ended, and wake waiting threads. Without this they notice it within 0.2 seconds."""
         with self._changed.lock:
             self._first()
             self._changed.notify_all()

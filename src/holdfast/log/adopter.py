@@ -25,7 +25,11 @@ class Adopter(Untold):
     """
 
     def adopt(self, incoming: Incoming, manifest: Manifest) -> range:
-        """Adopt a batch whose parts were checked, and return its sequences. Durable when this returns."""
+        """Adopt a batch whose parts were checked, and return its sequences. Durable when this returns.
+
+        If it fails after the plan was written, the log stops, and the adoption is finished when the log is opened
+        again.
+        """
         with self._io, self._errors_as_ours("adopting a batch into"):
             while True:
                 self._write_out(sync=True)

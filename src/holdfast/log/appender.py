@@ -77,7 +77,7 @@ class Appender:
     the common append takes only `_lock`. Invariant: records are in the draft, in `_unwritten` or in the writer's
     segment, in this order of sequences without a gap, and at most two drafts are in memory. Signals: an exception from
     a handler (Ctrl-C) may come up at any call. Which drafts there are, and what is in them, is changed in the section
-    `_drafts` (but for the common append), which repairs what was cut off; steps with files can be done again.
+    `_drafts` (except by the common append), which repairs what was cut off; steps with files can be done again.
     """
 
     def __init__(self, name: str, folder: Path, settings: LogSettings, clock: Clock, wake: Callable[[], None]) -> None:
@@ -165,7 +165,10 @@ class Appender:
         return sequence
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:
-        """Add records in one write and return their sequences. All of them or, after any error or crash, none."""
+        """Add records as part of one block, and return their sequences. All of them or, after an error or crash, none.
+
+        They are as safe as the flush mode promises when this returns.
+        """
         draft, first, count = self.gather(*check_batch(messages))
         if count:
             self.commit(draft)
@@ -200,7 +203,10 @@ class Appender:
             self._make_room(total, count)
 
     def commit(self, draft: Draft) -> None:
-        """Return when the records of this draft are as safe as the flush mode promises."""
+        """Return when the records of this draft are as safe as the flush mode promises: under `sync`, on disk.
+
+        Raises the error of the draft if its records could not be written.
+        """
         # Group commit: the first thread through the gate waits for its turn to write, and meanwhile the draft gathers
         # all who come. The others wait at the gate, not for `_io`: there they would queue behind the next draft's sync
         # only to learn that theirs is done (measured with 16 threads: 1.7 appends a sync that way, 8 this way).
@@ -218,12 +224,15 @@ class Appender:
         self._flush(sync=True)
 
     def write_out(self) -> None:
-        """Hand all that was appended to the operating system: a kill of the process does not lose it."""
+        """Hand all that was appended to the operating system, and under `sync` to the disk: a kill does not lose it."""
         self._check_writable()
         self._flush(sync=self._durable_appends)  # there, whoever waits for a draft takes it for safe once it is written
 
     def check_size(self, payloads: list[bytes], extras: list[Extra], largest: int, *, limited: bool = True) -> int:
-        """Return how many bytes these take together; raise `MessageTooLarge` if they do not fit into one block."""
+        """Return how many bytes these take together.
+
+        Raises `MessageTooLarge` if they do not fit into one block or, if `limited`, one is above the limit of the log.
+        """
         count = len(payloads)
         total = sum(map(len, payloads))
         if limited and largest > self._max_message:
@@ -241,7 +250,10 @@ class Appender:
         return total
 
     def tick(self) -> float | None:
-        """Do the background work that is due; return in how many seconds to call again, None if nothing waits."""
+        """Flush what is due, and try to recover; return in how many seconds to call again, None if nothing waits.
+
+        Under `sync` there is nothing to flush, and appends recover the log.
+        """
         flush = self.settings.flush
         if flush.mode == "sync" or not (self._refusal is None or self.recover()):
             return _RECOVERY_PAUSE_S if self.suspended else None
@@ -278,7 +290,7 @@ class Appender:
         return writer is not None and writer.recoverable and isinstance(self._refusal, WriterStopped)
 
     def recover(self, *, at_once: bool = False) -> bool:
-        """Try to resume after a disk failure, at most once a second; return whether appends are accepted.
+        """Try to resume after a disk failure, once a second or `at_once`; return whether appends are accepted.
 
         Under `sync` what was not confirmed is not there afterwards. Under the weaker modes all that was accepted is:
         what was written is checked and written again, and what was not waits in memory.
@@ -311,7 +323,9 @@ class Appender:
     def close(self) -> None:
         """Write and sync what was accepted, then close the files; idempotent.
 
-        Where draining fails (a full disk) the log stays open, so that it can be tried again.
+        If that fails (a full disk) the log stays open, so that closing can be tried again. A log that has stopped is
+        closed without writing; under `batch` and `async` this raises `WriterStopped`, because accepted records are
+        lost.
         """
         self.recover(at_once=True)
         with self._io:
@@ -408,7 +422,7 @@ class Appender:
             self._recent_bytes -= self._recent.popleft().weight
 
     def durable_place(self) -> tuple[Path, int, int] | None:
-        """Return how far all is on disk: the active segment, its durable bytes, and the end of their records."""
+        """Return the active segment, its durable bytes and the end of their records; None without an active segment."""
         writer = self._writer
         active = writer.active if writer is not None else None
         if writer is None or active is None:
@@ -532,7 +546,10 @@ class Appender:
         self._unwritten = None
 
     def _give_up(self, done: list[Draft], problem: HoldfastError) -> None:
-        """Drop records that were never confirmed: their callers get the error, their sequences are assigned again."""
+        """Drop records that were never confirmed: their callers get the error, their sequences are assigned again.
+
+        Under `batch` and `async`, if the writer can recover, the records are kept instead, and written then.
+        """
         writer = self._writer
         assert writer is not None
         stops = isinstance(problem, WriterStopped)

@@ -37,7 +37,7 @@ class Cut:
     last_timestamp: int = 0
 
     def settle(self) -> None:
-        """Wait until the records of the cut are written, and find where they end."""
+        """Write the records of the cut, as safe as the flush mode promises, and find where they end in the segments."""
         draft, self.draft = self.draft, None
         if draft is not None:
             try:
@@ -105,7 +105,7 @@ class Cutter(Adopter):
             return found or writer.segments[:1], writer.last_timestamp
 
     def _cut(self) -> Cut | None:
-        """Note where the log ends; return None if it is closed. Called with the lock held."""
+        """Note where the log ends, and pin it; return None if it is closed. Called with the lock held."""
         writer = self._writer
         if writer is None or self.closed:
             return None

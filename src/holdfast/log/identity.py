@@ -34,7 +34,10 @@ class Identity:
 
 
 def read_identity(files: Files, folder: Path) -> Identity | None:
-    """Return what `log.json` of this folder holds, None where there is none; `Corrupt` where it is damaged."""
+    """Return what `log.json` of this folder holds; None where there is none.
+
+    Raises `Corrupt` where it is damaged, and `NewerFormat` where a newer version wrote it.
+    """
     path = folder / META
     try:
         raw = read_file(files, path)

@@ -135,7 +135,7 @@ class Incoming:
             ) from error
 
     def hand_over(self, manifest: Manifest) -> bool:
-        """Commit a batch, durable when this returns; False if it was known. Called with the guard held."""
+        """Commit a batch durably; if it is known, delete its parts and return False. Called with the guard held."""
         if self.is_known(manifest):
             self._remove_parts(manifest)
             return False
@@ -147,7 +147,7 @@ class Incoming:
         return True
 
     def waits(self, manifest: Manifest) -> bool:
-        """Return whether the batch is yet to be adopted."""
+        """Return whether the batch is yet to be adopted. Also True while any other adoption is unfinished."""
         return self.files.exists(self.folder / manifest.file) or self.files.exists(self.folder / _PLAN)
 
     def refused(self, manifest: Manifest) -> bool:
@@ -190,7 +190,11 @@ class Incoming:
             ) from error
 
     def check(self, manifest: Manifest) -> bool:
-        """Return whether every part exists and is undamaged; otherwise the manifest is set aside."""
+        """Return whether the parts can be adopted; otherwise the manifest is set aside.
+
+        The length and the list of blocks of each part are checked. The blocks themselves are verified only in small
+        parts, which are copied; a part that becomes a segment is not read.
+        """
         for part in manifest.parts:
             try:
                 self._check_part(part)
@@ -252,7 +256,10 @@ class Incoming:
                 self.files.remove(self.parts / name)
 
     def sweep(self, now: int) -> int:
-        """Delete parts of failed tasks, of batches that are done and any after a day; return how many."""
+        """Delete parts that are not needed any more, and return how many.
+
+        These are parts that no waiting batch names, if their batch was adopted or they are more than a day old.
+        """
         names = self.files.list(self.parts)
         if not names:
             return 0
@@ -328,7 +335,7 @@ class PartWriter:
             self.finish()
 
     def finish(self) -> list[Part]:
-        """Make what was written durable, and return all parts so far."""
+        """Sync what was written, and return all parts so far. Their names are synced by `hand_over`."""
         if self._name is not None:
             self._file.sync()
             path = self._incoming.parts / (self._name + _BLOCKS)

@@ -48,7 +48,9 @@ def pack_entry(entry: Checkpoint, *, sealed: bool = False) -> bytes:
 
 
 class SparseIndex:
-    """The checkpoints of one segment, ascending, as they stand in the file. Only the log's writer adds to it.
+    """The checkpoints of one segment, ascending, in the format of the file. Only the log's writer adds to it.
+
+    In the writer's memory it may be ahead of the file, which gets an entry after the sync of what that speaks of.
 
     Where the last entry is a sealed one nothing else is parsed when the index is loaded, so that a large segment opens
     as fast as a small one; an entry's checksum is checked when it is used, and a damaged entry can only make a search

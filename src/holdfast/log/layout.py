@@ -165,7 +165,7 @@ def pack_block_header(header: BlockHeader) -> bytes:
 def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:
     """The header at position `at` of a buffer, which is `offset` in the file; None if there is no whole block there.
 
-    A block that with its padding would reach beyond `limit` (an offset in the file) is not whole.
+    A block that with its padding would reach beyond `limit` (an offset in the file) is not whole. Raises `NewerFormat`.
     """
     if offset + HEADER_SIZE > limit:
         return None

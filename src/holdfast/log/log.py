@@ -273,7 +273,7 @@ class Log(Cutter):
             segment.page_out()
 
     def unseen_bytes(self, sequence: int) -> int:
-        """For views: the payload bytes that were appended from here on, up to the end of the open draft."""
+        """For views: the payload bytes that were appended from here on, as far as the drafts in memory have them."""
         total = 0
         with self._lock, self._drafts:
             for draft in reversed(self._recent):
@@ -307,7 +307,7 @@ class Log(Cutter):
         return self.start, self._visible_end
 
     def refresh(self) -> None:
-        """Make what was appended here, or published by the process that writes, readable."""
+        """Make readable what was appended here, or published by the writing process. A failed flush is not raised."""
         if self._writer is None:
             if not self.closed:
                 with errors_as_ours("reading the log in", self.folder):
@@ -424,7 +424,8 @@ class Log(Cutter):
     def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> Freed:
         """Apply retention; return how many segments were dropped (or would be), with their size in `bytes`.
 
-        Never past a named tailer, unless forced. The segment that is being written stays.
+        Never past a named tailer, unless forced. The segment that is being written stays. While a backup has pinned the
+        log, nothing is dropped.
         """
         self._check_writable()
         policy = retention or self.settings.retention
@@ -444,7 +445,7 @@ class Log(Cutter):
     def retire(self) -> Freed:
         """Apply retention without traffic: as `compact`, and also to the active segment if all in it is too old.
 
-        Called by the store's background thread.
+        Does nothing without `max_age`. Called by the store's background thread.
         """
         policy = self.settings.retention
         if policy is None or policy.max_age is None:
@@ -471,7 +472,9 @@ class Log(Cutter):
             return self._drop_by(Retention(max_age=_FOR_EVER_S), past=sequence)
 
     def shed(self, asking: Appender | None = None, make_room: Callable[[], bool] = lambda: False) -> Freed:
-        """Drop every segment that all named readers are done with, also the one being written: for a full disk.
+        """Drop every segment that all named readers have read, also the one being written: for a full disk.
+
+        A log without named readers keeps everything.
 
         `asking` is the log that needs the room, whose I/O lock is held. Where it is another, this one's is taken only
         if it is free; where there is none, this one's is waited for. `make_room` is called where there is no room for
@@ -496,7 +499,7 @@ class Log(Cutter):
 
     @property
     def stored_end(self) -> int:
-        """The end of what was written to segments: under the weaker flush modes drafts may follow."""
+        """The end of what readers find in segments: under `sync` what is durable, else what is written."""
         return self._visible_end
 
     def has_segment_below(self, sequence: int) -> bool:
@@ -511,7 +514,11 @@ class Log(Cutter):
         return self._floor()
 
     def clear(self, *, force: bool = False) -> int:
-        """Drop every record that named tailers have read (or, forced, every record); sequences go on."""
+        """Drop every segment that all named readers have read (or, forced, all records); return how many segments.
+
+        Sequences go on. A segment with a record that is yet to be read stays as a whole. Waits while a backup has
+        pinned the log.
+        """
         self._check_writable()
         while self.pinned:
             self.clock.sleep(_PINNED_PAUSE_S)

@@ -28,14 +28,21 @@ class Flush:
 
     @staticmethod
     def batch(bytes: int = BLOCK_BYTES, interval: Duration = 0.1) -> "Flush":
-        """`append` returns at once; an fdatasync comes after so many bytes or so much time, whichever is first."""
+        """`append` does not wait for the disk; an fdatasync comes after so many bytes or so much time.
+
+        The append that finds so many bytes gathered writes and syncs them first.
+        """
         if not isinstance(bytes, int) or not 1 <= bytes <= 1 << 28:
             raise InvalidArgument(f"Flush.batch(bytes=...) must be from 1 to {1 << 28}, not {bytes!r}")
         return Flush("batch", bytes, _positive(interval, "Flush.batch(interval=...)"))
 
     @staticmethod
     def async_() -> "Flush":
-        """`append` returns at once; the operating system decides when to write. A killed process may lose 20 ms."""
+        """`append` does not wait for the disk: records go to the operating system after 20 ms, or when a block is full.
+
+        The background syncs them about a second later. A killed process may lose the last 20 ms, a power cut about the
+        last second.
+        """
         return Flush("async", BLOCK_BYTES, round(ASYNC_INTERVAL_S * 1e9))
 
 
@@ -54,7 +61,7 @@ class Roll:
 
     @staticmethod
     def time(interval: Duration) -> "Roll":
-        """Roll when the segment has this age."""
+        """With the first write after the segment has this age."""
         return Roll(interval_ns=_positive(interval, "Roll.time"))
 
     @staticmethod

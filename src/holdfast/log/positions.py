@@ -63,7 +63,7 @@ class Positions:
         """Tailers of which this process has seen the `.known` file."""
 
     def get(self, name: str) -> Position | None:
-        """Return the committed position; None if there is none for this log's id."""
+        """Return the committed position; None if there is none for this log's id, 0 if its file is illegible."""
         with errors_as_ours("reading a tailer's position in", self._folder):
             kept = self._read(self._path(name))
         return None if kept is None else self._settled.get(name, kept)
@@ -110,7 +110,7 @@ class Positions:
             self._known.add(name)
 
     def exists(self, name: str) -> bool:
-        """Whether a reader of this name ever kept a position here."""
+        """Return whether there is a file with a position of this name, also of an earlier log or an illegible one."""
         return self._files.exists(self._path(name))
 
     def remove(self, name: str) -> bool:
@@ -145,9 +145,8 @@ class Positions:
     def settle(self, end: int) -> None:
         """Move positions back that a power cut under a weaker flush left beyond the end. Called when a writer opens.
 
-        A queue may also know of messages beyond its position, so it is informed where the log ended. That is
-        remembered, and need not be on disk before a sequence is assigned again: until then the log's end does not
-        change.
+        A queue may also know of messages beyond its position, so it is informed where the log ended. That is kept in
+        memory. `keep_settled` saves it before the first block is written, which is when sequences are used again.
         """
         for position in self.all():
             settled = position

@@ -101,7 +101,7 @@ class ReadOnlyLog:
         self._log.sync()
 
     def stats(self) -> LogStats:
-        """Return how the log is doing."""
+        """Return sizes, range, times and named tailers."""
         return self._log.stats()
 
     def segments(self) -> list[SegmentStats]:

@@ -122,7 +122,7 @@ def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], mem
 
 
 def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Survey | None]:
-    """Bring the log to a state from which it can be written; running it again changes nothing.
+    """Bring the log to a state from which it can be written; running it again changes nothing. Raises OSError.
 
     Returns the segments and the survey of the last one; without a segment, the survey only says where to continue.
     """

@@ -225,7 +225,8 @@ class Segment:
     def sequence_at_time(self, timestamp: int, report: Report, *, past_damage: bool = True) -> int | None:
         """The first sequence whose record is not before `timestamp`, None if all are.
 
-        Where the block that would tell cannot be read: the first sequence behind it, or else its own first.
+        Where the block that would tell cannot be read: the first sequence behind it or, if not `past_damage`, its
+        first.
         """
         last: tuple[memoryview, BlockHeader] | None = None
         for memory, header in self.headers(self.start_before_time(timestamp), report):

@@ -24,7 +24,7 @@ class LogSettings:
     """Records between two entries of the sparse index."""
     compression: str | None = None
     retention: Retention | None = None
-    """Applied at each roll and by `compact`; None keeps everything."""
+    """Applied at each roll, by `compact` and, for `max_age`, by the background; None keeps everything."""
     verify_on_open: bool = False
     max_message: int = MESSAGE_MAX
     """Bytes of payload, key and headers together."""

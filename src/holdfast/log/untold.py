@@ -17,7 +17,7 @@ T = TypeVar("T")
 SYNC_AFTER_S = 0.8
 """Under `async`, how long after a write the background syncs it: with the write and the sync about a second."""
 _ASK_AGAIN_S = 10.0
-"""After so long without a sync the thread that was asked is gone: closing the store failed, and it goes on."""
+"""After so many seconds without a sync ask again: the syncing thread has ended, because closing the store failed."""
 
 
 class Untold(Appender):
@@ -55,7 +55,7 @@ class Untold(Appender):
         return again
 
     def sync_if_due(self) -> float | None:
-        """Sync what was written at least `SYNC_AFTER_S` ago; return in how many seconds to call again, None if done.
+        """Sync what is written, `SYNC_AFTER_S` after the first call; return the seconds to the next call, None if done.
 
         Only what was handed to the operating system, and without the I/O lock while the disk works: appends go on.
         """
@@ -95,9 +95,9 @@ class Untold(Appender):
         return self.settings.flush.bytes - room if room >= 0 else 0
 
     def sync_untold(self) -> None:
-        """As `sync`, but readers are notified by `tell`, and other threads may write while the disk works.
+        """As `sync`, but readers are notified by `tell`. Unless under `sync`, others may write while the disk works.
 
-        Not for a thread that signals interrupt.
+        Do not call it in the main thread, where signal handlers may raise.
         """
         if self._durable_appends:  # whoever waits for a draft takes it for safe once it is written
             with self._io:
@@ -129,7 +129,7 @@ class Untold(Appender):
         self._notify()
 
     def _stopping(self, step: Callable[[], T]) -> T:
-        """Run a step of the writer; if that has stopped for good, stop the log too. Called with `_io` held."""
+        """Run a step of the writer; if it raises `WriterStopped`, the log refuses appends. Called with `_io` held."""
         try:
             return step()
         except WriterStopped as stopped:

@@ -1,4 +1,6 @@
-"""Watermark file: how far other processes may read, rewritten by the writer after each block and each sync.
+"""Watermark file: how far other processes may read.
+
+The writer rewrites it after each sync and, under `batch` and `async`, after each block.
 
 It is not synced itself, and need not be: what it calls durable was durable when it was written, so an old copy is
 never wrong, only short. Readers in other processes use it to see neither half a block nor, under `sync`, anything that

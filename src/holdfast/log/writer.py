@@ -50,7 +50,7 @@ class SegmentWriter:
     """The writing end of a log.
 
     Files: the last segment and its index, and the log's `watermark`. Threads: one at a time, under the log's I/O lock,
-    but for `await_disk`.
+    except `await_disk`.
     Invariant: `durable_offset <= offset <= file size`, and an index entry in the file is never beyond `durable_offset`.
     Behind `offset` the active segment may have zeros; a sealed one ends there.
     The files of the active segment are open or, while it rests, not: the next write opens them. Invariant: what rests
@@ -118,7 +118,9 @@ class SegmentWriter:
         return self.durable_offset == self.offset
 
     def write(self, draft: Draft, *, syncs: bool = False) -> None:
-        """Write the draft's records behind the last ones. On OSError nothing of it stays, and it may be tried again.
+        """Write the draft's records behind the last ones, without a sync. After an OSError it may be tried again.
+
+        Raises `WriterStopped` if a failed write could not be undone.
 
         If a sync follows at once, that publishes the watermark, and not this.
         """
@@ -154,7 +156,9 @@ class SegmentWriter:
             self._publish()
 
     def sync(self, *, tell: bool = True) -> None:
-        """Make all that was written durable. A failure is final: the pages may be lost and must not be retried.
+        """Make all that was written durable, or stop: raises `WriterStopped`.
+
+        A failed fdatasync is not repeated, because the pages may be lost and seem clean; `recover` writes them again.
 
         Without `tell`, other processes learn of it from the call of `tell` that follows.
         """
@@ -227,7 +231,7 @@ class SegmentWriter:
         self._publish()
 
     def rest(self) -> None:
-        """Make all durable and close the files; the next write opens them again."""
+        """Make all durable, unless the writer has stopped, and close the files; the next write opens them again."""
         if self.stopped is None:
             self.sync()
             assert self.is_durable, "only what is on disk may rest"
@@ -299,7 +303,7 @@ class SegmentWriter:
         file.sync()
 
     def close(self) -> None:
-        """Make everything durable and close the files."""
+        """Make everything durable, unless the writer has stopped, and close the files."""
         if self.stopped is None:
             self.seal_segment(closing=True)
         self._writing = False
@@ -410,7 +414,7 @@ class SegmentWriter:
     def place(self, part: Path, blocks: list[BlockHeader], now: int) -> None:
         """Make a finished part the next segment: its headers are rewritten, its records are not copied.
 
-        Until the last step nothing of the log has changed, and it may be done again.
+        Until the part is renamed nothing of the log has changed, and it may be done again. Durable when this returns.
         """
         self.seal_segment()
         created = max(now, self.last_timestamp)
@@ -491,7 +495,7 @@ class SegmentWriter:
         """Resume after a disk failure, once the end of the active segment is known to be on disk.
 
         What was written and not synced is written once more; where readers see only what is durable, nobody was
-        promised that, and it is cut off. Raises OSError or `Corrupt` where that is not possible, and changes nothing.
+        promised that, and it is cut off. Raises OSError or `Corrupt` where that is not possible: it stays stopped.
         """
         assert self.stopped is not None and self.recoverable
         self._close_files()
@@ -513,7 +517,10 @@ class SegmentWriter:
         self._publish()
 
     def stop(self, reason: str, *, recoverable: bool = True) -> WriterStopped:
-        """Stop writing: beyond what was durable, it is not known what is on disk."""
+        """Stop writing, and return the exception to raise: beyond what was durable, it is not known what is on disk.
+
+        Unless `recoverable`, only opening the log again helps.
+        """
         self._note_reached()
         self.recoverable = recoverable
         path = self.segments[-1].path if self.segments else self.log

@@ -99,7 +99,7 @@ class Checkpoint:
         return self.position()
 
     def save(self, standing: Standing, position: int, now: int) -> None:
-        """Save the state as of this position of the journal, atomically."""
+        """Save the state as of this position of the journal, atomically and durably."""
         batch = self._state.transaction()
         prefix = self._prefix
         if batch.get("positions", prefix) != self._last:
@@ -142,7 +142,7 @@ class Checkpoint:
         standing.failures.saved()
 
     def load(self, standing: Standing, kept: KeptPosition, now: int) -> None:
-        """Restore a checkpoint. Dangling entries are repaired, counted and logged."""
+        """Restore a checkpoint. Dangling entries are repaired, counted and logged; other damage raises `Corrupt`."""
         standing.scanned = kept["scanned"]
         standing.expiring = kept["expiring"]
         standing.last_lease = kept["last_lease"]

@@ -35,7 +35,10 @@ class Core(Memory):
     """The deciding part of a queue, with its lock held: an event goes to the journal, then changes the state."""
 
     def _look(self, now: int) -> Draft | None:
-        """Bring the state up to now: new messages, due delays, expired leases. Called with the lock held."""
+        """Bring the state up to now: new messages, due delays, expired leases. Called with the lock held.
+
+        Return the draft of the events for expired leases, to be committed; None if there are none. Raises `Closed`.
+        """
         if self._closed is not None:
             raise Closed(*self._closed.args)
         if self._journal.broken or self._generation != self._state.generation:
@@ -64,7 +67,7 @@ class Core(Memory):
     def _hand_out(
         self, count: int, lease_ns: int, now: int, most_bytes: int | None = None
     ) -> tuple[list[Delivery], Draft | None]:
-        """Lease the next messages. Those that are expired or cannot be read are dropped or dead-lettered."""
+        """Lease the next messages. Expired ones are dropped or dead-lettered, unreadable ones are dropped."""
         if self._paused:
             return [], None
         standing = self.standing
@@ -256,7 +259,7 @@ class Core(Memory):
         return starved
 
     def _give_up(self, overdue: list[int], lost: list[int], now: int) -> None:
-        """Drop or dead-letter messages that will not be delivered."""
+        """Drop unreadable messages, and drop or dead-letter those whose time to live is over."""
         if lost:
             logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self.fields)
             self._decide([Settled(now, "damaged", spans_of(sorted(lost)))])
@@ -278,7 +281,7 @@ class Core(Memory):
         return self._decide([Settled(now, cause, spans_of(sequences))])
 
     def _expire(self, now: int) -> Draft | None:
-        """Return the messages of expired leases."""
+        """End the expired leases: their messages are ready again, or dead. Return the draft of the events."""
         draft: Draft | None = None
         events: list[Event] = []
         expired = self.standing.leases.expired(now)

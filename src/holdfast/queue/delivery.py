@@ -34,22 +34,32 @@ class _Delivered(NamedTuple):
 
 # A NamedTuple, as records are: built from whole columns by C code.
 class Delivery(_Delivered):
-    """A message under a lease. As a context manager it is acked on leaving the block, nacked on an error."""
+    """A message under a lease.
+
+    As a context manager it is acked at the end of the block, nacked after an exception, and released after an interrupt
+    (Ctrl-C). If the lease was lost before the ack, leaving the block raises `LeaseLost`.
+    """
 
     def ack(self) -> bool:
         """Acknowledge the message: it is never delivered again. Return False if the lease was lost."""
         return self.queue.ack_one(self)
 
     def nack(self, reason: str = "", delay: Duration | None = None) -> bool:
-        """Report a failure: redelivered after `delay` (the queue's backoff if None), or dead-lettered."""
+        """Report a failure: redelivered after `delay` (the queue's backoff if None), or dead after too many attempts.
+
+        Return False if the lease was lost.
+        """
         return not self.queue.try_nack([self], reason, delay)
 
     def extend(self, duration: Duration | None = None) -> bool:
-        """Extend the lease, with all messages under it, to so long from now (None: the queue's lease); may shorten."""
+        """Extend the lease, with all messages under it, to so long from now (None: the queue's lease); may shorten.
+
+        Return False if the lease was lost.
+        """
         return not self.queue.try_extend([self], duration)
 
     def release(self) -> bool:
-        """Return it untried: it is ready at once, and this delivery does not count."""
+        """Return it untried: ready at once, and the delivery does not count. Return False if the lease was lost."""
         return not self.queue.try_release([self])
 
     def __repr__(self) -> str:
@@ -65,7 +75,7 @@ class Delivery(_Delivered):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ack it, or nack it with the error's text, unless it was settled inside."""
+        """Ack it, nack it with the error's text, or release it after an interrupt, unless it was settled inside."""
         # Python has looked this method up before `__enter__` ran, so it is not the one of `_Entered`.
         if getattr(self, "settled", False):
             return

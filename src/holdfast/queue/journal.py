@@ -19,7 +19,7 @@ Rows = list[tuple[str, bytes, bytes]]
 
 
 class Journal:
-    """The journal of one queue. Used with the queue's lock held, except `commit`.
+    """The journal of one queue. Used with the queue's lock held, except `commit`, `make_durable` and `is_past`.
 
     Under `sync` each call's events are one record, and durable after `commit`. Under `batch` and `async` events gather
     in memory, as records do in a log, until there are enough or the queue's tick flushes them.

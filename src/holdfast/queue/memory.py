@@ -48,9 +48,12 @@ class Memory:
 
     Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (who
     carries messages to another queue) and `_pausing` (who pauses or resumes) before `_lock` (who changes this queue)
-    before the locks of the logs and, last, that of the waiters. No lock is held while the disk is waited for, but for
-    a checkpoint and a pause. Invariant: an event is in the journal before it counts, and whatever was given to a
-    caller was durable first, as far as the flush mode goes.
+    before the locks of the logs and, last, that of the waiters. Callers wait for the sync of an event after they have
+    released `_lock`. It is held during a sync only by rare work: checkpoints, `seek`, `shorten`, `close`, loading the
+    state again, and where a full draft must be written first. `_mover` and `_pausing` are held while the disk works.
+
+    Invariant: an event is in the journal before it counts, and whatever was given to a caller was durable first, as far
+    as the flush mode goes.
     """
 
     def __init__(
@@ -417,7 +420,7 @@ class Memory:
             standing.dedup.scanned = max(standing.dedup.scanned, end)
 
     def _decide(self, events: list[Event], standing: Standing | None = None) -> Draft | None:
-        """Write events to the journal, then apply them. Pass the result to `_commit` without the lock."""
+        """Append events to the journal, then apply them. Pass the result to `_commit` after releasing the lock."""
         standing = standing or self.standing
         draft = self._record(b"".join(map(encode, events)))
         for event in events:
@@ -505,7 +508,7 @@ class Memory:
                 self._journal.renew(self._checkpoint.dump(), self._now())
 
     def may_shorten(self) -> bool:
-        """Whether `shorten` would let the log drop a segment whose messages are all done."""
+        """Return whether `shorten` would let the log drop a segment whose messages have all left the queue."""
         if self.read_only:
             return False
         with self._lock, self._whole:
@@ -515,10 +518,10 @@ class Memory:
             return floor > self._floor_kept and self.log.has_segment_below(floor)
 
     def shorten(self) -> None:
-        """Note how far all messages are done, so that the log may drop them: for a full disk.
+        """Save the position below which all messages have left the queue, so that the log may drop them.
 
-        The journal leads from the last checkpoint to this, so no other is needed, but for ids of messages that would
-        only be in the log.
+        The journal leads from the last checkpoint to this, so no checkpoint is needed. It is made only if there are
+        dedup ids that it does not have: they would be dropped with the log.
         """
         with self._lock, self._whole:
             if self._closed is not None or self._journal.broken:
@@ -533,7 +536,7 @@ class Memory:
         return min(self.standing.floor(), self.log.stored_end)
 
     def _keep_floor(self, floor: int) -> None:
-        """What is below was done by this queue; the log's retention holds back the rest, also while we are closed."""
+        """Save, durably, the position below which all messages have left the queue. Retention keeps the others."""
         while floor != self._floor_kept:
             try:
                 self.log.positions.set(Position(place_of(self.name), floor, self._now()))
@@ -593,7 +596,7 @@ class Memory:
         self._waiters.abandon()
 
     def abandon(self, reason: str) -> None:
-        """Close without saving, because the queue is deleted."""
+        """Close without a checkpoint, because the queue is deleted. Callers get `Closed` with this reason."""
         with self._lock, self._whole:
             if self._closed is None:
                 self._let_go(reason)

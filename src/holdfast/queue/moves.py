@@ -43,7 +43,7 @@ class Moves(Core):
 
     A move is in the journal before it begins, so after a crash it is finished. The copy in the target carries the time
     of the move and the message's sequence (the columns `producer` and `number`), which show there whether it has
-    arrived: it is never written twice.
+    arrived: it is never written twice. A forwarder outside of the store may get a letter again, marked as `doubtful`.
     """
 
     _swept_to = -1

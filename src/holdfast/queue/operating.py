@@ -93,8 +93,9 @@ class Operating(Settling):
     def counts(self) -> Counts:
         """Return how many messages are ready, delayed, leased and moving, in a few microseconds.
 
-        Waits for nobody, and reads no bodies. If the queue is busy, messages put since the state was last brought up to
-        date count as ready. Expired leases count as leased until another call returns their messages.
+        Waits for no lock (except in a store that was opened read-only), and reads no bodies. If the queue is busy,
+        messages put since the state was last brought up to date count as ready. Expired leases count as leased until
+        another call returns their messages.
         """
         self._check_open()
         if self.read_only:

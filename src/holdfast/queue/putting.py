@@ -67,7 +67,10 @@ class Putting(Moves):
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
     def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
-        """Add messages in one write and return their ids. All of them or, after any error or crash, none."""
+        """Add messages as part of one block, and return their ids. All of them or, after an error or crash, none.
+
+        A duplicate has the id of the first message. As durable as after `put`.
+        """
         return self.put_counted(messages)[0]
 
     def put_counted(self, messages: Iterable[bytes | Message]) -> tuple[Sequence[int], int]:
@@ -118,9 +121,10 @@ class Putting(Moves):
         self._join, self._append = join, append
 
     def check_messages(self, messages: list[bytes | Message], beside: tuple[int, int] = (0, 0)) -> int:
-        """Raise what `put_many` would raise now for these messages; return the bytes of their payloads.
+        """Raise `InvalidArgument` or `QueueFull` as `put_many` would now; return the bytes of the payloads.
 
-        `beside` is how many messages, and how many bytes, are to be put together with them.
+        The size limits of the log are not checked. `beside` is how many messages, and how many bytes, are to be put
+        together with them.
         """
         with self._lock:
             payloads = check_batch(messages, lambda one: _columns(one, self._now()))[0]

@@ -86,7 +86,7 @@ class Queue(Operating):
         return deliveries
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
-        """Return one message, or None if there is none within `wait` seconds."""
+        """Return one message, or None if there is none within `wait` seconds; `wait=None` waits forever."""
         if lease is None and self._quick and (wait == 0 or wait is None or _is_sound(wait)):
             section = self._whole
             with self._lock:
@@ -106,7 +106,8 @@ class Queue(Operating):
     ) -> Iterator[Delivery]:
         """Return messages as they come, leased `batch` at a time, until `stop` is set (or says so). Ack each of them.
 
-        Messages that were leased and not yet returned when you leave the loop are released.
+        Messages that were leased and not yet returned when you leave the loop are released; so are those that are not
+        yet returned after half of their lease.
         """
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
         if not callable(said):
@@ -172,7 +173,7 @@ class Queue(Operating):
             raise
 
     def _leave_line(self, waiter: Waiter) -> list[Delivery]:
-        """Stop waiting. Called with the lock held, so that no message is leased to this waiter afterwards."""
+        """Stop waiting; return what was leased to this waiter. Takes the lock: nothing is leased to it afterwards."""
         with self._lock, self._whole:
             self._waiters.leave(waiter)
             return waiter.result or []
@@ -339,7 +340,7 @@ class Queue(Operating):
     def cache_limit(self) -> int:
         """How many bytes of bodies are kept in memory at most: pages that were read, and what was just put.
 
-        What was just put is kept by the log for all its queues, up to a sixteenth of what was set last; what is not
+        What was just put is kept by the log for all its queues, up to a half of what was set last; what is not
         written yet is kept in any case.
         """
         return self._bodies.limit

@@ -54,9 +54,10 @@ class Settling(Putting):
         return lost
 
     def return_ids(self, parts: Parts, reason: str = "", delay: Duration | None = 0) -> list[int]:
-        """Return failed messages after `delay`, to their position in the order, or dead-letter them.
+        """Return failed messages after `delay` (None: the backoff), to their position in the order.
 
-        Counts as an attempt. Returns the ids whose lease was lost.
+        Counts as an attempt: after too many they are dead-lettered or, without a dead-letter queue, dropped. Returns
+        the ids whose lease was lost.
         """
         reason = _checked(reason)
         return self._give_back("nacked", parts, reason, None if delay is None else duration_ns(delay, "delay"))
@@ -122,7 +123,7 @@ class Settling(Putting):
         return count
 
     def _end_leases(self, which: list[int], reason: str, now: int) -> tuple[int, Draft | None]:
-        """Return the messages of these leases to the queue, and how many they are."""
+        """End these leases as if they had expired; return how many messages they held, and the draft of the events."""
         count = 0
         draft: Draft | None = None
         events: list[Event] = []
@@ -244,11 +245,17 @@ class Settling(Putting):
         self._raise_lost(self.try_nack(listed(deliveries), reason, delay))
 
     def extend(self, deliveries: Iterable[Delivery], duration: Duration | None = None) -> None:
-        """Extend the leases of these messages to so long from now; may shorten them."""
+        """Extend the leases of these messages, with all others under them, to so long from now; may shorten them.
+
+        Raises `LeaseLost` for those whose lease was lost; the others are extended.
+        """
         self._raise_lost(self.try_extend(listed(deliveries), duration))
 
     def release(self, deliveries: Iterable[Delivery]) -> None:
-        """Return messages untried: they are ready at once, and the delivery does not count."""
+        """Return messages untried: they are ready at once, and the delivery does not count.
+
+        Raises `LeaseLost` for those whose lease was lost; the others are returned.
+        """
         self._raise_lost(self.try_release(listed(deliveries)))
 
     def try_nack(self, deliveries: list[Delivery], reason: str, delay: Duration | None) -> list[int]:

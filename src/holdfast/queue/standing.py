@@ -326,7 +326,7 @@ class Standing:
         return _joined(sorted(spans))
 
     def check(self) -> None:
-        """Assert the invariant: every message is in one set, and the counts are right. Reads everything."""
+        """Assert the invariant: no message is in two sets, and the counts are right. Reads everything."""
         seen: set[int] = set()
         places: list[Iterator[int]] = [
             (s for level in self.ready.levels for span in level for s in range(*span)),

@@ -42,7 +42,7 @@ class Waiters:
         self.listeners: tuple[Callable[[], None], ...] = ()
         """Callbacks to call when there may be more messages."""
         self.noticed: Callable[[], None] = lambda: None
-        """Told of each sign, from any thread, perhaps with locks held: must be short."""
+        """Called with each signal, from any thread, perhaps with locks held: must be short."""
         self.let_go_below: Callable[[int], None] = lambda sequence: None
         """As `View.let_go_below`."""
         self.signals = 0

@@ -29,7 +29,7 @@ def open_state(
 ) -> State:
     """Open the state in `folder`, made if there is none.
 
-    Opening writes a little, so on a full disk `make_room` is asked whether there is more, also by `State.recover`.
+    Opening writes a little, so on a full disk `make_room` is asked whether there is more, also after the opening.
 
     One that is damaged is set aside and an empty one takes its place, since all of it can be rebuilt: see `set_aside`.
     With `read_only` nothing is made or moved; where there is none, or a damaged one, the state is empty. A state that

@@ -53,8 +53,8 @@ class RocksState:
     committed before; raises `NotFound` if there is none.
 
     Files: RocksDB's own, in `path`. Threads: all methods may be called from any. A commit writes under `_guard` and
-    syncs under `_syncing`, so that one sync serves all commits written while the last one ran. A forked child must open
-    its own: the parent's is closed to it.
+    syncs under `_syncing`, so that one sync serves all commits written while the last one ran. In a forked child this
+    object is closed, and no RocksDB can be opened there: `is_orphaned`.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class RocksState:
                 kept.drop()
 
     def flush(self) -> None:
-        """Write what is in memory to sorted files, so that `copy_to` has little to do. Nobody is blocked meanwhile."""
+        """Write memory to sorted files, so that `copy_to` has little to do. Commits with `sync` wait meanwhile."""
         with self._syncing:  # which whoever closes it must have
             self._check_open()
             try:
@@ -177,7 +177,7 @@ class RocksState:
                 raise self._refusal(error, "flushing the state") from error
 
     def copy_to(self, folder: Path) -> None:
-        """Copy the state as it is now to a folder that does not exist yet; its sorted files are links."""
+        """Copy the present state to a new folder; its sorted files are links. Commits with `sync` wait meanwhile."""
         with self._syncing:
             self._check_open()
             assert self._db is not None

@@ -181,10 +181,12 @@ class Transaction:
     def commit(self, *, sync: bool = True) -> None:
         """Apply all of it, durably: it survives a power cut when this returns.
 
-        Without `sync` it survives the end of the process: for views that can catch up from what they are views of. A
-        power cut takes such commits back from the last one on, never one without those after it.
+        Without `sync` it survives a kill of the process (in a `FlatState` it does not): for views that can catch up
+        from what they are views of. A power cut takes such commits back from the last one on, never one without those
+        after it.
 
-        Raises `Conflict`, and changes nothing, where something that was read has changed since: begin again.
+        Raises `Conflict`, and changes nothing, where something that was read has changed since: begin again. After
+        `WriterStopped` it may have been applied, completely, or not.
         """
         self._check_open()
         self._open = False

@@ -9,7 +9,7 @@ _TICK_NS = 1_000
 
 
 class SimClock:
-    """A clock that advances by a microsecond each time it is read, and as far as the test says."""
+    """A clock that advances by a microsecond with each call of `time_ns`, and as far as the test says."""
 
     def __init__(self, start_ns: int = START_NS) -> None:
         self._now_ns = start_ns
@@ -21,7 +21,7 @@ class SimClock:
         return self._now_ns
 
     def monotonic(self) -> float:
-        """Simulated seconds since the clock was made; not moved by `set_back`."""
+        """Simulated seconds since the clock was made; not moved by `set_back` and `set_ahead`."""
         return self._elapsed_ns / NS
 
     def sleep(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class SimClock:
         self.advance(seconds)
 
     def wait(self, condition: Waitable, seconds: float) -> None:
-        """Let simulated time pass at once: no other thread runs meanwhile."""
+        """Let simulated time pass at once, without releasing the lock or waiting for a notification."""
         self.advance(seconds)
 
     def advance(self, duration: Duration) -> None:

@@ -41,7 +41,7 @@ def crash_points(
     disk that was checked after one operation is not checked again after another.
     With `every=n` the scenario is stopped at one of each n successive operations, chosen by the seed `sample`: a
     sweep of a long scenario takes the square of the number of its operations.
-    An AssertionError gets the operation, mode and seed added: with them the case can be replayed.
+    An exception of `check` gets a note with the operation, mode and seed: with them the case can be replayed.
     """
     cases = 0
     checked: set[object] = set()

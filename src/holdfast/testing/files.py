@@ -61,8 +61,8 @@ class _Fault:
 class SimFiles:
     """A file system in memory with a disk below it.
 
-    Every change counts as one operation (`operations`, `trace`). What was not synced may be lost: `after_crash` gives
-    the file system that a machine would find after a power cut. Not for several threads at once.
+    Every change and every sync counts as one operation (`operations`, `trace`). What was not synced may be lost:
+    `after_crash` gives the file system that a machine would find after a power cut. Not for several threads at once.
     """
 
     def __init__(self, seed: int = 0, *, short_writes: float = 0.0, lose_syncs: bool = False) -> None:
@@ -117,11 +117,11 @@ class SimFiles:
     ) -> Outage:
         """Let operations on some kinds of files fail for a while, and then heal, while the process goes on.
 
-        `operations` are those that change something if None, `kinds` all if None: see `OPERATIONS`, `FILE_KINDS` and
-        `kind_of`. The outage is over after so many failed operations (`times`), after so many `seconds` of the store's
-        simulated `clock`, or when `heal` of what this returns is called. With a `chance` below 1, that part of them
-        fails, chosen by the seed. A sync that fails loses the pages as Linux does: they are read back as they were
-        written, and never reach the disk.
+        `operations` are write, sync, create, rename and truncate if None, `kinds` all if None: see `OPERATIONS`,
+        `FILE_KINDS` and `kind_of`. The outage is over after so many failed operations (`times`), after so many
+        `seconds` of the store's simulated `clock`, or when `heal` of what this returns is called. With a `chance` below
+        1, that part of them fails, chosen by the seed. A sync that fails loses the pages as Linux does: they are read
+        back as they were written, and never reach the disk.
         """
         self._outages = [one for one in self._outages if not one.over]
         self._outages.append(

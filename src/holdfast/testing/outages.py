@@ -18,7 +18,7 @@ FileKind = Literal[
 ]  # fmt: skip
 """What a file of a store is for. See `kind_of`."""
 Operation = Literal["write", "sync", "create", "rename", "truncate", "remove", "read"]
-"""What can fail: `sync` is also of a folder, `create` also makes a folder, and `read` also maps."""
+"""What can fail: `sync` and `create` include folders, and `read` includes opening, mapping and listing."""
 
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
