@@ -319,3 +319,28 @@ def test_a_full_disk_after_the_plan_stops_the_log_and_opening_it_again_goes_on(
     with holdfast.open("data", files=files, clock=clock, background=False) as store:
         assert payloads(store, "events") == [b"own", b"a", b"b"]
         assert store.log("events").append(b"more") == 3
+
+
+def test_after_an_interrupted_adoption_nothing_is_written_until_the_log_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sequences behind the batch are assigned: what recovers the log would give those of the batch to others."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with holdfast.open(path, background=False) as store:
+        log = store.log("events", flush=Flush.sync())
+        log.append(b"own")
+        hand_in(path, "events", [b"a", b"b"])
+        with monkeypatch.context() as patch:
+            patch.setattr(Incoming, "finish", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.adopt()
+        with pytest.raises(WriterStopped):
+            log.recover(at_once=True)
+            log.append(b"more")
+    with holdfast.open(path, background=False) as store:
+        store.adopt()
+        assert store.log("events").append(b"more") == 3
+        assert payloads(store, "events") == [b"own", b"a", b"b", b"more"]

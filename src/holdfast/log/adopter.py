@@ -90,7 +90,8 @@ class Adopter(Untold):
             self._give_up([], stopped)
             raise stopped from error
         except BaseException as error:  # an interrupt: how far it came is found out when the log is opened
-            self._give_up([], writer.stop(f"the adoption of a batch was interrupted ({error!r})"))
+            reason = f"the adoption of a batch was interrupted ({error!r})"
+            self._give_up([], writer.stop(reason, recoverable=False))
             raise
         if len(writer.segments) > segments:
             self._rolled()
