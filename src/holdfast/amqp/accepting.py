@@ -16,11 +16,11 @@ logger = logging.getLogger("holdfast.listener")
 _BATCH = 8
 """Connections accepted in one turn of the loop. Those that are closed for them give their files back in the next."""
 _PAUSE_S = 0.5
-"""After an accept that failed, as where the process has no file left."""
+"""Seconds without accepting after a failed accept, for example without free file descriptors."""
 
 
 class Acceptor:
-    """Accepts the clients of one listening socket, which it owns, on the event loop that runs when it is made."""
+    """Accepts the clients of one listening socket, which it owns. Used by the event loop that creates it."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Acceptor:
         self._tls = tls
         self._handshake_timeout_s = handshake_timeout_s
         self._refusal = refusal
-        """Sent, where TLS is not spoken, to a client for which there is no room."""
+        """Sent to a client for which there is no room, unless the listener uses TLS."""
         self._loop = asyncio.get_running_loop()
         self._arrived: dict[asyncio.Task[None], socket.socket] = {}
         """Sockets that no transport owns yet, by the task that will make one."""

@@ -45,7 +45,7 @@ class Admission:
         return len(self._open)
 
     def admit(self, host: str, port: int) -> "Admitted | None":
-        """Return one more connection, or None where no room can be made for it."""
+        """Return a new counted connection, or None if no room can be made for it."""
         admitted = Admitted(self, f"{host}:{port}", _network(host))
         if not self._has_room(admitted.network):
             self.refused += 1
@@ -57,7 +57,7 @@ class Admission:
         return admitted
 
     def release(self, admitted: "Admitted") -> None:
-        """Count a connection no more. Idempotent."""
+        """Stop counting a connection. Idempotent."""
         if admitted in self._open:
             self.protect(admitted)
             self._open.discard(admitted)
@@ -66,7 +66,7 @@ class Admission:
                 del self._by_address[admitted.network]
 
     def protect(self, admitted: "Admitted") -> None:
-        """Close this connection for no other one."""
+        """Remove a connection from those that may be closed to make room."""
         for rank in self._exposed:
             exposed = rank.get(admitted.network, {})
             exposed.pop(admitted, None)
@@ -74,7 +74,7 @@ class Admission:
                 rank.pop(admitted.network, None)
 
     def expose(self, admitted: "Admitted", *, silent: bool) -> None:
-        """Let this connection be closed for another one."""
+        """Allow a connection to be closed to make room; silent ones are closed first."""
         self.protect(admitted)
         if admitted in self._open:
             self._exposed[not silent].setdefault(admitted.network, {})[admitted] = None
@@ -86,7 +86,7 @@ class Admission:
         admitted.end()
 
     def log(self, what: str, peer: str, reason: str) -> None:
-        """Log one line in ten seconds: there may be thousands of connections."""
+        """Log a line, at most one in ten seconds: there may be thousands of connections."""
         now = time.monotonic()
         if now - self._logged_at >= _LOG_EVERY_S:
             self._logged_at = now
@@ -96,7 +96,7 @@ class Admission:
             )  # fmt: skip
 
     def _has_room(self, network: str) -> bool:
-        """Whether there is room for one more from there, after another one was closed where that is necessary."""
+        """Return whether there is room for a connection from this network; close another one if necessary."""
         if self._by_address[network] >= self.per_address:
             return self._displace([rank.get(network) for rank in self._exposed])
         if len(self._open) >= self.most:
@@ -104,7 +104,7 @@ class Admission:
         return True
 
     def _displace(self, choice: "list[dict[Admitted, None] | None]") -> bool:
-        """Close the oldest connection of the first that has one; whether there was one."""
+        """Close the oldest connection of the first group that is not empty; return whether there was one."""
         oldest = next((next(iter(one)) for one in choice if one), None)
         if oldest is None:
             return False
@@ -116,19 +116,19 @@ class Admission:
 
 
 class Admitted:
-    """One connection that is counted, until it is released. It may be closed for another one until it is protected."""
+    """One counted connection. It may be closed to make room, until it is protected."""
 
     def __init__(self, admission: Admission, peer: str, network: str) -> None:
         self._admission = admission
         self.peer = peer
         self.network = network
-        """Whom its address belongs to."""
+        """The IPv4 address or IPv6 /64 network of its client, by which connections are counted."""
         self.accepted_at = time.monotonic()
         self._close: Callable[[], object] | None = None
         self._ended = False
 
     def attach(self, close: Callable[[], object]) -> None:
-        """Say how the connection is closed at once; done now where it should have been before."""
+        """Set the function that closes the connection at once; call it now if `end` was called before."""
         self._close = close
         if self._ended:
             close()
@@ -148,20 +148,20 @@ class Admitted:
         return max(0.0, self.accepted_at + seconds - time.monotonic())
 
     def protect(self) -> None:
-        """Close this connection for no other one: its client has logged in, or its request is worked on."""
+        """Exclude the connection from being closed to make room: it has logged in, or is working."""
         self._admission.protect(self)
 
     def expose(self) -> None:
-        """Let this connection be closed for another one, if none is left that has said nothing."""
+        """Allow the connection to be closed to make room, after those that have sent nothing."""
         self._admission.expose(self, silent=False)
 
     def release(self) -> None:
-        """Count this connection no more: it is closed. Idempotent."""
+        """Stop counting the connection: it is closed. Idempotent."""
         self._admission.release(self)
 
 
 def _network(address: str) -> str:
-    """Return whom an address belongs to: of IPv6 a whole network, as each host has as many addresses as it likes."""
+    """Return the address or, for IPv6, its /64 network: one host may use all addresses of it."""
     with contextlib.suppress(ValueError):
         found = ipaddress.ip_address(address.partition("%")[0])
         if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:

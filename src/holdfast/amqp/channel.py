@@ -90,7 +90,7 @@ class Channel(Declaring):
         return first
 
     def sync(self, logs: dict[Log, None], done: Callable[[HoldfastError | None], None], *, small: bool = False) -> None:
-        """Call `done` when these logs are on disk, if this channel is still open then."""
+        """Call `done` when these logs are on disk, or with the error; not if the channel has closed by then."""
 
         def then(error: HoldfastError | None) -> None:
             if not self.closing and self.connection.channels.get(self.number) is self:
@@ -130,7 +130,10 @@ class Channel(Declaring):
         perform(self, method)
 
     def end(self) -> None:
-        """Close the channel: remove its consumers and requeue its unsettled deliveries."""
+        """Close the channel: put what was published, remove its consumers, and requeue unsettled deliveries.
+
+        An open transaction is rolled back. Pending confirms are not sent.
+        """
         self.closing = True  # first: what is flushed may be handed out at once, and no longer here
         with contextlib.suppress(HoldfastError):  # whoever published them is told by the close
             self.publishing.flush()

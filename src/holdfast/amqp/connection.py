@@ -87,10 +87,10 @@ class Connection(asyncio.BufferedProtocol):
         self.bulky = False
         """Whether the last message that it published was large."""
         self.waits: set[str] = set()
-        """Why what comes is kept for now: a password is checked, publishers are blocked, the client does not read."""
+        """Reasons why input is held back: a login or commit is pending, an alarm is on, the client does not read."""
         self._turn_ends: list[Callable[[], None]] = []
         self.holding: list[Publishing] = []
-        """Those with messages that are not put yet: before anything else is done, or at the end of the turn."""
+        """Those with published messages that are not put yet: flushed before other methods and at the turn's end."""
         self._transport: asyncio.Transport | None = None
         self._takes_parts = False
         self._heart: asyncio.TimerHandle | None = None

@@ -94,8 +94,11 @@ class Declaring:
         destination: str,
         method: m.ExchangeBind | m.ExchangeUnbind | m.QueueBind | m.QueueUnbind,
     ) -> tuple[str, DestinationKind, str, str, Arguments, object]:
-        """What is to be bound or unbound, if this user may. A queue without a name is the last one that was declared:
-        its name is the key, too, where that is empty."""
+        """Check the user's permissions; return the arguments of `Host.bind` or `Host.unbind`.
+
+        A queue without a name is the one that this channel declared last; its name is then also the routing key, if
+        that is empty.
+        """
         source, name, key = stripped(source), stripped(destination), method.routing_key
         if kind == "queue" and not name:
             name = self._queue_name(name)
@@ -161,6 +164,6 @@ class Declaring:
             self._send(m.QueueDeleteOk(count))
 
     def _answer_safely(self, mailbox: Mailbox, answer: m.Method) -> None:
-        """Send the answer when the changes to the queue's messages are on disk."""
+        """Sync the queue on this thread, which blocks the event loop meanwhile; then send the answer."""
         mailbox.queue.sync()
         self._send(answer)

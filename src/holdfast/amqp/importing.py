@@ -58,7 +58,7 @@ class Copied:
     queue: str
     messages: int
     problem: str | None = None
-    """Why it is not everything."""
+    """Why the import of this queue stopped early; None if it did not."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -128,10 +128,10 @@ class RabbitSource:
 
 
 def define(broker: Broker, document: dict[str, Any], *, fresh: bool) -> int:
-    """Import definitions that fit; return how many were new. `fresh`: nothing was ever defined in this store before.
+    """Import definitions, all or none; return how many were added or changed.
 
-    A new store has the well-known user guest. If the imported users do not include guest, it was deleted there, and is
-    not wanted here either.
+    `fresh`: nothing was ever defined in this store before. A new store has the well-known user guest. If the imported
+    users do not include guest, it was deleted there, and is deleted here too.
     """
     added = broker.import_definitions(document)
     names = {one["name"] for one in document.get("users", ())}
@@ -164,7 +164,7 @@ class RabbitImport:
         self._broker = broker
         self._keep = keep
         self._progress = progress
-        """Told how many messages came, each time."""
+        """Called with the number of messages after each round that is on disk."""
 
     def run(self, queues: Sequence[Found]) -> list[Copied]:
         """Import one queue after another; a queue that fails does not stop the others."""
@@ -242,7 +242,7 @@ class RabbitImport:
         self._settle(client, intake)
 
     def _settle(self, client: Client, intake: "_Intake") -> None:
-        """Sync what the queue took, then acknowledge it at the source."""
+        """Sync what the queue took, then acknowledge it at the source, unless messages are kept there."""
         fresh = intake.sync()
         if fresh:
             self._progress(fresh)

@@ -13,7 +13,7 @@ __all__ = ["look"]
 logger = logging.getLogger("holdfast.amqp")
 
 _FROZEN_S = 30.0
-"""Who reads nothing for so long, and for two heartbeats, is gone."""
+"""A client that reads nothing for so many seconds, and for two heartbeats, is disconnected."""
 
 
 def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:

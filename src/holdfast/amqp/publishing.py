@@ -43,7 +43,7 @@ _REQUEUE = 2
 """What RabbitMQ sends along with a nack: the default of the method's bit."""
 _LARGE = 16 << 10
 _FEW = 4
-"""So many messages at once are few: nobody else minds the wait for them."""
+"""A batch of up to so many messages is small: the broker's thread may sync it itself."""
 
 
 class _Batch:
@@ -60,7 +60,10 @@ class _Batch:
 
 
 class _Way:
-    """Cached route of publishes with the same method; valid until the topology of the virtual host changes."""
+    """Cached route of publishes with the same method; valid until the virtual host's version changes.
+
+    The version changes with the topology and with permissions, so that both are checked again.
+    """
 
     __slots__ = ("logs", "method", "simple", "targets", "version")
 
@@ -94,10 +97,10 @@ class Publishing:
         self._received = 0
         self._held_way: _Way | None = None
         self._held: list[tuple[Instructions, bytes]] = []
-        """Messages that go the same way, to be put together."""
+        """Messages with the same route, to be put together."""
         self.confirms = False
         self.published = 0
-        """How many messages came so far, but for those of a transaction that is not committed."""
+        """How many messages were published so far, except those of a transaction that is not committed."""
         self._count = 0
         self._open: _Batch | None = None
         self._waiting: deque[_Batch] = deque()
@@ -256,7 +259,7 @@ class Publishing:
         return self._channel.host.route(way.method.exchange, keys, wishes.headers)
 
     def flush(self) -> None:
-        """Put consecutive messages that differ in their properties into their queues, in one write a queue."""
+        """Put the held messages, which share a route and may differ in properties, with one write a queue."""
         way, held = self._held_way, self._held
         if way is None:
             return
@@ -296,9 +299,10 @@ class Publishing:
         bodies: list[bytes],
         targets: list[Mailbox],
     ) -> tuple[dict[Log, None], bool]:
-        """Put messages into their queues.
+        """Put messages into their queues, and return unroutable mandatory ones to the client.
 
-        Returns the logs that must be on disk before they are safe, and whether a full queue refused any.
+        Returns the logs that must be on disk before they are safe, and whether a full queue refused any. In confirm
+        mode they are confirmed after that.
         """
         channel = self._channel
         self.published += len(bodies)

@@ -73,7 +73,7 @@ class Management:
         """Without user and password: it is shown."""
 
     def definitions(self) -> dict[str, Any]:
-        """Return all definitions."""
+        """Return all definitions; raise `Unreachable` if the API cannot be read."""
         found = self._get("/api/definitions")
         if not isinstance(found, dict):
             raise Unreachable(f"what answers at {self.url} is no management API of RabbitMQ")
@@ -134,9 +134,9 @@ class Fitting:
 def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
     """Return the definitions that can be imported; with a virtual host, only of that one.
 
-    One exchange of a plug-in's type must not fail a whole import: what is not supported is left out and reported, with
-    all bindings that refer to it. Queues that are not durable would be gone after the first start, so they are left
-    out.
+    One exchange of a plug-in's type must not fail a whole import: what is not supported is left out and reported;
+    bindings that refer to it are left out. Queues and exchanges that are not durable would be gone after the first
+    start, so they are left out too.
     """
     left: list[str] = []
     every = {kind: _listed(document, kind) for kind in ("vhosts", "users", *_IN_HOST)}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["REPLY_TO", "Replies"]
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-"""The queue that is none: who consumes from it may name it as the `reply_to` of what it publishes."""
+"""A pseudo-queue: a channel that consumes from it may use it as the `reply_to` of its requests."""
 
 
 class Replies:
@@ -61,9 +61,10 @@ class Replies:
         return encode_properties(properties._replace(reply_to=address))
 
     def answer(self, address: str, raw: bytes, bodies: list[bytes]) -> bool:
-        """Deliver replies; return whether a channel is registered under the address.
+        """Deliver replies to the channel with this address; return whether they were sent.
 
-        Replies are in no queue: a slow reader gets them all the same, up to a limit at which its connection is closed.
+        They are in no queue: a slow reader gets them all the same. If its unread bytes exceed a limit, its connection
+        is closed and they are dropped.
         """
         found = self._channels.get(address)
         if found is None:

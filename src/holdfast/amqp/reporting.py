@@ -122,7 +122,10 @@ class ChannelReport:
 
 
 class Report:
-    """Reads the connections of a server, and closes them on request. Used by the broker's thread alone."""
+    """Reads the connections of a server, and closes them on request.
+
+    Used by the broker's thread alone, except `clients`.
+    """
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -132,7 +135,7 @@ class Report:
         """Messages a second, that came and that went."""
 
     def connections(self, vhost: str | None = None) -> list[ConnectionReport]:
-        """All who have logged in, or only those in one virtual host."""
+        """Return all connections that have logged in, or only those to one virtual host."""
         return [self._connection(one) for one in self.clients() if vhost is None or _host(one) == vhost]
 
     def connection(self, name: str) -> ConnectionReport:
@@ -140,7 +143,7 @@ class Report:
         return self._connection(self._named(name))
 
     def channels(self, vhost: str | None = None, connection: str | None = None) -> list[ChannelReport]:
-        """All channels, or only those in a virtual host, or of a connection."""
+        """Return all channels, or only those in a virtual host, or of a connection (`NotFound` if unknown)."""
         chosen = self.clients() if connection is None else [self._named(connection)]
         return [
             self._channel(one, channel)
@@ -171,7 +174,7 @@ class Report:
         self._server.close(self._named(name), reason)
 
     def close_channel(self, name: str, reason: str) -> None:
-        """End a channel, and leave its connection; `NotFound` where it is not there."""
+        """Close a channel, but not its connection; raise `NotFound` if there is none of this name."""
         for connection in self.clients():
             for channel in connection.channels.values():
                 if f"{name_of(connection)} ({channel.number})" == name and not channel.closing:
@@ -180,7 +183,7 @@ class Report:
         raise NotFound(f"there is no channel {name!r}: it may have ended")
 
     def close_user(self, user: str, reason: str) -> int:
-        """Send away all who came in as this user; how many."""
+        """Close all connections of a user; return how many."""
         doomed = [one for one in self.clients() if one.user == user]
         for connection in doomed:
             self._server.close(connection, reason)
@@ -275,7 +278,7 @@ class Report:
 
 
 def name_of(connection: "Connection") -> str:
-    """What RabbitMQ calls a connection: `127.0.0.1:53212 -> 127.0.0.1:5672`."""
+    """Return RabbitMQ's name of a connection: `127.0.0.1:53212 -> 127.0.0.1:5672`."""
     (peer_host, peer_port), (host, port) = _ends(connection)
     return f"{peer_host}:{peer_port} -> {host}:{port}"
 

@@ -1,4 +1,4 @@
-"""The AMQP server: listeners, plain or with TLS, the timer tick, and a shutdown that completes pending confirms."""
+"""The AMQP server: listeners, plain or with TLS, the timer tick, and a shutdown that completes pending syncs."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class Server:
         self.admission = Admission("amqp", shares_of(settings).amqp)
         self.replies = Replies()
         self.inbox = memoryview(bytearray(_INBOX_BYTES))
-        """What a connection reads, it reads into this."""
+        """The receive buffer that all connections share."""
         self._loop = asyncio.get_running_loop()
         limits = Limits(
             bodies=settings.memory_bodies,
@@ -93,7 +93,7 @@ class Server:
         """Host, port and whether TLS is spoken, of each listening socket."""
 
     async def start(self) -> None:
-        """Open the listeners and start the timer."""
+        """Open the listeners and start the timer; raise `StorageError` if a port cannot be used."""
         settings = self.settings
         ports = [(settings.amqp_port, None)] if settings.amqp_port is not None else []
         if settings.amqps_port is not None:
@@ -120,11 +120,14 @@ class Server:
 
     @property
     def accepts(self) -> bool:
-        """Whether clients are accepted on all addresses."""
+        """Whether no listener is closed."""
         return all(one.accepts for one in self._listeners)
 
     async def stop(self) -> None:
-        """Close the listeners and all connections, complete pending syncs and discard the transient store."""
+        """Close the listeners and all connections, complete pending syncs and discard the transient store.
+
+        Clients have 1.5 s to confirm the close. Confirms that are pending when it begins are not sent.
+        """
         for listener in self._listeners:
             listener.close()
         for connection in list(self.connections):
@@ -148,7 +151,7 @@ class Server:
     # For connections.
 
     def joined(self, connection: Connection) -> None:
-        """Register a new connection; abort it if there are too many."""
+        """Register a new connection. How many may be open was decided by `Admission` before."""
         self.connections.add(connection)
         self.connections_opened += 1
 
@@ -172,7 +175,7 @@ class Server:
         return len(doomed)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine as a task of its own."""
+        """Run a coroutine as a task of its own, and keep a reference to it until it ends."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -22,7 +22,7 @@ Settlement = Literal["ack", "requeue", "reject"]
 class Transaction:
     """The open transaction of one channel.
 
-    As in RabbitMQ, a commit is atomic for each queue only: a crash in its middle may leave some queues without.
+    As in RabbitMQ, a commit is not atomic across queues: a crash in its middle may leave only a part of it.
     """
 
     def __init__(self, channel: "Channel") -> None:
@@ -39,7 +39,11 @@ class Transaction:
         self._settled.append((how, taken))
 
     def commit(self, done: Callable[[], None]) -> None:
-        """Perform everything, and call `done` when all that is persistent is on disk."""
+        """Publish and settle everything, and call `done` when the persistent messages are on disk.
+
+        Settlements are not synced. If the sync fails, the connection is closed with 541; if a full queue refused
+        messages, the channel is closed with 406. `done` is not called then.
+        """
         channel = self._channel
         publishes, self._publishes = self._publishes, []
         logs: dict[Log, None] = {}

@@ -24,24 +24,24 @@ logger = logging.getLogger("holdfast.broker")
 
 _IN_HOST = ("queues", "exchanges", "bindings")
 _NOT_TAKEN = ("policies", "parameters", "topic_permissions")
-"""What RabbitMQ's definitions may hold and nothing here obeys."""
+"""Kinds of RabbitMQ's definitions that are not supported: an import logs and ignores them."""
 
 
 class Administration:
-    """What operators change. Used by the broker's thread alone.
+    """Runtime administration of a broker. Used by the broker's thread alone.
 
-    Whatever changes users takes a `check`: it is called with each user as it is and as it shall become, before anything
-    is changed, and raises where the caller may not do that.
+    Methods that change users take a `check`. It is called with each user before and after the change, before anything
+    is changed, and raises if the caller is not allowed to make that change.
     """
 
     def __init__(self, broker: "Broker", disconnect: Callable[[Callable[[str, str], bool], str], int]) -> None:
         self._broker = broker
         self._disconnect = disconnect
-        """Closes the connections for whose user and virtual host the first says so, for this reason."""
+        """Closes the connections whose user and virtual host the predicate selects; returns how many."""
         broker.users.changed = self._forget_ways
 
     def _forget_ways(self) -> None:
-        """Invalidate cached routes: publishers cache that they may publish until their host's version changes."""
+        """Increment the version of each virtual host, so that publishers check permissions and routes again."""
         for host in self._broker.hosts.values():
             host.version += 1
 
@@ -68,7 +68,10 @@ class Administration:
         return self._broker.users.put(wanted)
 
     def delete_users(self, names: Iterable[str], *, check: UserCheck = lambda user: None) -> None:
-        """Remove users with all permissions, and close their connections; none, where one is not there."""
+        """Delete users with all their permissions, and close their connections.
+
+        If one of them does not exist, or `check` raises, none is deleted.
+        """
         doomed = [self._broker.users.get(name) for name in dict.fromkeys(names)]
         for user in doomed:
             check(user)
@@ -80,7 +83,10 @@ class Administration:
         self._disconnect(lambda user, vhost: user == name, f"user '{name}' was deleted")
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
-        """Set a user's permissions in a virtual host; return whether there were none before."""
+        """Set a user's permissions in a virtual host; return whether there were none before.
+
+        Raises `NotFound` for an unknown user or virtual host, `InvalidArgument` for an invalid pattern.
+        """
         self.host(vhost)
         is_new = not self._broker.users.permissions(user, vhost)
         self._broker.users.permit(user, vhost, configure, write, read)
@@ -105,7 +111,10 @@ class Administration:
     def put_vhost(
         self, name: str, *, description: str | None = None, tags: Iterable[str] | None = None, owner: str | None = None
     ) -> bool:
-        """Add a virtual host in which the owner gets all permissions, or update its metadata; return if it is new."""
+        """Add a virtual host, or update its metadata; return whether it is new.
+
+        The owner gets all permissions in a new virtual host. A description or tags of None are left unchanged.
+        """
         is_new = name not in self._broker.hosts
         if is_new:
             self._broker.add_vhost(name)
@@ -179,9 +188,10 @@ class Administration:
     def import_(
         self, document: Mapping[str, Any], vhost: str | None = None, *, check: UserCheck = lambda user: None
     ) -> int:
-        """Take over definitions of RabbitMQ's form, all of them or none; how many were new.
+        """Import definitions in RabbitMQ's form, all or none; return how many were added or changed.
 
-        With a virtual host: only the objects of a virtual host, into that one, whatever the document says.
+        With a virtual host, only exchanges, queues and bindings are imported, into that virtual host, whatever the
+        document says. Policies, parameters and topic permissions are ignored with a warning.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as GET /api/definitions gives it")
@@ -207,7 +217,10 @@ def _moved(things: Any, vhost: str) -> Any:
 
 
 def with_hashes(document: Mapping[str, Any], users: Users) -> dict[str, Any]:
-    """Return definitions with hashed passwords. Hashing is slow: do not call it on the broker's thread."""
+    """Return definitions with plain passwords replaced by their hashes.
+
+    Hashing is slow: do not call it on the broker's thread.
+    """
     hashed = []
     found = document.get("users")
     for fields in found if isinstance(found, list) else ():

@@ -33,9 +33,9 @@ TIME_MAX_MS = 10 * 365 * 86_400 * 1000
 """The longest time to live, or to stay unused, that RabbitMQ takes: ten years."""
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 FORWARDED = "amqp-dlx:"
-"""What the dead letter target of a queue begins with, where an exchange decides."""
+"""Prefix of a queue's dead-letter target in the store, if its dead letters go to an exchange."""
 OF_STREAMS = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
-"""Arguments that no queue of a type which is offered takes."""
+"""Arguments that only streams support."""
 
 
 @dataclass(frozen=True, slots=True)

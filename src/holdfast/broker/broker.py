@@ -24,7 +24,7 @@ logger = logging.getLogger("holdfast.broker")
 
 DAY_S = 86_400.0
 _AT_ONCE = 4
-"""So many chunks a queue hands out at once: more than is put together, and of a long backlog only some."""
+"""Chunks that `serve` delivers at most: more than one put adds, but not all of a long backlog."""
 
 
 class Broker:
@@ -60,7 +60,7 @@ class Broker:
         self._turn_is_set = False
         self._asking = threading.Lock()
         self._asked: dict[Mailbox, list[Callable[[], None]]] = {}
-        """Queues that other threads want to hand out what they can, and what to call then."""
+        """Queues that other threads passed to `serve`, each with the functions to call after its deliveries."""
         self.memory = MemoryWatch(limits or Limits(), str(store.path), alarm)
         self.syncer = Syncer(post, soon)
         self.dead_letters = DeadLetters(self)
@@ -93,7 +93,7 @@ class Broker:
         return self.hosts[name]
 
     def import_definitions(self, document: dict[str, object], *, check_user: UserCheck = lambda user: None) -> int:
-        """Take over definitions of RabbitMQ's form, all or none; how many were new."""
+        """Import definitions in RabbitMQ's form, all or none; return how many were added or changed."""
         with self.guard:
             added = self.definitions.import_(document, check_user=check_user)
             for one in added:
@@ -125,7 +125,7 @@ class Broker:
                 self.schedule(mailbox)
 
     def serve(self, mailbox: Mailbox, then: Callable[[], None]) -> None:
-        """Deliver from a queue now, then call `then`; if called from another thread, schedule both."""
+        """Deliver some chunks from a queue now, then call `then`; from another thread, post both to the broker's."""
         if threading.get_ident() == self._thread:
             self._serve(mailbox, [then])
             return
@@ -162,11 +162,14 @@ class Broker:
         return True
 
     def sync(self, logs: dict[Log, None], done: Done, *, small: bool) -> None:
-        """Call `done` when these logs are on disk; `small` says that little was written to them."""
+        """Call `done` on the broker's thread when these logs are on disk, or with the error that prevents it.
+
+        `small` says that little was written to them.
+        """
         self.syncer.request(logs, done, small=small)
 
     def tick(self) -> None:
-        """Expire unused queues; called several times a second."""
+        """Delete queues that expired unused, and log dropped dead letters. The server calls it ten times a second."""
         for host in self.hosts.values():
             host.expire()
         self.dead_letters.tick()

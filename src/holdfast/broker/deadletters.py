@@ -30,7 +30,10 @@ REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit",
 
 
 class DeadLetters:
-    """Publishes the dead letters of all queues, under the broker's `guard`; on the store's thread or the broker's."""
+    """Publishes the dead letters of all queues. Called on a thread of the store or on the broker's.
+
+    Locks: publishing, counting and logging happen under the broker's `guard`; syncs do not.
+    """
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -42,7 +45,11 @@ class DeadLetters:
         self._closed = False
 
     def forward(self, queue: str, target: str, letters: list[Letter]) -> None:
-        """Publish dead letters; durable when this returns. Unroutable ones are dropped and counted."""
+        """Publish dead letters of a queue; unroutable ones are dropped and counted.
+
+        When this returns, persistent dead letters in durable queues are on disk. Raises `Closed` if the broker has not
+        opened the queue: the store then keeps its dead letters and tries again later.
+        """
         broker = self._broker
         with broker.guard:
             found = broker.by_store_name.get(queue)
@@ -59,7 +66,7 @@ class DeadLetters:
             log.sync()
 
     def refused(self, host: "Host", mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
-        """Dead-letter messages that a full queue did not take."""
+        """Dead-letter messages that a queue did not take because it was full. Nothing is synced here."""
         with self._broker.guard:
             for body in bodies:
                 if not self._publish(host, mailbox, content, body, "maxlen", {}):
@@ -67,13 +74,13 @@ class DeadLetters:
             self._log_dropped()
 
     def tick(self) -> None:
-        """Log what was dropped since the last line, once it is due, also where nothing more is dropped."""
+        """Log dropped dead letters that no log line names yet, if the last line is at least a minute old."""
         if self._unlogged:
             with self._broker.guard:
                 self._log_dropped()
 
     def close(self) -> None:
-        """Log what is not logged yet. What is dropped from now on, until the store is closed, is logged at once."""
+        """Log all dropped dead letters that no log line names yet. Later ones are logged at once."""
         with self._broker.guard:
             self._closed = True
             self._log_dropped()
@@ -85,7 +92,7 @@ class DeadLetters:
         self._unlogged[mailbox] = self._unlogged.get(mailbox, 0) + 1
 
     def _log_dropped(self) -> None:
-        """Log what was dropped, a line for each queue, at most once a minute."""
+        """Log the dropped dead letters, one line for each queue; at most once a minute until `close`."""
         now = time.monotonic()
         if not self._unlogged or (now - self._logged_at < _LOG_EVERY_S and not self._closed):
             return
@@ -103,7 +110,11 @@ class DeadLetters:
     def _publish(
         self, host: "Host", mailbox: Mailbox, content: Content, body: bytes, reason: str, logs: dict[Log, None]
     ) -> bool:
-        """Publish one dead letter; return whether a queue took it, or it needs none."""
+        """Publish one dead letter; return False if it was lost: no queue took it.
+
+        A queue without a dead-letter exchange has nothing to publish: True. Queues that it would reach again in a cycle
+        of automatic dead-lettering are skipped.
+        """
         settings = mailbox.definition.settings
         exchange = settings.dead_letter_exchange
         if exchange is None:
@@ -180,7 +191,7 @@ def die(
 
 
 def _goes_in_a_circle(queue: str, headers: Mapping[str, Any]) -> bool:
-    """Whether the message was in this queue before, and came back by automatic dead-lettering alone."""
+    """Whether the message was in this queue before and was not rejected by a client since."""
     deaths = headers.get("x-death")
     for death in deaths if isinstance(deaths, list) else ():
         if death.get("reason") == "rejected":

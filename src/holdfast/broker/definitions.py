@@ -82,7 +82,7 @@ _ORDER = ("vhost", "user", "permission", "exchange", "queue", "binding")
 
 
 def open_definitions(store: "Store") -> "Definitions":
-    """The definitions of a store, from a log whose settings suit them."""
+    """Open the log of definitions in a store, synced at each write, and return the definitions in it."""
     log = store.log(LOG_NAME, flush=Flush.sync(), roll=Roll.size(SEGMENT_BYTES))
     return Definitions(log, lambda queue: check_program_queue(store, queue))
 
@@ -96,11 +96,11 @@ class Definitions:
     def __init__(self, log: Log, check_queue: Callable[[QueueDefinition], None] = lambda queue: None) -> None:
         self._log = log
         self._check_queue = check_queue
-        """Raises where a queue that is imported contradicts what a program made."""
+        """Raises if an imported queue contradicts a queue that a program made."""
         self._lock = threading.RLock()
         self._live: dict[Key, Definition] = {}
         self._records = 0
-        """What a reader of the log has to go through."""
+        """Records that were read at the start or written since; after a compaction, those since it began."""
         self._replay()
 
     @property
@@ -146,7 +146,10 @@ class Definitions:
             self.record([(thing, False) for thing in reversed(doomed)])
 
     def record(self, changes: Sequence[tuple[Definition, bool]]) -> None:
-        """Record changes, all or none: each is a definition, and whether it exists from now on."""
+        """Record changes, all or none: each is a definition, and whether it exists from now on.
+
+        The changes are on disk when this returns. If writing fails, nothing has changed.
+        """
         if not changes:
             return
         with self._lock:
@@ -189,13 +192,13 @@ class Definitions:
         *,
         check_user: UserCheck = lambda user: None,
     ) -> list[Definition]:
-        """Take over a document of RabbitMQ's form, all of it or nothing; what is new in it is returned.
+        """Import a document in RabbitMQ's form, all or none; return the definitions that are new or changed.
 
-        Exchanges, queues and bindings that are there already stay as they are; users and permissions are replaced. A
-        user without a password and a hash keeps its own, as exports without hashes need it. A queue that contradicts
-        what a program chose for it is refused, as a declaration is. `check_user` is called for each user that is made
-        or changed, before anything is recorded. What the broker holds in memory is the caller's to follow up, with
-        `VirtualHost.restore` and `Users.restore`.
+        Existing virtual hosts, exchanges, queues and bindings stay as they are; users and permissions are replaced. A
+        user without a password and a hash keeps the present hash, because exports may lack hashes. A queue that
+        contradicts what a program chose for it is rejected, as a declaration is. `check_user` is called for each user
+        before and after the change, before anything is recorded. Only durable definitions are recorded. The caller adds
+        the returned definitions to the running broker, with `VirtualHost.restore` and `Users.restore`.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
@@ -226,7 +229,7 @@ class Definitions:
             return added
 
     def _with_hash(self, fields: Mapping[str, Any], users: Users) -> Mapping[str, Any]:
-        """A user of a document with the hash of its password: as written by hand, which RabbitMQ takes too, or kept."""
+        """Return an imported user with a password hash: of its plain password if it has one, else the present hash."""
         if fields.get("password"):
             return {**fields, "password_hash": users.hashed(fields["password"]), "hashing_algorithm": ARGON2}
         known = self._live.get(("user", fields["name"]))
@@ -303,7 +306,7 @@ def check_name(whose: str, name: str) -> None:
 
 
 def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bool:
-    """Apply an imported definition to the existing ones; return whether it was new."""
+    """Apply an imported definition to copies of the present ones; return whether it adds or replaces anything."""
     if isinstance(thing, HostDefinition):
         if thing.name in hosts:  # what is said of it may differ: it stays as it is
             return False
@@ -347,7 +350,7 @@ def _message(key: Key, thing: Definition | None) -> Message:
 
 
 def as_fields(thing: Definition) -> dict[str, Any]:
-    """Return a definition as a JSON object with RabbitMQ's names, for the log and for exports."""
+    """Return a definition as a JSON object with RabbitMQ's field names, for the log and for exports."""
     match thing:
         case HostDefinition() as host:
             about = {"description": host.description, "tags": list(host.tags)}

@@ -34,13 +34,13 @@ class BrokerError(HoldfastError):
 
 
 class AccessRefused(BrokerError):
-    """403: the user, or any user, lacks the permission."""
+    """403: the user lacks the permission, the login failed, or no user may do this."""
 
     code = 403
     name = "ACCESS_REFUSED"
     closes_connection = False
     login: tuple[str, str] | None = None
-    """Of a failed login: who it was to be, and the reason, for the server's log. Clients read neither."""
+    """Of a failed login: the user name and the reason, for the server's log. Neither is sent to the client."""
 
 
 class NoSuch(BrokerError):
@@ -68,7 +68,7 @@ class PreconditionFailed(BrokerError):
 
 
 class CommandInvalid(BrokerError):
-    """503: a request that is invalid here."""
+    """503: an unknown exchange type, or a method that is not supported here."""
 
     code = 503
     name = "COMMAND_INVALID"

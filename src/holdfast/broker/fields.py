@@ -39,7 +39,7 @@ DEPTH_MAX = 64
 class LateTime:
     """A time after the year 9999, beyond datetime's range: clients write milliseconds, and RabbitMQ accepts them.
 
-    It is no number: where a table asks for one, a time is as wrong as any other.
+    It is not a subclass of int: an argument that must be a number rejects it, as it rejects any other time.
     """
 
     seconds: int

@@ -39,7 +39,10 @@ _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 
 
 class Host:
-    """A running virtual host. Used by the broker's thread, and by that of dead letters under the broker's lock."""
+    """A running virtual host. Used by the broker's thread.
+
+    The thread that forwards dead letters also routes here, with the broker's `guard` held.
+    """
 
     def __init__(self, broker: "Broker", topology: VirtualHost) -> None:
         self.broker = broker
@@ -56,7 +59,10 @@ class Host:
         """Before this none of them can have expired."""
 
     def start(self) -> None:
-        """Open the durable queues; messages that were leased when the last process ended become ready again."""
+        """Open the durable queues. Messages that were leased when the last process ended are ready again.
+
+        A queue that cannot be opened is logged and left out; the others are opened.
+        """
         for definition in list(self.topology.queues.values()):
             try:
                 self._warn_of_contradictions(definition)
@@ -65,7 +71,7 @@ class Host:
                 logger.error("%s cannot be opened and is left out: %s", definition, error, extra={"vhost": self.name})
 
     def restore(self, things: "list[Definition]") -> None:
-        """Add imported definitions to the running host."""
+        """Add imported definitions to the running host, and open its queues that are not open."""
         self.topology.restore(
             [one for one in things if isinstance(one, ExchangeDefinition | QueueDefinition | Binding)]
         )
@@ -87,7 +93,7 @@ class Host:
         arguments: Arguments,
         passive: bool,
     ) -> None:
-        """Declare an exchange, or check that it exists as described."""
+        """Declare an exchange, or check that it exists as described; if passive, only that it exists."""
         with self.broker.guard:
             self.topology.declare_exchange(
                 name,
@@ -133,7 +139,10 @@ class Host:
         passive: bool,
         owner: object,
     ) -> Mailbox:
-        """Return the queue; create it if there is none."""
+        """Return the queue; create it if there is none. If passive, raise 404 instead of creating it.
+
+        Raises 403 for a reserved name, 405 if it belongs to another connection, 406 if it exists with other properties.
+        """
         check_reserved(name)
         with self.broker.guard:
             current = self.topology.queues.get(stripped(name))
@@ -162,16 +171,16 @@ class Host:
     def _check_program(
         self, name: str, durable: bool, auto_delete: bool, arguments: Arguments, owner: object | None
     ) -> None:
-        """406 where a declaration contradicts the queue of this name that a program made and AMQP does not know yet."""
+        """Raise 406 if a declaration contradicts a program's queue of this name that AMQP does not know yet."""
         if self.broker.store.chosen_for(name_in_store(self.name, name)) is not None:  # else it costs nothing more
             settings = queue_settings(arguments, name, self.name)
             wanted = QueueDefinition(self.name, name, durable, auto_delete, arguments, owner, settings)
             check_program_queue(self.broker.store, wanted)
 
     def _without_agreed(self, current: QueueDefinition, arguments: Arguments) -> Arguments:
-        """The arguments of a declaration without those that repeat what a program chose for the queue.
+        """Return the arguments of a declaration without those that repeat what a program chose for the queue.
 
-        The declaration that AMQP knows need not have them. 406 where one contradicts what the program chose.
+        The stored declaration may lack these. Raises 406 if an argument contradicts what the program chose.
         """
         more = {name: value for name, value in arguments.items() if name in SETTINGS and name not in current.arguments}
         if not (more and current.kept):
@@ -192,7 +201,10 @@ class Host:
             logger.warning("what was declared over AMQP counts: %s", error, extra={"vhost": self.name})
 
     def mailbox(self, name: str, owner: object, *, uses: bool = True) -> Mailbox:
-        """Return a queue for a connection: 404, or 405 if it is another's. `uses` restarts its expiry."""
+        """Return a queue for a connection; `uses` restarts its expiry.
+
+        Raises 404 if it does not exist or could not be opened, 405 if it belongs to another connection.
+        """
         self.topology.queue(name, owner)
         mailbox = self.mailboxes.get(name)
         if mailbox is None:
@@ -202,7 +214,11 @@ class Host:
         return mailbox
 
     def delete_queue(self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue; return how many messages it had. As in RabbitMQ, a missing queue is not an error."""
+        """Delete a queue; return how many of its messages were ready.
+
+        As in RabbitMQ, a missing queue is not an error. A queue that could not be opened counts as missing, and stays
+        defined. Raises 405 if it belongs to another connection, 406 if `if_unused` or `if_empty` does not hold.
+        """
         mailbox = self.mailboxes.get(name)
         if mailbox is None:
             return 0
@@ -216,7 +232,7 @@ class Host:
         return count
 
     def drop(self, mailbox: Mailbox) -> None:
-        """Delete a queue automatically: its last consumer or its connection is gone, or it expired."""
+        """Delete a queue without checks; do nothing if it is deleted already."""
         if self.mailboxes.get(mailbox.name) is mailbox:
             self._delete(mailbox)
 
@@ -261,22 +277,26 @@ class Host:
         self.topology.check_publish(exchange)
 
     def way(self, exchange: str, key: str) -> list[Mailbox] | None:
-        """Return the queues for all messages with this key; None if routing depends on the headers."""
+        """Return the queues for all messages with this key; None if routing depends on the headers. Raises 404."""
         names = self.topology.router.fixed_route(exchange, key)
         return None if names is None else [self.mailboxes[name] for name in names if name in self.mailboxes]
 
     def route(self, exchange: str, keys: Sequence[str], headers: Arguments) -> list[Mailbox]:
-        """Return the queues for one message."""
+        """Return the open queues for one message. Raises 404 for an unknown exchange."""
         names = self.topology.router.route_all(exchange, keys, headers)
         return [self.mailboxes[name] for name in names if name in self.mailboxes]
 
     def refuse(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
-        """Handle messages that a full queue rejected: dead-letter them if its overflow mode says so."""
+        """Dead-letter messages that a full queue rejected, if its overflow is `reject-publish-dlx`; else do nothing."""
         if mailbox.definition.settings.overflow == "reject-publish-dlx":
             self.dropped(mailbox, content, bodies)
 
     def dropped(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
-        """Dead-letter messages that a queue without capacity cannot deliver, if it has a dead-letter exchange."""
+        """Publish messages that a full queue did not take to its dead-letter exchange, with the reason `maxlen`.
+
+        Without a dead-letter exchange this does nothing, and the messages are lost. Nothing is synced here. A queue
+        with a limit of 0 calls this for messages that no consumer can take at once.
+        """
         self.broker.dead_letters.refused(self, mailbox, content, bodies)
 
     def _made(self, definition: QueueDefinition) -> Mailbox:

@@ -25,7 +25,11 @@ _DEATH = "x-death"
 
 
 def led_to(host: "Host", origin: "QueueDefinition | None" = None) -> frozenset[str]:
-    """Return the names of all queues that a dead-letter exchange may route to: that of one queue, or of all."""
+    """Return the existing queues that dead letters of one queue, or of all queues, may be routed to.
+
+    All bindings of a dead-letter exchange are followed, whatever their routing keys are; alternate exchanges are not.
+    For the default exchange it is the queue that the dead-letter routing key names: without such a key, none.
+    """
     topology = host.topology
     queues: set[str] = set()
     seen: set[str] = set()
@@ -58,7 +62,7 @@ def letters_in(mailbox: Mailbox, count: int) -> Iterator[DeadLetter]:
 
 
 def letter_of(mailbox: Mailbox, message: Waiting) -> DeadLetter | None:
-    """Return the dead letter that a ready message is, by its `x-death`; None if it was never dead-lettered."""
+    """Return a ready message as a dead letter, from its `x-death`; None if it has none that can be read."""
     content = content_of(message.key, message.headers, mailbox.name)
     try:
         headers = decode_properties(content.raw).headers or {}
@@ -96,11 +100,11 @@ def _last_death(headers: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def put_back(host: "Host", letters: list[DeadLetter]) -> list[tuple[DeadLetter, Mailbox]]:
-    """Requeue dead letters in their original queues; return each with its queue. Call it on the broker's thread.
+    """Requeue dead letters in their original queues; return those that were, each with its queue.
 
-    The caller syncs the queues, and only then removes the dead letters: a crash in between leaves duplicates and loses
-    nothing. A dead letter that cannot be requeued stays; this raises only if none could be requeued, because the caller
-    must learn which were.
+    Call it on the broker's thread. The caller syncs the queues, and only then removes the dead letters: a crash in
+    between leaves duplicates and loses nothing. A dead letter whose queue is missing, or full and rejects it, is
+    skipped without an error. Another failure is raised only if no dead letter could be requeued.
     """
     done: list[tuple[DeadLetter, Mailbox]] = []
     problem: HoldfastError | None = None

@@ -27,7 +27,7 @@ _CHUNK_MAX = 2000
 _ONE_BY_ONE = 100
 _TOGETHER_S = 1.0
 _UNIT = 8
-"""More than a few messages are dealt so many at a time."""
+"""Messages that a consumer gets at a time, if there are more than `_ONE_BY_ONE` to distribute."""
 _ORDINARY = attrgetter("ordinary")
 _AS_IT_IS = nullcontext()
 
@@ -40,7 +40,7 @@ class Consumer(Protocol):
     priority: int
     unacked: int
     channel: Any
-    """Deliveries on the same one are seen in the order in which they were sent."""
+    """The client receives deliveries on the same channel in the order in which they were sent."""
 
     @property
     def pool(self) -> object | None:
@@ -65,9 +65,11 @@ class Consumer(Protocol):
 
 
 class Mailbox:
-    """A running queue: its consumers, and its messages in the store. Used by the broker's thread alone.
+    """A running queue: its consumers, and its messages in the store.
 
-    Invariant: a message is leased to one consumer at most, and only when a consumer has capacity for it.
+    Threads: the broker's thread; `put` is also called by the thread that forwards dead letters, with the broker's
+    `guard` held. Invariant: a message is leased to one receiver at most: to a consumer with capacity for it, or by
+    `get`.
     """
 
     def __init__(
@@ -85,9 +87,9 @@ class Mailbox:
         self.consumers: list[Consumer] = []
         """In the order of their coming, sorted by priority."""
         self.exclusive: Consumer | None = None
-        """The consumer that wants to be alone."""
+        """The consumer that asked for exclusive use."""
         self.active: Consumer | None = None
-        """Where only one is served at a time, that one: until it goes, whoever comes."""
+        """The single active consumer, if the queue has that argument: it stays active until it is removed."""
         self.deleted = False
         self.unacked = 0
         self.dead_letters_dropped = 0
@@ -99,13 +101,13 @@ class Mailbox:
         """Whether messages may be too many, or too old."""
         self.had_consumers = False
         self._given: dict[Consumer, int] = {}
-        """How many each consumer has got since `_since`: who comes within a second of another comes together with it,
-        and catches up with it."""
+        """How many messages each consumer got since `_since`. A consumer added within a second after that keeps the
+        counts of the others, and catches up with them; a later one resets all counts."""
         self._since = 0.0
         self._schedule = schedule
         self._serve = serve
         self.dropped = dropped
-        """Told of messages that a queue which holds nothing cannot hand on at once."""
+        """Called with messages that a queue with a limit of 0 cannot deliver at once."""
         self.unlisten = queue.listen(self._listener)
 
     def _listener(self) -> None:
@@ -115,9 +117,10 @@ class Mailbox:
     # Publishing.
 
     def put(self, content: Content, bodies: list[bytes], wishes: Instructions) -> int:
-        """Add messages that differ in nothing but their bodies; return how many of them the queue took.
+        """Add messages that differ only in their bodies; return how many were accepted.
 
-        A full queue that rejects takes the first ones.
+        A full queue that rejects accepts the first ones only. A queue with a limit of 0 and overflow `drop-head`
+        accepts messages that no consumer can take now, and dead-letters or drops them.
         """
         queue = self.queue
         arguments = self.arguments
@@ -143,7 +146,7 @@ class Mailbox:
             return len(bodies)
 
     def put_each(self, content: Content, bodies: list[bytes], wishes: list[Instructions]) -> None:
-        """Add messages that differ in their properties too; allowed only if the queue never rejects any."""
+        """Add messages that differ in their properties too. Call it only if `never_refuses` is true."""
         queue, name = self.queue, self.name
         ordinary = all(map(_ORDINARY, wishes))
         judges = self._judges or not (ordinary or all(wish.expiration_ms is None for wish in wishes))
@@ -159,7 +162,10 @@ class Mailbox:
                 queue.put_columns(bodies, *columns_of(content, bodies, [wish.raw for wish in wishes], name))
 
     def _consumers_first(self, judges: bool) -> AbstractContextManager[None]:
-        """Suspend length and TTL limits during a put, so that idle consumers get the messages first."""
+        """Return a context that suspends length and TTL limits during a put, if the queue has consumers.
+
+        At its end the queue delivers, and only then are the limits applied to what is left.
+        """
         return self._standing_still() if judges and self.consumers else _AS_IT_IS
 
     @contextmanager
@@ -209,7 +215,7 @@ class Mailbox:
             self.active = self.consumers[0] if self.consumers else None
 
     def deliver(self) -> bool:
-        """Lease ready messages to consumers with capacity; return whether there may be more."""
+        """Lease ready messages to consumers with capacity; return whether any were delivered."""
         if self.deleted or self.queue.closed:
             return False
         takers = self._takers()
@@ -230,7 +236,7 @@ class Mailbox:
         return True
 
     def get(self) -> Delivery | None:
-        """Lease one message for basic.get; None if there is none."""
+        """Lease one message for basic.get; None if none is ready. The caller settles it."""
         deliveries = self.queue.lease(1, lease=LEASE_S)
         if not deliveries:
             return None
@@ -316,14 +322,17 @@ class Mailbox:
             self.queue.ack_ids(parts)
 
     def requeue(self, parts: dict[int, list[int]]) -> None:
-        """Return messages to their positions in the queue."""
+        """Return messages to their positions in the queue, or dead-letter them at the delivery limit.
+
+        It counts as a delivery attempt.
+        """
         self._settled(parts)
         if not self.deleted:
             self.queue.return_ids(parts)
             self._schedule(self)
 
     def reject(self, parts: dict[int, list[int]]) -> None:
-        """Dead-letter messages, or drop them if the queue has no dead-letter exchange."""
+        """Dead-letter messages, or drop them if the queue has no dead-letter target."""
         self._settled(parts)
         if not self.deleted:
             self.queue.reject_ids(parts)
@@ -334,11 +343,11 @@ class Mailbox:
     # Looking.
 
     def ready(self) -> int:
-        """Return how many messages could be delivered now."""
+        """Return how many messages are ready: neither leased nor delayed."""
         return self.queue.waiting() - self.queue.standing.delayed.count
 
     def close(self) -> None:
-        """Stop deliveries and cancel the consumers."""
+        """Stop deliveries and cancel the consumers: the queue was deleted."""
         self.deleted = True
         self.unlisten()
         for consumer in list(self.consumers):

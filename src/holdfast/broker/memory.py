@@ -24,12 +24,12 @@ logger = logging.getLogger("holdfast.broker")
 _TRIM_BYTES = 16 << 20
 _TRAIL_BYTES = 4 << 20
 _LOOK_BYTES = 32 << 20
-"""Where so much was gathered of bodies that are not whole yet, memory is looked at without waiting for the clock."""
+"""Bytes of incomplete bodies after which memory is checked without waiting for the timer."""
 _TRAIL_MARKS = 10_000
 _SLICES = 10
-"""Queues that seem idle are looked at in turns: each once in so many calls."""
+"""Idle queues are checked in turn: each once in so many calls."""
 _MAPPED_PART = 8
-"""Of the descriptors that the process may have, one in so many may be that of a segment someone read."""
+"""One in so many of the process's file descriptors may belong to a mapped segment."""
 _STATM = Path("/proc/self/statm")
 _M_TRIM_THRESHOLD, _SPARE_BYTES = -1, 32 << 20
 _M_MMAP_THRESHOLD, _LARGE_BUFFER = -3, 1 << 20
@@ -53,7 +53,11 @@ class Limits:
 
 
 class MemoryWatch:
-    """Monitors memory and disk once a second. Bodies are also in the log: paging out drops the copy in memory."""
+    """Watches memory and free disk space, and pages out message bodies. Used by the broker's thread.
+
+    The server calls `page_out` ten times a second and `look` once. Bodies are also in the log: paging out drops only
+    the copy in memory.
+    """
 
     def __init__(self, limits: Limits, folder: str, alarm: Callable[[str | None], None]) -> None:
         self.limits = limits
@@ -62,18 +66,18 @@ class MemoryWatch:
         self._queues: dict[str, Queue] = {}
         self._trails: dict[str, _Trail] = {}
         self._busy: dict[str, _Trail] = {}
-        """Those that were used since they were looked at. Logs that are written add to it, from any thread."""
+        """Queues that were used since their last check. Writes to a log add to it, from any thread."""
         self._waiting: list[_Trail] = []
-        """Those that are still to be looked at in this turn through all of them."""
+        """Queues that are still to be checked in this pass over all of them."""
         self._cached = 0
-        """Bytes of bodies in memory, of each queue when it was last looked at."""
+        """Bytes of bodies in memory: the sum over all queues, each as of its last check."""
         self._states: dict[str, str] = {}
         self._gathered = 0
-        """Bytes of bodies that came in parts since memory was last looked at."""
+        """Bytes of incomplete bodies that were received since memory was last checked."""
         self._freed = 0
-        """Bytes that were let go since the allocator was last told to give back what is free."""
+        """Bytes of bodies that were paged out since the allocator was last trimmed."""
         self._trimmed_to = resident_bytes()
-        """What the process held after that."""
+        """Resident bytes of the process after the last trim."""
         self._beside = ThreadPoolExecutor(1, "holdfast-memory")
         self.blocked: str | None = None
         """Why publishers are blocked: `memory`, `disk`, or None."""
@@ -105,13 +109,17 @@ class MemoryWatch:
         return self._states.get(queue.name, NORMAL)
 
     def gathered(self, size: int) -> None:
-        """Count `size` bytes of a body that is incomplete, and so in no queue that could page it out."""
+        """Count `size` bytes of an incomplete body, which no queue can page out; call `look` after 32 MiB."""
         self._gathered += size
         if self._gathered >= _LOOK_BYTES:
             self.look()
 
     def look(self) -> None:
-        """Raise or clear the resource alarms, and trim the allocator."""
+        """Check memory and disk: trim the allocator, and raise or clear the resource alarm.
+
+        If the process exceeds its limit, the bodies of all queues are paged out first; the alarm is raised only if that
+        does not help.
+        """
         reason = None
         self._gathered = 0
         if resident_bytes() > self._trimmed_to + _TRIM_BYTES:  # bodies that are done leave gaps, and they add up
@@ -141,7 +149,7 @@ class MemoryWatch:
         return sum(queue.cached_bytes for queue in self._queues.values())
 
     def page_out(self) -> None:
-        """Drop bodies from memory if there are too many, from the largest queues first. Called often."""
+        """Drop bodies from memory if all queues hold too many, from the largest queues first. Called often."""
         self._look_at_some()
         limits = self.limits
         if self._cached <= limits.bodies * limits.page_out_at:
@@ -276,11 +284,12 @@ def _let_go(done: list[_Mark]) -> None:
 
 
 def keep_allocator_small() -> None:
-    """Let buffers of a megabyte and more come from the system and go back to it, for as long as the process lives.
+    """Make glibc map buffers of a megabyte and more separately, and return them when they are freed.
 
-    glibc raises that size by itself, up to 32 MiB, as large buffers come and go; they leave gaps between what stays.
-    Ten queues that were filled and drained took 127 MiB so, and 100 without. What is smaller comes from memory that is
-    kept for the next: to give it back each time cost a message of 64 KiB 20 of 100 us. `MemoryWatch` gives it back.
+    It holds for the whole process. By default glibc raises that size up to 32 MiB as large buffers come and go, and
+    they leave gaps: ten queues that were filled and drained took 127 MiB, and 100 with this. Smaller buffers come from
+    memory that is kept for the next ones: returning it each time cost a message of 64 KiB 20 of 100 us. `MemoryWatch`
+    trims it.
     """
     with contextlib.suppress(AttributeError, OSError):
         system = ctypes.CDLL(None)
@@ -289,7 +298,7 @@ def keep_allocator_small() -> None:
 
 
 def resident_bytes() -> int:
-    """Bytes of memory that this process holds."""
+    """Return the resident memory of this process; where there is no /proc, the most that it ever had."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux: the most that it ever held

@@ -20,7 +20,11 @@ NAME_BYTES_MAX = 255
 
 
 def name_in_store(vhost: str, queue: str) -> str:
-    """Return the queue's name; outside the virtual host `/` prefixed by the host and a character no queue name has."""
+    """Return the name of a queue in the store: in the virtual host `/` its own.
+
+    Elsewhere it is prefixed by the virtual host and a character that no queue name has, and both are shortened if they
+    are long.
+    """
     if vhost == "/":
         return queue
     return shortened(vhost, _VHOST_MAX) + PART + shortened(queue, _NAME_MAX)
@@ -51,7 +55,10 @@ def check_deletable(exchange: str, vhost: str) -> None:
 
 
 def check_new_name(kind: str, name: str) -> None:
-    """Check the name of a new object; an existing one may be declared again under any name."""
+    """Raise 403 for a name with the prefix `amq.`, 406 for one of more than 255 bytes.
+
+    Call it for new objects only: existing ones may be declared again, whatever they are called.
+    """
     if name.startswith("amq."):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
     if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:

@@ -108,9 +108,10 @@ class Permissions:
     ) -> None:
         """Raise 403 unless the user may perform the operation on the queue, exchange, log or table of that name.
 
-        The permission for a log or a table is that for a queue of its name: one of the virtual host `/`, unless the
-        name has another in it, as those of the broker's queues have. What is the server's own is read by
-        administrators, except the default user with its default password.
+        The permission for a log or a table is that for a queue of its name, in the virtual host that the name contains,
+        else in `/`; if the user has no permission at all in that virtual host, this raises 530. Nobody changes the
+        server's own logs and tables. Only administrators read them, except the default user with its default password;
+        with the tag monitoring a user sees their statistics.
         """
         rule = RULES[operation]
         if rule.resource == "queue" or rule.resource == "exchange":  # noqa: PLR1714 - as mypy understands it

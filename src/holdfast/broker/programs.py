@@ -13,10 +13,10 @@ __all__ = ["check_program_queue"]
 
 
 def check_program_queue(store: "Store", wanted: QueueDefinition) -> None:
-    """406 where a queue that AMQP does not know yet contradicts the queue of this name that a program made.
+    """Raise 406 if a declaration contradicts the queue of this name that a program made.
 
-    To say nothing of a setting contradicts nothing. But a program's queue is durable, for all connections, and deleted
-    by nobody but whoever says so. One that is declared otherwise would hide it, or delete it with its messages.
+    An argument that is not given contradicts nothing. But a program's queue is durable, not exclusive, and never
+    deleted automatically: a declaration that differs there would hide it, or delete it with its messages.
     """
     what, name = str(wanted), name_in_store(wanted.vhost, wanted.name)
     chosen = store.chosen_for(name)

@@ -235,7 +235,8 @@ class _Exchange:
 class Router:
     """The exchanges of a virtual host and their bindings, for routing only; declarations are validated elsewhere.
 
-    Threads: every call is made with the broker's lock held.
+    Threads: changes are made on the broker's thread with the broker's `guard` held. That thread routes without the
+    lock; other threads route with it.
     """
 
     def __init__(self, vhost: str, queues: Container[str], *, routes_max: int = ROUTES_MAX) -> None:
@@ -270,7 +271,7 @@ class Router:
         self._routes.clear()
 
     def route(self, exchange: str, key: str, headers: Arguments | None = None) -> tuple[str, ...]:
-        """Return the queues for a message, each once; none if nothing matches. 404 for an unknown exchange."""
+        """Return the queues for a message, each once; none if nothing matches. Raises 404 for an unknown exchange."""
         known = self._routes.get((exchange, key))
         if known is not None:
             return known
@@ -293,7 +294,11 @@ class Router:
         return self._walk(exchange, keys, headers or _NO_HEADERS)[0]
 
     def _walk(self, exchange: str, keys: Sequence[str], headers: Arguments) -> tuple[tuple[str, ...], bool]:
-        """Return the queues, and whether they are the same for all headers."""
+        """Return the queues for a message, each once, and whether the result may be cached for its keys.
+
+        It may not if a headers exchange was reached, because then the headers decide. Bindings between exchanges are
+        followed, and the alternate exchange of each exchange that matches nothing. Raises 404 for an unknown exchange.
+        """
         if exchange not in self._exchanges:
             raise NoSuch("no " + named("exchange", exchange, self._vhost))
         cacheable = True
@@ -343,8 +348,10 @@ def _comparable_headers(headers: Arguments) -> dict[str, Hashable]:
 
 
 def _comparable(value: Any) -> Hashable:
-    """A header's value such that equal means what RabbitMQ means: text is bytes, times are seconds, True is not 1, and
-    a decimal is no other number, nor one of another scale."""
+    """Return a header's value so that equality means what RabbitMQ means.
+
+    Text equals its bytes and a time its seconds. True is not 1, and a decimal equals only decimals of the same scale.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, bool):
@@ -365,7 +372,7 @@ def _comparable(value: Any) -> Hashable:
 
 
 def _signature(value: Any) -> Hashable:
-    """The value as something to hash, with its type."""
+    """Return a value in a hashable form that includes its type."""
     if isinstance(value, Mapping):
         return ("table", tuple((name, _signature(value[name])) for name in sorted(value)))
     if isinstance(value, list | tuple):

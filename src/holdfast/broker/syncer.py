@@ -16,10 +16,10 @@ logger = logging.getLogger("holdfast.broker")
 Done = Callable[[HoldfastError | None], None]
 
 _SEVERAL = 3
-"""So many waits are not kept until the end of the turn: a turn may read megabytes, while the disk stands idle."""
+"""Requests after which a sync starts before the turn ends: a turn may read megabytes while the disk is idle."""
 _THREADS = 2
 _HEAVY_BYTES = 512 << 10
-"""So much is not left until the disk is done with what came before."""
+"""Bytes to write above which a second thread starts while the first one syncs."""
 _QUICK_S = 0.005
 _CAUTION_MIN_S, _CAUTION_MAX_S = 0.02, 1.0
 
@@ -56,17 +56,17 @@ class Syncer:
         self._post = post
         self._soon = soon
         self._turn: list[Wait] = []
-        """What this turn of the owner asks for."""
+        """Requests of the current turn of the owner."""
         self._small = True
         self._cautious_until = 0.0
         self._caution = _CAUTION_MIN_S
-        """How long the next slow one keeps us from trying again: longer after each, shorter after quick ones."""
+        """Seconds without syncs on the owner's thread after a slow one; slow ones raise it, fast ones lower it."""
         self._guard = threading.Condition()
         self._wanted: dict[Log, list[Wait]] = {}
         self._heavy = False
-        """Whether that is so much that it is begun while the disk works on something else."""
+        """Whether a requested sync has so much to write that a second thread starts it at once."""
         self._working = _THREADS
-        """How many threads do something."""
+        """Number of threads that are not idle."""
         self._stopping = False
         self._threads = [
             threading.Thread(target=self._run, name=f"holdfast-syncer-{number}", daemon=True)
@@ -76,7 +76,10 @@ class Syncer:
             thread.start()
 
     def request(self, logs: Iterable[Log], done: Done, *, small: bool = False) -> None:
-        """Call `done` when all that was written to these logs is on disk, or with the error that prevents it."""
+        """Call `done` when all that was written to these logs is on disk, or with the error that prevents it.
+
+        Call it on the owner's thread. The sync starts at the end of the turn, or with the third request.
+        """
         if not self._turn:
             self._soon(self.end_turn)
             self._small = True
@@ -86,7 +89,7 @@ class Syncer:
             self.end_turn()
 
     def stop(self) -> None:
-        """Complete all requests, and stop the threads."""
+        """Complete all syncs, and stop the threads. Their `done` calls are posted to the owner's thread."""
         self.end_turn()
         with self._guard:
             self._stopping = True
@@ -95,7 +98,7 @@ class Syncer:
             thread.join()
 
     def end_turn(self) -> None:
-        """Start the syncs that this turn requested."""
+        """Start the syncs that this turn requested. A single small one may be done here, on the owner's thread."""
         turn, self._turn = self._turn, []
         if not turn:
             return
@@ -165,7 +168,7 @@ def _tell(finished: list[Wait]) -> None:
 
 
 def _sync(log: Log) -> HoldfastError | None:
-    """Sync one log; its followers are notified when the waiters are."""
+    """Sync one log; return the error, or None also if the log was deleted. The caller notifies its followers."""
     try:
         log.sync_untold()
     except Closed:

@@ -135,7 +135,8 @@ class VirtualHost:
     """The topology of one virtual host: no input or output, no messages.
 
     The listener is notified of durable changes before they are made, of all changes of one call together: if it raises,
-    nothing has changed. Threads: every call is made with the broker's lock held.
+    nothing has changed. Threads: the broker's thread makes all changes, with the broker's `guard` held. Other threads
+    take that lock to iterate, or copy in one atomic step.
     """
 
     def __init__(self, name: str, listener: Listener | None = None) -> None:
@@ -201,7 +202,11 @@ class VirtualHost:
         arguments: Arguments | None = None,
         passive: bool = False,
     ) -> ExchangeDefinition:
-        """Return the exchange; create it if there is none. 406 if it differs; passive: 404 if there is none."""
+        """Return the exchange; create it if there is none. If passive, raise 404 instead of creating it.
+
+        Raises 406 if it exists with other properties or an argument is invalid, 503 for an unknown type, 403 for a
+        reserved name.
+        """
         name = stripped(name)
         check_not_default(name)
         if passive:
@@ -224,7 +229,10 @@ class VirtualHost:
         return wanted
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> Gone:
-        """Delete an exchange and its bindings. As in RabbitMQ, a missing exchange is not an error."""
+        """Delete an exchange and its bindings. As in RabbitMQ, a missing exchange is not an error.
+
+        Raises 403 for a predeclared exchange, 406 if it is in use and `if_unused` is set.
+        """
         check_deletable(name, self.name)
         if name not in self.exchanges:
             return Gone()
@@ -245,8 +253,9 @@ class VirtualHost:
     ) -> QueueDefinition:
         """Return the queue; create it if there is none; 406 if it differs. Without a name, one is generated.
 
-        `connection` is the caller, `exclusive_owner` the same if the queue shall be exclusive: 405 if the queue exists
-        and belongs to another connection, or is exclusive and not declared so. Passive: 404 if there is none.
+        `connection` is the caller, `exclusive_owner` the same if the queue shall be exclusive. Raises 405 if an
+        existing queue belongs to another connection, or is exclusive and not declared so, or the reverse. Passive: 404
+        if there is none.
         """
         name = stripped(name)
         if passive:
@@ -296,7 +305,11 @@ class VirtualHost:
         *,
         connection: object | None = None,
     ) -> Binding:
-        """Bind a queue or exchange to an exchange; an existing binding is not changed."""
+        """Bind a queue or exchange to an exchange; an existing binding is not changed.
+
+        Raises 403 for the default exchange, 404 for a missing end, 405 for a queue of another connection, 406 for an
+        invalid `x-match`.
+        """
         binding = self._checked(source, kind, destination, routing_key, arguments)
         exchange = self.exchange(source)
         if kind == "queue":

@@ -8,7 +8,10 @@ __all__ = ["Traffic"]
 
 
 class Traffic:
-    """Messages published to an exchange since it was created, routed to queues, dropped and returned."""
+    """Messages published to an exchange, routed to queues, dropped and returned.
+
+    The counts are in memory: they begin with the server or, if that is later, with the first message.
+    """
 
     __slots__ = ("came", "dropped", "rates", "returned", "went")
 
@@ -17,11 +20,11 @@ class Traffic:
         self.went = 0
         """One message that goes to two queues counts twice."""
         self.dropped = 0
-        """Messages that no queue was for, and nobody was told."""
+        """Unroutable messages that were not published as mandatory."""
         self.returned = 0
-        """Messages that no queue was for, and that went back to who published them."""
+        """Unroutable messages that were returned to their publisher: they were mandatory."""
         self.rates = tuple(
             Rate(Reading(read), time.monotonic)
             for read in (lambda: self.came, lambda: self.went, lambda: self.dropped, lambda: self.returned)
         )
-        """Of each, a second."""
+        """The present rates a second of the four counts above, in their order."""

@@ -89,9 +89,9 @@ class Permission:
 
 
 UserListener = Callable[[Sequence[tuple[User | Permission, bool]]], None]
-"""Told of changes before they are made: what, and whether it is there from now on."""
+"""Notified of changes before they are made: each is an object, and whether it exists from now on."""
 UserCheck = Callable[[User], None]
-"""Called with a user before it is changed, and with what it shall become. It raises where the change is refused."""
+"""Called with a user as it is and as it shall become, before the change; raises to refuse it."""
 
 
 class Users:
@@ -117,11 +117,11 @@ class Users:
         self._cost = cost
         self._loopback_only = frozenset(loopback_only)
         self.changed: Callable[[], None] = lambda: None
-        """Called when what was allowed or refused before may no longer be: for those who remember an answer."""
+        """Called when permissions change, so that cached permission checks can be dropped."""
         self._made_hasher: PasswordHasher | None = None
         self._nobody: str | None = None
         self._seen: dict[str, tuple[str, bytes]] = {}
-        """By user: the hash that a password was found right for, and a keyed digest of that password."""
+        """By user: the hash that a password was verified against, and a keyed digest of that password."""
         self._default: tuple[str, bool] | None = None
         """Of the default user: the hash, and whether it is that of the default password."""
         self._seen_key = secrets.token_bytes(32)
@@ -148,7 +148,7 @@ class Users:
         return sorted(list(self._users.values()), key=lambda user: user.name)  # noqa: C414 - in one step
 
     def is_default(self, name: str) -> bool:
-        """Whether this is the user of a new broker, and its password was never changed."""
+        """Whether this is the user `guest` with the password `guest`. Slow the first time: it checks a password."""
         user = self._users.get(DEFAULT)
         if user is None or name != DEFAULT:
             return False
@@ -168,7 +168,7 @@ class Users:
     def put(self, user: User) -> bool:
         """Add a user, or replace the hash and tags of an existing one; return whether the user is new.
 
-        Open connections stay open: a password is checked at login only.
+        Open connections stay open: AMQP checks a password only at login.
         """
         is_new = user.name not in self._users
         self._put(user)
@@ -197,8 +197,8 @@ class Users:
     def authenticate(self, name: str, password: str, remote_is_loopback: bool) -> User:
         """Return the user if the password is right and the user may connect from there; else raise 403.
 
-        Takes as long for an unknown user as for a known one. The reason is in the error, for `log_failed_login`, and is
-        not sent to the client.
+        Slow: call it on another thread than the broker's, unless `remembers` is true. An unknown user takes as long as
+        a wrong password. The reason is in the error, for `log_failed_login`, and is not sent to the client.
         """
         user = self._users.get(name)
         if not self._is_right(user, password):
@@ -209,7 +209,10 @@ class Users:
         return user
 
     def external(self, common_name: str, remote_is_loopback: bool = False) -> User:
-        """Return the user that a certificate names, which the caller has verified; else raise 403."""
+        """Return the user of a verified certificate or token; raise 403 if there is none.
+
+        Raises 403 also if the user may connect only from this machine, and the client is elsewhere.
+        """
         user = self._users.get(common_name)
         if user is None:
             raise _refused(common_name, "unknown-user", "EXTERNAL")
@@ -243,7 +246,7 @@ class Users:
         self._forget_checks()
 
     def permissions(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
-        """Return the permissions: all, or only of this user, or only in this virtual host."""
+        """Return the permissions; with a user or a virtual host, only of that user and in that virtual host."""
         permissions = list(self._permissions.values())
         return [one for one in permissions if user in (None, one.user) and vhost in (None, one.vhost)]
 
@@ -260,7 +263,7 @@ class Users:
             raise AccessRefused(f"{kind} access to {named(what, name, vhost)} refused for user '{user}'")
 
     def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
-        """Whether the user's pattern for this kind of access matches the name."""
+        """Whether the user's pattern for this kind of access matches the name; never for one over 255 characters."""
         question = (user, vhost, kind, name)
         checks = self._checks  # a change puts others in their place: what was found before it is then kept nowhere
         answer = checks.get(question)
@@ -271,13 +274,13 @@ class Users:
         return answer
 
     def hashed(self, password: str) -> str:
-        """Return the hash of a password, as it is stored."""
+        """Return the hash of a password, as it is stored. Slow; raises `InvalidArgument` for an empty password."""
         if not password:
             raise InvalidArgument("a password must not be empty: give None for a user who comes in by certificate")
         return self._hasher().hash(password.encode("utf-8", "surrogatepass"))
 
     def restore(self, things: Iterable[User | Permission]) -> None:
-        """Add stored or imported users and permissions, without notifying the listener."""
+        """Add or replace stored or imported users and permissions, without notifying the listener."""
         for thing in things:
             if isinstance(thing, User):
                 self._users[thing.name] = thing
@@ -362,7 +365,7 @@ class Users:
 
 
 def tags_of(value: Any) -> tuple[str, ...]:
-    """Tags from JSON: a list of texts, or one text with commas, as RabbitMQ wrote them before 3.9."""
+    """Return tags from JSON: a list of texts, or one text with commas, as RabbitMQ wrote them before 3.9."""
     if value is None:
         return ()
     if isinstance(value, str):

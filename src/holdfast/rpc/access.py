@@ -32,20 +32,20 @@ class Access:
     check: Callable[[str, str, Kind, str], None] = _nothing
     """Raises unless this user may, in this virtual host, configure, write to or read from this queue."""
     room: Callable[[], None] = lambda: None
-    """Raises while nobody may put anything, also those who need not log in."""
+    """Raises while no messages may be put, also by clients that need no login."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """An authenticated user. Its methods are called in a worker thread, too."""
+    """An authenticated user. Its methods may be slow: call them in a worker thread."""
 
     access: Access
     name: str
     enter_again: Callable[[], object] = lambda: None
-    """How they came in by a token, which may end before their connection does; a password is asked for once."""
+    """Checks the user's token again, which may expire before the connection ends. Nothing for a password."""
 
     def may_stay(self) -> None:
-        """Raise if the user's token has expired or was revoked since."""
+        """Raise if the user logged in with a token that has expired or was revoked since."""
         self.enter_again()
 
     def may(self, operation: Operation, vhost: str, queue: str) -> None:

@@ -50,7 +50,10 @@ class Client:
 
     @contextmanager
     def call(self, size: int = 0) -> Iterator[None]:
-        """Count a call and its bytes while the block runs; with too many bytes, stop reading from the client."""
+        """Count a call and its bytes while the block runs; with too many bytes, stop reading from the client.
+
+        Raises `TooManyCalls`.
+        """
         if self._calls >= CALLS_MAX:
             raise TooManyCalls(f"this client has {CALLS_MAX} calls under way: wait for some of them, or connect twice")
         self._calls += 1

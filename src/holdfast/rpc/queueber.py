@@ -43,7 +43,7 @@ class Queueber:
 
     @answered
     async def remove_context(self, context: Any) -> None:
-        """Acknowledge an item; False if it is not held under this lease."""
+        """Acknowledge an item; the response is False if it is not held under this lease."""
         served = await self._served()
         request = context.params.req
         lease = served.identifiers.to_lease(_checked(request.lease))
@@ -85,7 +85,7 @@ class Queueber:
 
     @answered
     async def extend_context(self, context: Any) -> None:
-        """Extend a whole lease, from now on; False if there is none."""
+        """Extend a whole lease, counted from now; the response is False if there is none."""
         served = await self._served()
         request = context.params.req
         lease = served.identifiers.to_lease(_checked(request.lease))

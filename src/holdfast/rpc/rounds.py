@@ -37,24 +37,24 @@ class Rounds:
     def __init__(self, queue: Queue, executor: Executor, room: Callable[[], None] = lambda: None) -> None:
         self._queue = queue
         self._room = room
-        """Raises while nothing may be put, whoever asks."""
+        """Raises while no messages may be put, by any client."""
         self._loop = asyncio.get_running_loop()
         self._executor = executor
         self._next: list[_Work] = []
         self._task: asyncio.Task[None] | None = None
 
     async def put(self, messages: list[bytes | Message], check: Callable[[], None] | None = None) -> list[int]:
-        """Add messages, all or none; return their ids."""
+        """Add messages, all or none; return their ids when they are on disk."""
         ids: list[int] = await self._do(_Work(messages, None, None, check, self._loop.create_future()))
         return ids
 
     async def ack(self, pairs: list[Pair], check: Callable[[], None] | None = None) -> list[int]:
-        """Acknowledge messages; return the ids of those that are not held."""
+        """Acknowledge messages; return the ids of those that are not held, when the rest is on disk."""
         lost: list[int] = await self._do(_Work(None, pairs, None, check, self._loop.create_future()))
         return lost
 
     async def run(self, function: Callable[[], T], check: Callable[[], None] | None = None) -> T:
-        """Run another function on the queue, in its turn; return its result."""
+        """Run another function on the queue, in its turn and on a worker thread; return its result."""
         result: T = await self._do(_Work(None, None, function, check, self._loop.create_future()))
         return result
 

@@ -27,7 +27,7 @@ class Served:
         self.identifiers = Identifiers(queue.log.id, queue.name)
 
     async def close(self) -> None:
-        """Answer waiting calls, and return when nothing is in progress."""
+        """Fail waiting polls, and return when nothing is in progress."""
         await self.polls.close()
         await self.rounds.close()
 
@@ -63,7 +63,7 @@ class Shelf:
         self._closed = False
 
     async def get(self, vhost: str, name: str) -> Served:
-        """Return the queue that has this name now; raises `NotFound`."""
+        """Return the queue that has this name now; raise `NotFound`, or `Closed` while the server stops."""
         queue = await asyncio.get_running_loop().run_in_executor(self._executor, self._find, vhost, name)
         if self._closed:
             raise Closed("the server stops: connect again when it is back")
@@ -75,6 +75,6 @@ class Shelf:
         return found
 
     async def close(self) -> None:
-        """Answer all waiting calls, and return when nothing is in progress."""
+        """Fail all waiting polls, and return when nothing is in progress."""
         self._closed = True
         await asyncio.gather(*(served.close() for served in self._served.values()))

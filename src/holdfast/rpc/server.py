@@ -100,7 +100,10 @@ class RpcServer:
         return len(self._clients)
 
     def start(self) -> None:
-        """Open the listeners; returns when clients can connect, and raises what prevents it."""
+        """Open the listeners; return when clients can connect.
+
+        Raises `InvalidArgument` if the address cannot be used or the server is running, else what prevents the start.
+        """
         if self._thread is not None:
             raise InvalidArgument("the RPC server runs already")
         listens: Future[None] = Future()

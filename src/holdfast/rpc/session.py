@@ -83,7 +83,7 @@ class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
 
 
 class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
-    """The session of an authenticated user. Each call checks again that the user still has access."""
+    """The session of an authenticated user. Each call checks the user's token again; a password only at login."""
 
     def __init__(self, client: Client, visitor: Visitor) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
 
     @answered
     async def queue_context(self, context: Any) -> None:
-        """Return a queue, if the user has any permission on it."""
+        """Return a queue, if the user has read or write permission on it."""
         vhost, name = context.params.vhost, context.params.queueName
         desk = self._client.desk
         with self._client.call():
@@ -163,7 +163,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def ack_context(self, context: Any) -> None:
-        """Acknowledge messages."""
+        """Acknowledge messages; return the ids that were not held."""
         pairs = _pairs(context)
         served = await self._current()
         with self._client.call():
@@ -171,7 +171,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def nack_context(self, context: Any) -> None:
-        """Report failed messages."""
+        """Report failed messages; return the ids that were not held."""
         params = context.params
         reason, delay = params.reason, params.delay
         parts = _parts(_pairs(context))
@@ -181,7 +181,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def extend_context(self, context: Any) -> None:
-        """Change the expiry of leases."""
+        """Set the expiry of leases, counted from now; return the ids that were not held."""
         seconds, pairs = context.params.seconds, _pairs(context)
         served = await self._current()
         seconds = min(seconds, LONGEST_S) if seconds else None
@@ -189,7 +189,7 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
 
     @answered
     async def release_context(self, context: Any) -> None:
-        """Release messages untried."""
+        """Release messages without counting an attempt; return the ids that were not held."""
         parts = _parts(_pairs(context))
         served = await self._current()
         await self._settle(context, served, partial(served.queue.release_ids, parts))

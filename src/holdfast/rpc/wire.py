@@ -50,11 +50,11 @@ class Wire(asyncio.BufferedProtocol):
             self._pace()
 
     def begin_login(self) -> None:
-        """The client tries to log in: silent ones make room before it does."""
+        """Note that the client tries to log in: connections that have sent nothing are closed before it."""
         self._admitted.expose()
 
     def keep(self) -> None:
-        """Let the client stay: it has logged in, or may do something without a login."""
+        """Stop the login timeout: the client has logged in, or may call Queueber's methods without a login."""
         self._stop_login_timer()
         self._admitted.protect()
 
@@ -87,7 +87,7 @@ class Wire(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Release the connection, and report its end to pycapnp."""
         self._stop_login_timer()
         self._admitted.release()
         self._end(str(exc or "the connection is closed"))

@@ -54,7 +54,7 @@ SECURITY = {
 
 
 class Refused(HoldfastError):
-    """An invalid request, rejected with a status of its own whoever the caller is."""
+    """A rejected request, with its HTTP status, error code and response headers."""
 
     def __init__(self, status: int, word: str, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -68,7 +68,7 @@ class NotAuthenticated(Refused):
 
     def __init__(self, reason: str, *, ask: bool, login: tuple[str, str] | None = None) -> None:
         self.login = login
-        """Who it was to be and why not, for the server's log; None where nobody tried to log in."""
+        """User name and reason of a failed login, for the server's log; None if there was no attempt to log in."""
         # A browser that is asked shows a window of its own; the page has a better one.
         super().__init__(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="Holdfast"'} if ask else {})
 
@@ -133,7 +133,10 @@ def error_word(error: HoldfastError) -> str:
 
 
 def refusal(error: HoldfastError, *, as_rabbitmq: bool = False) -> Response:
-    """Return the HTTP response for an error; `as_rabbitmq` uses the form of RabbitMQ's API."""
+    """Return the HTTP response for an error.
+
+    With `as_rabbitmq`, an access error is reported as 401, as in RabbitMQ's API.
+    """
     if isinstance(error, Refused):
         status, word, headers = error.status, error.word, error.headers
     else:

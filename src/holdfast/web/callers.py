@@ -34,7 +34,7 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated user."""
+    """The user of a request. On routes that need no login the name is empty, and there are no tags."""
 
     name: str
     tags: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Caller:
 
     @property
     def is_administrator(self) -> bool:
-        """Whether the caller may change what belongs to no virtual host."""
+        """Whether the caller has the tag administrator."""
         return "administrator" in self.tags
 
     @property
@@ -57,12 +57,12 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Whether the caller sees all virtual hosts, logs and tables."""
+        """Whether the caller sees all virtual hosts, logs and tables: tag monitoring or administrator."""
         return not _SEES_ALL.isdisjoint(self.tags)
 
     @property
     def manages(self) -> bool:
-        """Whether the caller may use the page at all."""
+        """Whether the caller has a management tag, which routes that need a LOGIN require."""
         return not _MANAGES.isdisjoint(self.tags)
 
 
@@ -74,7 +74,10 @@ MAKE_ONE = (
 
 
 def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, loopback: bool) -> Caller:
-    """Authenticate a request by its Authorization header; raise 401 if that fails. Slow the first time."""
+    """Authenticate a request by its Authorization header; raise 401 if that fails.
+
+    A password that was not verified before takes some 50 ms: do not call this on an event loop then.
+    """
     scheme, _, value = headers.get("authorization", "").partition(" ")
     # What a script of a page asks for is never answered with the browser's own window for passwords.
     ask = headers.get("sec-fetch-mode", "navigate") == "navigate"

@@ -15,7 +15,7 @@ _SOON = timedelta(days=30)
 
 
 def check_users(users: Users) -> Iterator[Check]:
-    """Whether everybody on this machine can log in as an administrator."""
+    """Check whether everybody on this machine can log in as an administrator."""
     if users.is_default(DEFAULT) and "administrator" in users.get(DEFAULT).tags:
         yield Check(
             "default user",
@@ -29,7 +29,7 @@ def check_users(users: Users) -> Iterator[Check]:
 
 
 def check_encryption(ports: Iterable[Port]) -> Iterator[Check]:
-    """Whether passwords and messages cross a network in plain text."""
+    """Check whether passwords and messages cross a network in plain text."""
     plain = [one for one in ports if not one.tls and not _is_local(one.host)]
     if plain:
         yield Check(
@@ -44,7 +44,7 @@ def check_encryption(ports: Iterable[Port]) -> Iterator[Check]:
 
 
 def check_certificate(certificate: str | None, now: datetime | None = None) -> Iterator[Check]:
-    """Whether the server's certificate is still valid."""
+    """Check whether the server's certificate is still valid; yield nothing without one."""
     if certificate is None:
         return
     left = not_after(Path(certificate)) - (now or datetime.now(UTC))

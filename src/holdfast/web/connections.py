@@ -1,7 +1,7 @@
 """HTTP connections: how long a request may take to arrive, and an answer to be read.
 
-uvicorn has no limit for either, so a protocol of our own stands before its own. Whoever sends half a request, or asks
-and never reads, needs no login.
+uvicorn has no limit for either, so a protocol of our own wraps its protocol. A client that sends half a request, or
+never reads the answer, needs no login for that.
 """
 
 import asyncio
@@ -44,11 +44,16 @@ class Connections:
         self._looks: asyncio.TimerHandle | None = None
 
     def guard(self, protocol: asyncio.Protocol, admitted: Admitted) -> asyncio.Protocol:
-        """The same protocol, behind these limits."""
+        """Return the protocol of a new connection, wrapped so that these limits apply to it."""
         return _Guarded(self, protocol, admitted)
 
     def watch(self, app: ASGIApp) -> ASGIApp:
-        """Return the application, wrapped so that the request timeout is off while it works on a request."""
+        """Return the application, wrapped so that each request is reported to its connection.
+
+        While the application works on a request, the timeout for request headers is off, and the connection is not
+        closed to make room for others. The body must arrive, and the answer be read, at the least rate: else the
+        connection is dropped. A request whose connection is not known is passed on unchanged.
+        """
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             client, server = scope.get("client"), scope.get("server")
@@ -66,13 +71,13 @@ class Connections:
         return watched
 
     def joined(self, key: Key, guarded: "_Guarded") -> None:
-        """A connection was made."""
+        """Register a new connection, and start the periodic check if it is not running."""
         self._open[key] = guarded
         if self._looks is None:
             self._looks = asyncio.get_running_loop().call_later(self._pause_s, self._look)
 
     def left(self, key: Key) -> None:
-        """A connection was closed."""
+        """Unregister a closed connection."""
         self._open.pop(key, None)
 
     @property
@@ -134,19 +139,22 @@ class _Guarded(asyncio.Protocol):
         self._inner.resume_writing()
 
     def begin(self) -> None:
-        """Stop the timer: the headers of a request have arrived."""
+        """Stop the header timer and protect the connection: a request is being processed."""
         self._working += 1
         self._admitted.protect()
         self._stop_timer()
 
     def end(self) -> None:
-        """Note that the request is answered. uvicorn closes idle connections; on others the next request is timed."""
+        """Note that a request is answered; after the last one the connection may be closed for others.
+
+        uvicorn closes idle connections. The timer starts again with the first bytes of the next request.
+        """
         self._working -= 1
         if not self._working:
             self._admitted.expose()
 
     def counting(self, send: Send) -> Send:
-        """Count what is answered."""
+        """Return `send`, wrapped so that it counts the bytes of the answer's body."""
 
         async def counted(message: Message) -> None:
             self._written += len(message.get("body", b""))
@@ -155,7 +163,7 @@ class _Guarded(asyncio.Protocol):
         return counted
 
     def look(self, now: float) -> None:
-        """Called about once a second: drop a client that does not read, also one to which uvicorn said goodbye."""
+        """Drop a client that reads too slowly, also after uvicorn has closed the transport. Called each second."""
         unsent = self._transport.get_write_buffer_size()
         read = self._written - unsent - _unread_in(self._transport)
         timeout_s = self._connections.stall_timeout_s
@@ -167,7 +175,7 @@ class _Guarded(asyncio.Protocol):
             self.drop("answer-not-read")
 
     def drop(self, reason: str) -> None:
-        """Disconnect a client that takes too long."""
+        """Abort the connection of a client that takes too long; count and log it."""
         self._admitted.late(reason)
 
     def _expect(self, seconds: float) -> None:
@@ -198,7 +206,7 @@ class _Body:
         self._ended = False
 
     async def receive(self) -> Message:
-        """Return the next part; where it takes too long, the connection is dropped."""
+        """Return the next part of the body; drop the connection if it takes too long."""
         if self._ended:  # what is waited for now is the end of the connection
             return await self._receive()
         loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["OBJECTS", "Figures", "Known", "Rates", "Totals", "Watched", "names_of"]
 
 OBJECTS = frozenset({"log", "queue", "table"})
-"""Labels that name things of the user: a total is a sum over these."""
+"""Labels that name objects of users: a total is a sum over these."""
 PUT, LEASED, ACKED = (f"holdfast_queue_{name}_total" for name in ("put", "leased", "acked"))
 _FRESH_S = 1.0
 _RATE_S = 15.0
@@ -74,7 +74,7 @@ class Totals:
     unacked: int
     """Delivered over AMQP and not settled: these are leased, too."""
     dead: int
-    """What waits in queues that dead letters are led to."""
+    """Ready and delayed messages in dead-letter queues."""
     put: int
     """Since the server was started, as the next two: these only grow, also where queues are deleted."""
     delivered: int
@@ -82,7 +82,7 @@ class Totals:
     oldest_age: float
     """Seconds since the oldest ready message was put; 0 where none is ready."""
     lag: int
-    """The most records that a queue has from its oldest message that is not done to the end of its log."""
+    """Largest distance, over queues with ready messages, from the oldest unacknowledged message to the log's end."""
     bodies: int
     """Bytes of message bodies in memory."""
     resident: int
@@ -124,8 +124,8 @@ class Known(NamedTuple):
 class Figures:
     """Totals of a served store.
 
-    Threads: any. Nothing is asked of the broker's thread, which has more urgent work, and which may be what hangs: each
-    value read here is a number, or is copied in one atomic step.
+    Threads: any. Nothing waits for the broker's thread, which has more urgent work and may hang: each value read here
+    is a number, or is copied in one atomic step. The broker's `guard` is awaited for 0.2 s at most.
     """
 
     def __init__(self, site: Watched, *, fresh_s: float = _FRESH_S) -> None:
@@ -254,7 +254,10 @@ class Figures:
         )
 
     def _topology(self, host: "Host") -> "_Topology":
-        """Return the counts of a host's topology, recomputed only after a declaration or deletion."""
+        """Return the counts of a host's topology, computed again only if its version has changed.
+
+        If the broker's `guard` cannot be taken soon, the last known counts are returned.
+        """
         known = self._topologies.get(host)
         if known is None or known.version != host.version:
             guard = self._site.broker.guard
@@ -272,7 +275,7 @@ class _Topology(NamedTuple):
     version: int
     bindings: int
     led_to: frozenset[str]
-    """The queues that dead letters are led to."""
+    """Queues to which dead-letter exchanges may route."""
 
 
 class _Seen(NamedTuple):

@@ -17,7 +17,7 @@ __all__ = ["Pulse", "checkpoint_warning", "health_routes", "readiness"]
 
 _BEAT_S = 1.0
 _DEAD_S = 15.0
-"""A broker that has come to nothing new for so long hangs: no disk should take that long, no client may."""
+"""Seconds without a response after which the broker's thread counts as hanging."""
 
 
 class Pulse:
@@ -130,14 +130,18 @@ health_routes = routes = Routes("monitoring")
 
 @routes.get("/health/live", needs=Needs.NOTHING, says="Whether the process works: if not (503), start it again.")
 def live(call: Call) -> object:
-    """Return 200 while the broker's thread responds."""
+    """Return 200 while the broker's thread responds, 503 after 15 s without a response."""
     reason = _stillness(call.site)
     return Reply({"live": reason is None, "reasons": [reason] if reason else []}, 503 if reason else 200)
 
 
 @routes.get("/health/ready", needs=Needs.NOTHING, says="Whether clients may be sent here: if not (503), it says why.")
 def ready(call: Call) -> object:
-    """Return 200 if messages are accepted: the store is open and writable, and no alarm is on, warnings aside."""
+    """Return 200 if messages are accepted, else 503 with the reasons.
+
+    The broker's thread responds, the store is open and writable, no alarm is on and the listeners are open. Warnings do
+    not count.
+    """
     found = readiness(call.site)
     reasons = [reason for reason in found.values() if reason]
     warning = checkpoint_warning(call.site)

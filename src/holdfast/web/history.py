@@ -160,7 +160,7 @@ class History:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Load the samples of the last week, then sample until `stop`."""
+        """Load the samples of the last week, then start the thread that samples until `stop`."""
         self.open()
         self._thread = threading.Thread(target=self._sample_on, name="holdfast-history", daemon=True)
         self._thread.start()
@@ -189,7 +189,7 @@ class History:
         return count
 
     def sample(self) -> Sample:
-        """Take a sample now, and store it."""
+        """Take a sample now, and append it to the log, which is written once a minute."""
         totals = self._figures.look(anew=True)
         sample = Sample(
             t=self._time_ms(),
@@ -216,7 +216,7 @@ class History:
         return sample
 
     def range(self, name: str) -> dict[str, Any]:
-        """Return the series of the last hour (`1h`), day (`24h`) or week (`7d`)."""
+        """Return the series of the last hour (`1h`), day (`24h`) or week (`7d`); `InvalidArgument` for others."""
         recent = self._recent.get(name)
         if recent is None:
             raise InvalidArgument(f"there is no range {name!r}: take one of {', '.join(RANGES)}")

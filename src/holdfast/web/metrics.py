@@ -170,7 +170,7 @@ class EachObject(Collector):
     def __init__(
         self, site: "Site", *, vhost: str | None = None, queue: str | None = None, families: Iterable[str] = ()
     ) -> None:
-        """Choose the families; histograms, which are large, only if requested."""
+        """Select by virtual host, queue and metric family; without families, all except histograms."""
         self._site = site
         self._vhost = vhost
         self._queue = queue

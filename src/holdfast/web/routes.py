@@ -29,18 +29,18 @@ class Needs(IntEnum):
     """The level that the caller must have: each includes those before it."""
 
     NOTHING = 0
-    """Anybody, without a name."""
+    """No login."""
     USER = 1
-    """A user of the broker; what may be done is in the permissions."""
+    """Any user of the broker; the handler checks permissions."""
     LOGIN = 2
-    """One with a tag that lets in here: management, policymaker, monitoring or administrator."""
+    """A user with one of the tags management, policymaker, monitoring and administrator."""
     MONITORING = 3
-    """One who sees everything: monitoring or administrator."""
+    """A user with the tag monitoring or administrator."""
     ADMINISTRATOR = 4
-    """One who changes what belongs to no virtual host."""
+    """A user with the tag administrator."""
     OPERATOR = 5
-    """An administrator whom somebody made: not guest with the password that everybody knows. For what reaches beyond
-    the broker, to files of the server's machine and to Spark."""
+    """An administrator, but not the default user with its default password. For routes that access files of the
+    server's machine, or start Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, with its authenticated caller."""
+    """One request with its caller, who is anonymous on routes that need no login."""
 
     site: "Site"
     who: "Caller"
@@ -70,7 +70,10 @@ class Call:
     method: str = "GET"
 
     def may(self, operation: Operation, name: str, *, vhost: str | None = None) -> None:
-        """Raise 403 unless the caller may perform the operation; queues and exchanges are those of a virtual host."""
+        """Raise 403 unless the caller may perform the operation on the object of this name.
+
+        Pass `vhost` for a queue or exchange: the caller must then also have permissions in that virtual host.
+        """
         if vhost is not None:
             self.site.broker.users.check_vhost(self.who.name, vhost)
         permissions = self.site.broker.permissions
@@ -78,7 +81,10 @@ class Call:
 
     @contextlib.contextmanager
     def looking_for(self, what: str, name: str) -> Iterator[None]:
-        """Hide the names of existing objects in a `NotFound` from callers who may not see all of them."""
+        """Shorten a `NotFound` that the block raises: its text may list all existing objects of this kind.
+
+        Callers with the tag monitoring or administrator get the whole text; others only that this one does not exist.
+        """
         try:
             yield
         except NotFound as error:
@@ -87,7 +93,10 @@ class Call:
             raise NotFound(f"there is no {what} {name!r}") from error
 
     def field(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        """Return a field of the body; one without a default is required."""
+        """Return a field of the body; one that is missing or null has the default, and is required without one.
+
+        Raises `InvalidArgument` for a value of another type.
+        """
         body = self.body if self.body is not None else {}
         if not isinstance(body, dict):
             raise InvalidArgument("the body must be a JSON object")
@@ -108,7 +117,7 @@ class Call:
         return int(text)
 
     def number(self, name: str, default: int, *, most: int | None = None, least: int = 0) -> int:
-        """Return an integer of the query."""
+        """Return an integer of the query, or the default; raise `InvalidArgument` if it is out of range."""
         text = self.query.get(name, "")
         if not text:
             return default
@@ -121,7 +130,7 @@ class Call:
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a boolean of the query."""
+        """Return a boolean of the query: True for `true`, `yes`, `1` or a name without a value; else False."""
         return self.query.get(name, "false").lower() in ("true", "yes", "1", "")
 
 
@@ -143,7 +152,7 @@ class Route:
     answer: Mapping[str, Any] | None
     parts: tuple[str, ...]
     fills: bool
-    """Whether it adds what takes room: not while publishers are blocked."""
+    """Whether it adds data: then it is rejected with 503 while publishers are blocked."""
 
     @property
     def is_own(self) -> bool:
@@ -222,7 +231,7 @@ class Table:
             routes.sort(key=lambda route: tuple(part.startswith("{") for part in route.parts))
 
     def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route | None, dict[str, str], list[str]]:
-        """Return the route and its path parameters, and the methods that the path has."""
+        """Return the route and its path parameters; or None, and the methods that the path does support."""
         methods: list[str] = []
         for route in self._by_length.get(len(segments), ()):
             names = route.match(segments)

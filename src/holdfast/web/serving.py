@@ -29,7 +29,7 @@ _START_S = 30.0
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn with an accept loop of ours: its own tells of a TLS client only after the handshake."""
+    """uvicorn with our accept loop: its own sees a TLS client only after the handshake."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -37,7 +37,7 @@ class _Uvicorn(uvicorn.Server):
         self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept clients on sockets that listen."""
+        """Accept clients on these listening sockets."""
         await super().startup(sockets=[])
         for one in sockets or ():
             acceptor = Acceptor(
@@ -51,7 +51,7 @@ class _Uvicorn(uvicorn.Server):
             self._acceptors.append(acceptor)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more clients, and end those that are there."""
+        """Stop accepting clients, and close the connections."""
         for acceptor in self._acceptors:
             acceptor.close()
         await super().shutdown(sockets=[])
@@ -74,7 +74,7 @@ class WebServer:
         self._app = self.connections.watch(app)
         self._settings = settings
         self._goodbye = goodbye
-        """Done, on the web's loop, when it is to stop: answers who would wait on."""
+        """Run on the web's event loop at `stop`: it ends requests that wait."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._servers: list[tuple[_Uvicorn, list[socket.socket]]] = []
         self._thread: threading.Thread | None = None
@@ -82,7 +82,11 @@ class WebServer:
         """Host, port and whether TLS is spoken, of each listening socket."""
 
     def start(self) -> None:
-        """Open the listeners; returns when requests are answered."""
+        """Open the listeners; return when requests are answered.
+
+        Raises `InvalidArgument` for unusable TLS files, `StorageError` if a port cannot be used or the server does not
+        start.
+        """
         if self._settings.https_port is not None:
             tls_context(self._settings)  # before anything is listened on; and its errors name the file
         for port, secure in ((self._settings.http_port, False), (self._settings.https_port, True)):
@@ -110,7 +114,7 @@ class WebServer:
         raise StorageError("the web could not be started: the server's log says why")
 
     def stop(self) -> None:
-        """Finish the current requests, and close the listeners."""
+        """End requests that wait, finish the others within a few seconds, and close the listeners."""
         if self._goodbye is not None and self._loop is not None:
             bye = self._goodbye()
             try:

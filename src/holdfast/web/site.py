@@ -55,18 +55,22 @@ class Site:
             self.history = History(self.store, self.figures, interval=server.settings.history_interval)
         self.pulse = Pulse(server.post, self.store.metrics)
         self.polls: dict[Queue, Polls] = {}
-        """By queue: who waits for messages over HTTP. Only for the web's own loop."""
+        """By queue: the HTTP requests that wait for messages. Used by the web's event loop alone."""
         self.listeners: list[dict[str, object]] = []
         """What is listened on: protocol, host, port, tls."""
         self.logins = anyio.CapacityLimiter(_LOGINS)
-        """Who checks a password waits here, without a thread: strangers must not keep those who are in from theirs."""
+        """Limits concurrent password checks; the others wait without a thread, so that they block no other request."""
         self.stopping = False
-        """Whether nobody may wait here any longer."""
+        """Whether requests may no longer wait, because the server stops."""
         self.stopped = False
-        """Whether the web is over, and the broker's thread may be gone."""
+        """Whether the web server has stopped; the broker's thread may be gone."""
 
     def on_broker(self, function: Callable[[], T]) -> T:
-        """Run a function on the broker's thread, and return its result."""
+        """Run a function on the broker's thread; return its result, or raise what it raises.
+
+        Never call it on that thread. Raises `StorageError` if the function has not begun after 60 s, `Closed` if the
+        server has stopped: then it never runs.
+        """
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def run() -> None:
@@ -90,14 +94,14 @@ class Site:
         return done.result()  # it is being done: what came of it must be known
 
     async def goodbye(self) -> None:
-        """Answer all clients that wait for messages. Call it on the web's own loop."""
+        """Fail all requests that wait for messages. Call it on the web's own loop."""
         self.stopping = True
         await asyncio.gather(*(polls.close() for polls in list(self.polls.values())))
 
     def check_room(self) -> None:
-        """Raise 503 while AMQP publishers are blocked, too: the last disk space is not for more messages.
+        """Raise 503 while publishers are blocked by a memory or disk alarm.
 
-        Every protocol checks this: HTTP routes that add data, and puts over Cap'n Proto.
+        Every protocol applies the alarm: HTTP routes that add data and puts over Cap'n Proto check it here.
         """
         if low := self.broker.memory.blocked:
             raise Refused(503, "blocked", f"the server is low on {low}: put this again when there is more")
@@ -110,7 +114,7 @@ class Site:
         return found
 
     def queue(self, vhost: str, name: str) -> tuple[Queue, Mailbox | None]:
-        """Return a queue with its mailbox, which is None for a queue that only programs with the store use."""
+        """Return a queue with its mailbox, or raise `NotFound`; a queue that only programs use has no mailbox."""
         mailbox = self.host(vhost).mailboxes.get(name)
         if mailbox is not None:
             return mailbox.queue, mailbox

@@ -51,7 +51,7 @@ class Tokens:
     def __init__(self, folder: Path, credential_of: Callable[[str], str | None], clock: Clock | None = None) -> None:
         self._path = folder / FILE
         self._credential_of = credential_of
-        """By user: what must not change while a token is good; None where there is no such user."""
+        """Returns a user's password hash, which must not change while a token is valid; None for an unknown user."""
         self._clock = clock or SystemClock()
         self._guard = threading.Lock()
         self._tokens: dict[str, Token] = {}
@@ -71,7 +71,8 @@ class Tokens:
     ) -> tuple[Token, str]:
         """Create a token; return it and its text, which is shown once and stored nowhere.
 
-        It expires after its lifetime or, if that is earlier, at `until`.
+        It expires after its lifetime or, if that is earlier, at `until`. It is on disk when this returns; only a
+        session is valid even if the file cannot be written. A user's oldest session ends when there are too many.
         """
         if not name or len(name) > _NAME_MAX:
             raise InvalidArgument(f"a token needs a name of 1 to {_NAME_MAX} characters, to know it by later")
@@ -109,7 +110,7 @@ class Tokens:
         return token if credential is not None and _digest(credential) == token.credential else None
 
     def of(self, user: str | None) -> list[Token]:
-        """Return the valid tokens of a user (or of all users), oldest first."""
+        """Return the unexpired tokens of a user (or of all users), oldest first, without sessions."""
         now = self._clock.time_ns()
         tokens = [
             one
@@ -119,7 +120,10 @@ class Tokens:
         return sorted(tokens, key=lambda one: one.created_at)
 
     def remove(self, id: str, user: str | None) -> None:
-        """Revoke a token of this user (or of any user)."""
+        """Revoke a token of this user (or of any user); raise `NotFound` if there is none.
+
+        It is revoked at once, even if the file cannot be written, which raises `StorageError`.
+        """
         with self._guard:
             token = self._tokens.get(id)
             if token is None or user not in (None, token.user):

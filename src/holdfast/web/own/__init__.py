@@ -1,4 +1,4 @@
-"""Holdfast's own API under /api/holdfast: everything that the command line can do."""
+"""Holdfast's own API under /api/holdfast: queues, messages, dead letters, logs, tables and the server."""
 
 from holdfast.web.own.clients import client_routes
 from holdfast.web.own.dead import dead_routes

@@ -17,7 +17,10 @@ _REASON = "Closed via management API"
     query={"reason": "What the client is told."},
 )
 def close_channel(call: Call) -> None:
-    """Close a channel; the connection's other channels stay open."""
+    """Close a channel: its unsettled deliveries are requeued, and the connection stays open.
+
+    Only administrators may close channels of other users.
+    """
     name, report = call.path["name"], call.site.server.report
     found = next((one for one in call.site.on_broker(report.channels) if one.name == name), None)
     if found is None:

@@ -20,13 +20,13 @@ __all__ = ["dead_routes"]
 
 dead_routes = Routes("dead letters")
 _LOOKED_AT = 50_000
-"""Messages of one queue that a look goes through: about half a second, and a page that is open asks every two."""
+"""Messages of one queue that a request examines: it takes half a second, and an open page asks every two."""
 _SHOWN_BYTES_MAX = 64 << 20
 """Of bodies in one answer."""
 _AT_ONCE = 500
-"""Dead letters that the broker's thread puts back in one go: clients wait meanwhile."""
+"""Dead letters that the broker's thread requeues at once: clients wait meanwhile."""
 _moving = threading.Lock()
-"""Held from the look at dead letters until they are gone: two who put back the same ones would double them."""
+"""Held while a batch of dead letters is read and settled: two requests must not requeue the same ones."""
 _CHOICE = {
     "origin": "Only those that died in this queue.",
     "reason": "Only those that died for this reason; an empty one is one, too.",
@@ -45,7 +45,10 @@ _WHICH = body(
     query={"vhost": "Only those of this virtual host."},
 )
 def all_dead(call: Call) -> dict[str, Any]:
-    """Return where dead letters are, and why; `more` if there are more than were counted."""
+    """Return the queues with dead letters, grouped by origin, reason and cause.
+
+    Only queues that the caller may read are included. `more` says that a queue has more messages than were examined.
+    """
     found = []
     site = call.site
     holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
@@ -86,7 +89,10 @@ def _may_look(call: Call, vhost: str, name: str) -> bool:
     },
 )
 def dead(call: Call) -> dict[str, Any]:
-    """Return the dead letters, and the size of each group; `more` if there are more than were counted."""
+    """Return dead letters, and the size of each group; `more` if there may be more than were examined.
+
+    With `from`, the total and the groups are null.
+    """
     desk = desk_of(call, most=_LOOKED_AT)
     which = Which(None, *(call.query.get(name) for name in _CHOICE))
     count, most = call.number("count", 1000), call.number("truncate", 4096) or BODY_MAX
@@ -117,7 +123,7 @@ def dead(call: Call) -> dict[str, Any]:
 
 @dead_routes.get(ONE + "/dead/{id}", needs=Needs.USER, says="One dead letter, whole.")
 def one_letter(call: Call) -> dict[str, Any]:
-    """Return a dead letter by its id."""
+    """Return a dead letter by its id, with its whole body; 404 if there is none."""
     found = desk_of(call).letter(call.numbered("id"))
     if found is None:
         raise NotFound(f"{call.path['name']!r} has no dead letter {call.path['id']} any more")
@@ -126,7 +132,12 @@ def one_letter(call: Call) -> dict[str, Any]:
 
 @dead_routes.post(ONE + "/redrive", needs=Needs.USER, says="Put dead letters back where they died.", takes=_WHICH)
 def redrive(call: Call) -> dict[str, int]:
-    """Return dead letters to their queues; report how many."""
+    """Return the selected dead letters to the queues they died in; report how many.
+
+    They are on disk there before this responds, and over AMQP before they are removed here: a crash may leave
+    duplicates. Needs write permission on those queues and on the queue in the path, and read permission on the queue
+    that holds the dead letters. An error is reported only if none could be returned.
+    """
     which = _wanted(call)
     desk = desk_of(call, Operation.QUEUE_REDRIVE)
     holder = desk.holder
@@ -154,7 +165,7 @@ def redrive(call: Call) -> dict[str, int]:
 
 
 def _settled(desk: Desk, which: Which, settle: Callable[[list[DeadLetter]], int]) -> int:
-    """Apply `settle` to all selected dead letters, a few at a time, so that nothing blocks long; return how many."""
+    """Apply `settle` to all selected dead letters, in batches; return the sum of its results."""
     count = 0
     batches = desk.batches(which, _AT_ONCE)
     while True:
@@ -177,7 +188,7 @@ def _put_back(call: Call, holder: Mailbox, letters: list[DeadLetter]) -> int:
 
 @dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters for good.", takes=_WHICH)
 def delete(call: Call) -> dict[str, int]:
-    """Delete dead letters; report how many."""
+    """Delete the selected dead letters for good; report how many."""
     desk = desk_of(call, Operation.QUEUE_DISCARD)  # as purging does: who may only put messages may take none away
     which = _wanted(call)
     holder = desk.holder

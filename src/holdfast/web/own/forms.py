@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 BODY_MAX = 1 << 40
-"""Of a body that is shown whole."""
+"""Size limit, in bytes, of a body that is not to be truncated: none in effect."""
 HELD = {
     "type": "array",
     "items": {
@@ -41,14 +41,14 @@ HELD = {
         "description": "As it was handed out: what else is in it is passed over.",
     },
 }
-"""Messages that are held, to be settled."""
+"""Schema of leased messages to settle."""
 RECORD = body(
     payload=BYTES,
     payload_base64=said(TEXT, "In place of payload: any bytes."),
     key=BYTES,
     headers={"type": "object", "description": "Text or bytes by name."},
 )
-"""What a log takes."""
+"""Schema of a record to append to a log."""
 MESSAGE = body(
     **RECORD["properties"],
     priority={"type": "integer", "minimum": 0, "maximum": 255},
@@ -56,7 +56,7 @@ MESSAGE = body(
     ttl=said(NUMBER, "Seconds."),
     dedup=said(BYTES, "Another message with the same is not put."),
 )
-"""What a queue takes."""
+"""Schema of a message to put into a queue."""
 _DIGITS_MAX = 20
 
 
@@ -153,7 +153,7 @@ def record_in(one: Any, where: str) -> Message:
 
 
 def parts_in(call: Call) -> dict[int, set[int]]:
-    """Return the messages to settle, each once however often it is listed: ids by lease."""
+    """Return the messages to settle as ids by lease, each once however often it is listed."""
     parts: dict[int, set[int]] = {}
     for one in call.field("messages", list):
         if not isinstance(one, dict) or type(one.get("id")) is not int or type(one.get("lease")) is not int:

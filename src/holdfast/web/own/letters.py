@@ -41,27 +41,31 @@ class Which(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """Where the dead letters of a queue are: in its own dead-letter queue, or in the queue that AMQP routed them to."""
+    """Where the dead letters of a queue are stored.
+
+    Either in the dead-letter queue that a program chose (`holder` is None), or in the AMQP queue `holder`, to which a
+    dead-letter exchange routed them.
+    """
 
     queue: Queue
     holder: Mailbox | None
     pile: Queue | None
-    """What they lie in."""
+    """The queue that holds the dead letters; None if there is none yet."""
     origin: str | None = None
-    """Of the letters that lie there, only those of this queue."""
+    """If not None: only dead letters that died in the queue of this name."""
     unsure: bool = False
-    """Whether there may be letters where nobody has looked."""
+    """Whether there may be dead letters in messages that were not examined."""
 
     @property
     def lies_in(self) -> str | None:
-        """What the queue with the letters is called in the store, be it there yet or not; None where there is none."""
+        """The store name of the queue that holds the dead letters, even if it does not exist yet; else None."""
         if self.holder is not None:
             return self.holder.queue.name
         dead = self.queue.settings.dead_letter
         return None if dead is None or is_forwarded(dead) else dead
 
     def letter_of(self, message: Waiting) -> DeadLetter | None:
-        """Return the dead letter that a message of the pile is; None if it is not one, or one of another queue."""
+        """Return a message of the pile as a dead letter; None if it is not one, or belongs to another queue."""
         if self.holder is None:
             letter = dead_letter_of(message)
             return letter if letter.queue in (self.queue.name, "") else None
@@ -74,7 +78,10 @@ class Desk(NamedTuple):
         return None if message is None else self.letter_of(message)
 
     def batches(self, which: Which, count: int) -> Iterator[list[DeadLetter]]:
-        """Yield the selected dead letters in batches; each batch checks again which are still there."""
+        """Yield the selected dead letters in batches. Each batch reads again which are still there.
+
+        Dead letters that arrive after the start are left out.
+        """
         start = min(which.ids, default=0) if which.ids is not None else 0
         stop = 0 if self.pile is None else self.pile.log.end  # what dies again meanwhile is not meant
         while True:
@@ -93,14 +100,14 @@ class Desk(NamedTuple):
 
 
 class Round:
-    """One pass over the dead letters of a desk, which may end after `most` messages."""
+    """One pass over the dead letters of a desk, which ends after `most` messages."""
 
     def __init__(self, desk: Desk, start: int = 0, most: int | None = None) -> None:
         self._desk = desk
         self._start = start
         self._most = most
         self.left: int | None = None
-        """Where it ended before all was seen."""
+        """The id of the first message that was not examined; None if all were."""
 
     def __iter__(self) -> Iterator[DeadLetter]:
         pile = self._desk.pile
@@ -113,15 +120,17 @@ class Round:
 
 
 def _desk_of_own(site: Site, queue: Queue) -> Desk:
-    """The desk of a queue of which a program chose where its letters go."""
+    """Return the desk of a queue whose dead-letter queue a program chose, if any."""
     desk = Desk(queue, None, None)
     return desk if desk.lies_in is None else desk._replace(pile=site.store.find_queue(desk.lies_in))
 
 
 def known_desk(site: Site, queue: Queue, mailbox: Mailbox | None, holders: frozenset[str]) -> Desk | None:
-    """The desk of a queue of whose letters it is known where they are: where a program chose, or in the queue itself.
+    """Return the desk of a queue if it is known without reading messages; else None.
 
-    `holders` are the queues of the virtual host to which exchanges lead dead letters. None: they are in any of these.
+    `holders` are the queues of the virtual host to which dead-letter exchanges route. A queue in `holders` is its own
+    desk, for the dead letters in it. None: an exchange routes the queue's dead letters, to any of `holders`, or it has
+    no dead-letter target.
     """
     if mailbox is None:
         return _desk_of_own(site, queue)
@@ -132,9 +141,11 @@ def known_desk(site: Site, queue: Queue, mailbox: Mailbox | None, holders: froze
 
 
 def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int | None = None) -> Desk:
-    """The desk of the queue that a path names, which is looked for among so many messages of each queue.
+    """Return the desk of the queue that the path names.
 
-    403 unless the caller may do this to that queue, and read the one in which its letters are.
+    If its dead letters may be in several queues, `most` messages of each are examined (all, if None). Raises 403 unless
+    the caller may perform the operation on the queue and read the queue that holds the dead letters, 400 if several
+    queues hold some.
     """
     queue, mailbox = queue_of(call, operation)
     desk = _found(call, queue, mailbox, most)

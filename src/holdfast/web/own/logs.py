@@ -92,7 +92,7 @@ def _stats_json(site: Site, log: Log, queues: list[Queue]) -> dict[str, Any]:
 
 @log_routes.get(_ALL, needs=Needs.MONITORING, says="Logs, a page at a time, by their names.", query=PAGING)
 def logs(call: Call) -> dict[str, Any]:
-    """Return the logs with their statistics."""
+    """Return a page of logs with their statistics."""
     site = call.site
     with holdfast.open(site.store.path, read_only=True) as view:
         every = [(*site.names_of(name), name) for name in view.logs()]
@@ -109,7 +109,7 @@ def logs(call: Call) -> dict[str, Any]:
 
 @log_routes.get(_ONE, needs=Needs.USER, says="One log with its segments and tailers.")
 def one_log(call: Call) -> dict[str, Any]:
-    """Return all that is known of a log."""
+    """Return a log's statistics, segments, tailers, damage and queues; its settings if it is open."""
     name, store = call.path["name"], call.site.store
     call.may(Operation.LOG_LOOK, name)
     with _to_read(call) as log:
@@ -159,7 +159,7 @@ def one_log(call: Call) -> dict[str, Any]:
     },
 )
 async def records(call: Call) -> dict[str, Any]:
-    """Return records of the log."""
+    """Return records of the log; with `wait`, wait up to so many seconds until there is one."""
     try:
         wait = float(call.query.get("wait") or 0)
     except ValueError:
@@ -213,7 +213,10 @@ def _records(call: Call) -> dict[str, Any]:
     ),
 )
 def append(call: Call) -> Reply:
-    """Append records; return the first sequence and the count."""
+    """Append records; return the first sequence and the count. A log that does not exist is created.
+
+    They are on disk when this responds, unless `sync` is false.
+    """
     name = call.path["name"]
     call.may(Operation.LOG_APPEND, name)
     messages = [record_in(one, f"records[{place}]") for place, one in enumerate(call.field("records", list))]
@@ -254,7 +257,7 @@ def sequence_at(call: Call) -> dict[str, int]:
     ),
 )
 def compact(call: Call) -> dict[str, Any]:
-    """Apply retention; return what was dropped, and what is left."""
+    """Apply retention; return the segments that were dropped, or would be, and what is left."""
     log = _to_change(call)
     age, size = call.field("max_age", (int, float, str), None), call.field("max_bytes", (int, str), None)
     policy = Retention(
@@ -289,7 +292,7 @@ def compact(call: Call) -> dict[str, Any]:
     takes=body(force=said(FLAG, "Also what queues and tailers still need.")),
 )
 def clear(call: Call) -> dict[str, int]:
-    """Drop records; return how many."""
+    """Drop the records that named tailers and queues have read, with `force` all; return how many."""
     log = _to_change(call)
     before = log.start
     log.clear(force=call.field("force", bool, False))
@@ -298,7 +301,7 @@ def clear(call: Call) -> dict[str, int]:
 
 @log_routes.post(_ONE + "/verify", needs=Needs.MONITORING, says="Read everything through and check it.")
 def verify(call: Call) -> dict[str, Any]:
-    """Check the checksums of a log; return the result."""
+    """Read the whole log and check its checksums; return the result."""
     with _to_read(call) as log:
         found = log.verify()
         return {
@@ -322,7 +325,7 @@ def verify(call: Call) -> dict[str, Any]:
     },
 )
 def inspect(call: Call) -> dict[str, Any]:
-    """Return what is at a byte of a segment."""
+    """Return what is at a byte of a segment, or where a record is stored."""
     call.may(Operation.LOG_READ, call.path["name"])
     with _to_read(call) as log:
         if call.query.get("sequence"):
@@ -345,7 +348,7 @@ def inspect(call: Call) -> dict[str, Any]:
     takes=body("position", position=said(WHOLE, "The next sequence to read.")),
 )
 def keep_tailer(call: Call) -> None:
-    """Set the position of a named tailer."""
+    """Set the position of a named tailer. The caller becomes the owner of a new one."""
     call.may(Operation.LOG_TAILER, call.path["name"])
     name = call.path["tailer"]
     with _to_read(call) as log, log.tailer(name) as tailer:
@@ -356,7 +359,10 @@ def keep_tailer(call: Call) -> None:
 
 @log_routes.delete(_ONE + "/tailers/{tailer}", needs=Needs.USER, says="Forget a named tailer.")
 def forget_tailer(call: Call) -> None:
-    """Delete the position of a named tailer; if it comes back, it starts from the beginning."""
+    """Delete the position of a named tailer; if it comes back, it starts from the beginning.
+
+    Needs configure permission, unless the caller created it.
+    """
     if not _owns_tailer(call):  # whoever made it may always stop holding records back
         call.may(Operation.LOG_TAILER, call.path["name"])
     with _to_read(call) as log:

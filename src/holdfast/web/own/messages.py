@@ -1,4 +1,4 @@
-"""API routes to put, peek, lease and settle messages; each responds when its change is on disk."""
+"""API routes to put, peek, lease and settle messages. Puts and settlements respond when they are on disk."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,7 @@ _AT_FIRST = 16
     query={"count": "How many, 10 unless said otherwise.", "truncate": "Bytes of each body at most; 0 for all."},
 )
 def peek(call: Call) -> dict[str, Any]:
-    """Return the next messages."""
+    """Return the next messages without leasing them."""
     queue, _ = queue_of(call)
     most = call.number("truncate", 65536) or BODY_MAX
     count = call.number("count", 10, most=_COUNT_MAX, least=1)
@@ -49,7 +49,7 @@ def _peeked(queue: Queue, count: int) -> list[Waiting]:
 
 @message_routes.get(ONE + "/messages/{id}", needs=Needs.USER, says="One message, whole.")
 def one_message(call: Call) -> dict[str, Any]:
-    """Return a message by its id."""
+    """Return a message by its id, whatever its state, with its whole body; 404 if the log has it no more."""
     queue, _ = queue_of(call)
     found = queue.message(call.numbered("id"))
     if found is None:
@@ -65,7 +65,7 @@ def one_message(call: Call) -> dict[str, Any]:
     takes=body("messages", messages={"type": "array", "items": MESSAGE}),
 )
 def put(call: Call) -> Reply:
-    """Put messages; return their ids."""
+    """Put messages, all or none; return their ids, and how many were duplicates. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_PUT)
     ids, known = queue.put_counted(messages_in(call))
     queue.log.sync()  # whatever the queue's flush mode: who is answered may rely on it
@@ -83,7 +83,7 @@ def put(call: Call) -> Reply:
     ),
 )
 async def lease(call: Call) -> dict[str, Any]:
-    """Lease messages; a client that disconnects meanwhile leases none."""
+    """Lease messages, waiting for them if there are none. A client that disconnects meanwhile leases none."""
     queue, _ = await asyncio.to_thread(queue_of, call, Operation.QUEUE_TAKE)
     count, wait = call.field("count", int, 1), call.field("wait", (int, float), 0)
     if not 1 <= count <= _COUNT_MAX:
@@ -124,7 +124,7 @@ def ack(call: Call) -> dict[str, Any]:
     ),
 )
 def nack(call: Call) -> dict[str, Any]:
-    """Report failed messages; return how many, and which lost their lease."""
+    """Return failed messages after their backoff, or dead-letter them; return how many, and the lost ids."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     lost = queue.return_ids(parts, call.field("reason", str, ""), call.field("delay", (int, float), None))
@@ -148,7 +148,7 @@ def release(call: Call) -> dict[str, Any]:
     takes=body("messages", messages=HELD, lease=said(NUMBER, "Seconds from now; the queue's lease unless given.")),
 )
 def extend(call: Call) -> dict[str, Any]:
-    """Extend leases; return how many, and which lost their lease."""
+    """Set the expiry of leases, later or earlier; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
     parts = parts_in(call)
     return _settled(queue, parts, queue.extend_ids(parts, call.field("lease", (int, float), None)))

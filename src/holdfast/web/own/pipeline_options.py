@@ -61,7 +61,10 @@ OPTIONS: dict[str, dict[str, OptionKind]] = {
 
 
 def checked_options(pipeline: str, given: Mapping[str, Any], paths: AllowedPaths) -> Iterator[tuple[str, str]]:
-    """Yield the options for the pipeline's process: paths resolved, conditions rewritten."""
+    """Yield the options for the pipeline's process: paths resolved, conditions rewritten.
+
+    Raises `InvalidArgument` for an unknown option, 403 for a path or a target that requests may not use.
+    """
     known = OPTIONS.get(pipeline, {})
     for name, value in given.items():
         kind = known.get(name.replace("-", "_"))
@@ -90,7 +93,7 @@ def _checked(kind: OptionKind, name: str, text: str, paths: AllowedPaths) -> str
 
 
 def _checked_target(name: str, text: str) -> str:
-    """The name of what is written; 403 where it is the server's own."""
+    """Return the name of a log, queue or table to write; raise 403 for the server's own."""
     if text.strip().startswith(OWN):
         raise Refused(
             403, "access_refused", f"the option {name!r} is {text!r}: names with {OWN!r} are the server's own to write"
@@ -99,7 +102,7 @@ def _checked_target(name: str, text: str) -> str:
 
 
 def checked_master(text: str) -> str:
-    """Check where Spark runs: on this machine only. A cluster would get the data; only the operator may allow that."""
+    """Return the Spark master; raise 403 unless it is local. Only the operator may choose a cluster."""
     if text and not _LOCAL.fullmatch(text):
         raise Refused(
             403,

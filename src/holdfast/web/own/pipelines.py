@@ -62,7 +62,10 @@ def one_run(call: Call) -> dict[str, Any]:
     takes=body(options={"type": "object"}, master=said(TEXT, "Of Spark, such as local[2].")),
 )
 def start(call: Call) -> Reply:
-    """Start a run in a process of its own, and return it."""
+    """Start a run in a process of its own; return its id without waiting for it (202).
+
+    The run continues when the server stops.
+    """
     name = call.path["name"]
     if name not in PIPELINES:
         raise NotFound(f"there is no pipeline {name!r}; there are: {', '.join(PIPELINES)}")
@@ -124,7 +127,7 @@ class _Describing:
         self._found: dict[str, Any] = {}
 
     def options(self) -> tuple[dict[str, Any], bool]:
-        """Return what is known by now, and whether more will follow."""
+        """Return the options that are known by now, after at most 0.3 s, and whether more will follow."""
         with self._guard:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._ask, name="holdfast-describe", daemon=True)

@@ -33,7 +33,10 @@ _SAMPLE = 10
 
 
 def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Queue, Mailbox | None]:
-    """Return the queue that a path names, if the caller may perform the operation on it."""
+    """Return the queue that the path names, with its mailbox, if the caller may perform the operation on it.
+
+    Raises 403 if not, 404 if there is no such queue, and 409 for an exclusive queue unless the request is a GET.
+    """
     vhost, name = call.path["vhost"], call.path["name"]
     call.site.host(vhost)
     call.may(operation, name, vhost=vhost)
@@ -71,7 +74,10 @@ def queues(call: Call) -> dict[str, Any]:
     ),
 )
 def declare(call: Call) -> Reply:
-    """Declare a queue that AMQP clients see, too."""
+    """Declare a durable queue that AMQP clients see, too.
+
+    A dead-letter exchange also needs read permission on the queue, and write permission on the exchange.
+    """
     vhost, name = call.field("vhost", str, "/"), call.field("name", str)
     arguments = call.field("arguments", dict, {})
     check_arguments(arguments)
@@ -92,7 +98,10 @@ def declare(call: Call) -> Reply:
 
 @queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
 def one_queue(call: Call) -> dict[str, Any]:
-    """Return statistics, settings, consumers, bindings and the caller's permissions. Monitors see the statistics."""
+    """Return statistics, settings, consumers, bindings and the caller's permissions.
+
+    Needs read permission on the queue, or the tag monitoring or administrator.
+    """
     vhost, name = call.path["vhost"], call.path["name"]
     call.site.host(vhost)
     if not call.who.sees_all:
@@ -158,7 +167,7 @@ def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
 
 @queue_routes.delete(ONE, needs=Needs.USER, says="Delete a queue with its messages.")
 def delete(call: Call) -> None:
-    """Delete a queue."""
+    """Delete a queue with its messages."""
     queue, mailbox = queue_of(call, Operation.QUEUE_DELETE)
     if mailbox is None:
         call.site.store.delete_queue(queue.name)
@@ -169,7 +178,7 @@ def delete(call: Call) -> None:
 
 @queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
 def purge(call: Call) -> dict[str, int]:
-    """Purge a queue; return how many messages were dropped."""
+    """Drop every message that is not leased, also delayed ones; return how many. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_PURGE)
     purged = queue.purge()
     queue.sync()
@@ -178,7 +187,7 @@ def purge(call: Call) -> dict[str, int]:
 
 @queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Hand out nothing until it is resumed.")
 def pause(call: Call) -> dict[str, bool]:
-    """Pause a queue: it accepts messages, but delivers none."""
+    """Pause a queue, also beyond a restart: it accepts messages, but delivers none."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     queue.pause()
     return {"paused": True}
@@ -222,7 +231,10 @@ def _is_endless(lease: LeaseInfo) -> bool:
 
 @queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Give back what a lease holds.")
 def void_lease(call: Call) -> dict[str, int]:
-    """Revoke a lease: its messages are ready again, and its holder has lost them."""
+    """Revoke a lease: its messages are ready again, and its holder has lost them; return how many.
+
+    Responds 400 while the queue has AMQP consumers: their leases end with their channel.
+    """
     queue, mailbox = queue_of(call, Operation.QUEUE_STEER)
     lease = call.numbered("lease")
     if mailbox is not None and mailbox.consumers:
@@ -240,7 +252,10 @@ def void_lease(call: Call) -> dict[str, int]:
     },
 )
 def all_delayed(call: Call) -> dict[str, Any]:
-    """What comes up when in the first of them, and how much there is in all."""
+    """Return the queues with the most delayed messages, each with a histogram, and the totals of all queues.
+
+    Only queues that the caller may read are included.
+    """
     buckets = call.number("buckets", 60, most=1000, least=1)
     waiting: list[tuple[int, Found]] = []
     for found in all_queues(call.site, call.who):
@@ -301,7 +316,7 @@ def delayed(call: Call) -> dict[str, Any]:
     ),
 )
 def seek(call: Call) -> dict[str, Any]:
-    """Return the effect of a seek, and whether it was done."""
+    """Move the queue's position, unless `dry_run`; return the effect. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)
     if (to is None) == (when is None):

@@ -1,4 +1,4 @@
-"""What the caller may do, so that the page offers nothing that would be refused."""
+"""API route for the caller's permissions, so that the page offers nothing that would be refused."""
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.permissions import OWN, RULES, Operation
@@ -22,7 +22,7 @@ _RESOURCES = sorted({rule.resource for rule in RULES.values()})
     },
 )
 def may(call: Call) -> dict[str, str | None]:
-    """By operation null, or the permission or tag that is missing."""
+    """Return by operation null if the caller may perform it, else a text that says what is missing."""
     found = _in_general(call)
     resource = call.query.get("resource", "")
     if resource:
@@ -36,7 +36,7 @@ def may(call: Call) -> dict[str, str | None]:
 
 
 def _in_general(call: Call) -> dict[str, str | None]:
-    """What is about no resource that is there yet, or about the whole server."""
+    """Return the same for operations that concern the whole server, or objects that do not exist yet."""
     who = call.who
     patterns = [one.configure for one in call.site.broker.users.permissions(who.name)]
     return {
@@ -58,7 +58,7 @@ def _not_operating(who: Caller) -> str | None:
 
 
 def _missing(call: Call, operation: Operation, vhost: str, name: str) -> str | None:
-    """What the caller lacks for an operation; None where nothing is missing."""
+    """Return the permission or tag that the caller lacks for an operation, as a text; None if nothing is."""
     who, rule = call.who, RULES[operation]
     if call.site.broker.permissions.allows(who.name, operation, name, vhost=vhost, tags=who.tags):
         return None

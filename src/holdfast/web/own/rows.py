@@ -19,7 +19,7 @@ from holdfast.web.site import Site
 __all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json", "shown_lag"]
 
 _ASKED_MAX = 500
-"""Queues that are asked for the age of their oldest message to be sorted by it: that reads bodies, and takes locks."""
+"""Up to so many queues, a sort by age reads each oldest message; with more, it uses the cached ages."""
 _SORTED_BY = (
     *(
         "name",
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 class _Others:
-    """Cached list of queues that only programs with the store use: finding them reads a folder."""
+    """Queues in the store that the broker does not know, cached for two seconds: finding them reads a folder."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -76,7 +76,7 @@ _others = _Others()
 
 
 def all_queues(site: Site, who: Caller, vhost: str | None = None) -> Iterator[Found]:
-    """Yield the queues that the caller may see."""
+    """Yield the queues of the virtual hosts that the caller sees; permissions on each are not checked."""
     for host in list(site.broker.hosts.values()):
         if vhost not in (None, host.name) or not _may_see(site, who, host.name):
             continue
@@ -140,7 +140,7 @@ def row(site: Site, found: Found) -> dict[str, Any]:
 
 
 def shown_lag(ready: int, lag: int) -> int:
-    """Return a queue's lag; 0 if nothing is ready, since leased or delayed messages wait for others."""
+    """Return a queue's lag, but 0 if nothing is ready: then it waits for consumers or due times only."""
     return lag if ready else 0
 
 
@@ -188,9 +188,9 @@ def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | No
 
 
 def place_now(queue: Queue) -> tuple[int, int]:
-    """Return the oldest unacknowledged message, and the lag behind it.
+    """Return the sequence of the oldest unacknowledged message, and its distance to the end of the log.
 
-    Reads without the lock first, and with it only if something changes meanwhile.
+    Reads without the queue's lock first, and with it only if something changes meanwhile.
     """
     try:
         floor = queue.standing.floor()

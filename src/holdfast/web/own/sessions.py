@@ -28,7 +28,7 @@ _PREFIX = "/api/holdfast"
     takes=body("username", "password", username=TEXT, password=TEXT),
 )
 async def login(call: Call) -> dict[str, Any]:
-    """Create a session for a user with the right password."""
+    """Create a session for a user with the right password. A failed login is logged, and answered late."""
     name, password = call.field("username", str), call.field("password", str)
     site = call.site
     try:
@@ -48,14 +48,14 @@ async def login(call: Call) -> dict[str, Any]:
 
 @session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="End the session.")
 def logout(call: Call) -> None:
-    """Revoke the token of this request."""
+    """Revoke the token of this request; with a password there is nothing to revoke."""
     if call.who.token is not None:
         call.site.tokens.remove(call.who.token.id, call.who.name)
 
 
 @session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Who you are.")
 def whoami(call: Call) -> dict[str, Any]:
-    """Return the user, and the expiry of the token."""
+    """Return the user, and the expiry of the token if the request has one."""
     token = call.who.token
     until = {"expires_at": None, "expires_time": None} if token is None else _until(token)
     return {"name": call.who.name, "tags": list(call.who.tags), **until}
@@ -63,7 +63,7 @@ def whoami(call: Call) -> dict[str, Any]:
 
 @session_routes.get(f"{_PREFIX}/tokens", needs=Needs.USER, says="Your tokens; an administrator sees all.")
 def tokens(call: Call) -> dict[str, Any]:
-    """The tokens, without what is secret in them."""
+    """Return the caller's tokens, or for an administrator all, without their secrets and without sessions."""
     return {"tokens": [_shown(token) for token in call.site.tokens.of(_whose(call))]}
 
 
@@ -74,7 +74,10 @@ def tokens(call: Call) -> dict[str, Any]:
     takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which it is unless given."}),
 )
 def make_token(call: Call) -> Reply:
-    """Create a token."""
+    """Create a token with the caller's permissions; its text is returned only here.
+
+    A token created with another token cannot outlive it. After a login with a password any lifetime is possible.
+    """
     given = call.field("lifetime", (int, float, str), None)
     lifetime = "30d" if given is None else given
     seconds = parse_duration(lifetime).total_seconds() if isinstance(lifetime, str) else float(lifetime)
@@ -93,12 +96,15 @@ def make_token(call: Call) -> Reply:
 
 @session_routes.delete(f"{_PREFIX}/tokens/{{id}}", needs=Needs.USER, says="Withdraw a token.")
 def remove_token(call: Call) -> None:
-    """It is good no more."""
+    """Revoke a token of the caller or, for an administrator, of any user."""
     call.site.tokens.remove(call.path["id"], _whose(call))
 
 
 def _whose(call: Call) -> str | None:
-    """Whose tokens the caller deals with, None for everybody's. The default user has only its own."""
+    """Return the user whose tokens the caller may manage; None for all users.
+
+    Administrators manage all, except the default user with its default password.
+    """
     return None if call.who.is_operator else call.who.name
 
 

@@ -21,7 +21,7 @@ _PREFIX = "/api/holdfast"
 
 @system_routes.get(f"{_PREFIX}/overview", needs=Needs.LOGIN, says="The server at a glance.")
 def overview(call: Call) -> dict[str, Any]:
-    """Return totals, rates, memory, disk and listeners."""
+    """Return totals of all virtual hosts, rates, memory, disk, warnings and listeners."""
     site = call.site
     totals, rates = site.figures.look(), site.figures.rates()
     memory, now = site.broker.memory, site.clock.time_ns()
@@ -101,7 +101,10 @@ def doctor(call: Call) -> dict[str, Any]:
     ),
 )
 def backup(call: Call) -> dict[str, Any]:
-    """Back up the store; return the backup's folder and contents."""
+    """Back up the store while it runs; return the backup's folder and contents.
+
+    Raises 403 unless the folder is below one of `allowed_paths`.
+    """
     to = call.site.paths.check(call.field("to", str), "the folder of the backup")
     if to.is_relative_to(call.site.store.path.resolve()):
         raise InvalidArgument("a backup must not lie in the store that it is of")

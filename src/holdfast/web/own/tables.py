@@ -124,7 +124,7 @@ def tables(call: Call) -> dict[str, Any]:
 
 @table_routes.get(_ONE, needs=Needs.USER, says="One table: its fields, indexes and figures.")
 def one_table(call: Call) -> dict[str, Any]:
-    """Return all that is known of a table."""
+    """Return a table's statistics and definition."""
     table = _table(call, Operation.TABLE_LOOK)
     return {**_figures(table), "definition": describe(table.model)}
 
@@ -191,7 +191,7 @@ def one_record(call: Call) -> dict[str, Any]:
     query={"max_versions": "How many, 100 unless said otherwise."},
 )
 def history(call: Call) -> dict[str, Any]:
-    """Return each version in full, with what it changed."""
+    """Return the last versions of a record with what each changed; in full if the table keeps all versions."""
     table = _table(call, Operation.TABLE_READ)
     key = _key(call.path["key"])
     most = call.number("max_versions", 100, most=_VERSIONS_MAX, least=1)
@@ -236,7 +236,7 @@ def history(call: Call) -> dict[str, Any]:
     },
 )
 def changes(call: Call) -> dict[str, Any]:
-    """Return the versions of each record."""
+    """Return the last versions of each selected record, one unless `max_versions` says more."""
     table = _table(call, Operation.TABLE_READ)
     keys = [_key(one) for one in _names(call.query.get("keys")) or []] or None
     found = table.changes(
@@ -301,7 +301,7 @@ def _done(done: Done) -> dict[str, Any]:
     ),
 )
 def add(call: Call) -> dict[str, Any]:
-    """Add records; return the outcome of each, in their order."""
+    """Add records, each independently of the others; return the outcome of each, in their order."""
     table = _table(call, Operation.TABLE_WRITE)
     given = call.field("records", list)
     key = call.field("key", str, None)
@@ -318,7 +318,7 @@ def add(call: Call) -> dict[str, Any]:
 
 
 def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
-    """Return changes in the command line's form; an object counts as one of them."""
+    """Return changes in the command line's form; an object becomes a single one."""
     given = call.field(name, (list, dict), default)
     if isinstance(given, dict):
         return [encoded(given).decode()]
@@ -341,7 +341,7 @@ def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
     ),
 )
 def change(call: Call) -> dict[str, Any]:
-    """Change a record; return the outcome."""
+    """Change a record; return its new version. Raises if a check fails."""
     table = _table(call, Operation.TABLE_WRITE)
     wanted = parse_changes(table.model, _texts(call, "changes", ...), _texts(call, "unset"))
     if not wanted:
@@ -358,7 +358,7 @@ def change(call: Call) -> dict[str, Any]:
     query={"hard": "true: for good, with its past.", "if_version": "Only if the record has this version."},
 )
 def delete(call: Call) -> dict[str, Any]:
-    """Delete a record; return the outcome."""
+    """Delete a record, softly or with its history; the latter needs the tag administrator."""
     hard = call.flag("hard")
     version = call.number("if_version", 0) or None
     return _carried_out(call, Delete(_key(call.path["key"]), hard, version))
@@ -366,7 +366,7 @@ def delete(call: Call) -> dict[str, Any]:
 
 @table_routes.post(_RECORD + "/undelete", needs=Needs.USER, says="Bring back a softly deleted record.")
 def undelete(call: Call) -> dict[str, Any]:
-    """Undelete a record; return the outcome."""
+    """Restore a softly deleted record; return its new version."""
     return _carried_out(call, Undelete(_key(call.path["key"])))
 
 

@@ -27,7 +27,10 @@ _BOUND = {"type": "object", "properties": {"routing_key": {"type": "string"}, "a
 
 
 def chosen(bindings: list[Binding], key: str) -> Binding | None:
-    """Return the binding of this `properties_key`: as lists show it, or encoded once less, as some clients send it."""
+    """Return the binding of this `properties_key`; None if there is none.
+
+    The key is compared as lists show it, then with one percent-encoding less, as some clients send it.
+    """
     for binding in bindings:
         if properties_key(binding) == key:
             return binding
@@ -35,7 +38,7 @@ def chosen(bindings: list[Binding], key: str) -> Binding | None:
 
 
 def _all(host: str, queues: list[str], bindings: list[Binding]) -> list[Binding]:
-    """Return all bindings in order, those of the default exchange first."""
+    """Return all bindings in order, after the implicit ones of the default exchange."""
     found = sorted(bindings, key=lambda one: (one.source, one.kind, one.destination, one.routing_key))
     return [*(default_binding(host, queue) for queue in sorted(queues)), *found]
 

@@ -15,7 +15,7 @@ _SEQUENCE, _UTC_TIME, _VERSION = 0x30, 0x17, 0xA0
 
 
 def not_after(file: Path) -> datetime:
-    """Return when the certificate of a PEM file, or the first of a chain to do so, expires."""
+    """Return the earliest expiry of the certificates in a PEM file; raise `InvalidArgument` if there is none."""
     try:
         found = _PEM.findall(file.read_bytes())
         ends = [_end(base64.b64decode(b"".join(text.split()), validate=True)) for text in found]

@@ -16,7 +16,7 @@ _REASON = "Closed via management API"
 
 
 def _connections(call: Call, found: list[ConnectionReport]) -> Any:
-    """List connections; a caller without the monitoring tag sees only their own."""
+    """List connections; a caller without the tag monitoring or administrator sees only their own."""
     if not call.who.sees_all:
         found = [one for one in found if one.user == call.who.name]
     found.sort(key=lambda one: one.name)
@@ -45,21 +45,24 @@ def every_connection(call: Call) -> Any:
 
 @routes.get("/api/vhosts/{vhost}/connections", needs=Needs.LOGIN, says="Who is in a virtual host.", query=LISTING)
 def connections_in(call: Call) -> Any:
-    """The connections to one virtual host."""
+    """Return the connections to one virtual host that the caller sees."""
     name = host_of(call).name
     return _connections(call, call.site.on_broker(lambda: call.site.server.report.connections(name)))
 
 
 @routes.get("/api/connections/username/{user}", needs=Needs.LOGIN, says="The connections of a user.", query=LISTING)
 def connections_of(call: Call) -> Any:
-    """The connections of one user."""
+    """Return the connections of one user that the caller sees."""
     found = call.site.on_broker(call.site.server.report.connections)
     return _connections(call, [one for one in found if one.user == call.path["user"]])
 
 
 @routes.delete("/api/connections/username/{user}", needs=Needs.LOGIN, says="Close all connections of a user.")
 def close_all(call: Call) -> None:
-    """Close all connections of a user; the X-Reason header is sent to them."""
+    """Close all connections of a user, with the X-Reason header as the reason.
+
+    Only administrators may close connections of other users.
+    """
     user = call.path["user"]
     _check_close(call, user)
     call.site.on_broker(lambda: call.site.server.report.close_user(user, _reason(call)))
@@ -73,7 +76,10 @@ def one_connection(call: Call) -> Any:
 
 @routes.delete("/api/connections/{name}", needs=Needs.LOGIN, says="Close a connection; X-Reason is told to the client.")
 def close(call: Call) -> None:
-    """Close a connection."""
+    """Close a connection, with the X-Reason header as the reason.
+
+    Only administrators may close connections of other users.
+    """
     found = _connection(call)
     _check_close(call, found.user)
     call.site.on_broker(lambda: call.site.server.report.close(found.name, _reason(call)))
@@ -81,27 +87,27 @@ def close(call: Call) -> None:
 
 @routes.get("/api/connections/{name}/channels", needs=Needs.LOGIN, says="The channels of a connection.", query=LISTING)
 def channels_of(call: Call) -> Any:
-    """The channels of one connection."""
+    """Return the channels of one connection, if the caller sees it."""
     name = _connection(call).name
     return _channels(call, call.site.on_broker(lambda: call.site.server.report.channels(connection=name)))
 
 
 @routes.get("/api/channels", needs=Needs.LOGIN, says="All channels.", query=LISTING)
 def every_channel(call: Call) -> Any:
-    """All channels that the caller sees."""
+    """Return all channels that the caller sees."""
     return _channels(call, call.site.on_broker(call.site.server.report.channels))
 
 
 @routes.get("/api/vhosts/{vhost}/channels", needs=Needs.LOGIN, says="The channels in a virtual host.", query=LISTING)
 def channels_in(call: Call) -> Any:
-    """The channels in one virtual host."""
+    """Return the channels in one virtual host that the caller sees."""
     name = host_of(call).name
     return _channels(call, call.site.on_broker(lambda: call.site.server.report.channels(name)))
 
 
 @routes.get("/api/channels/{name}", needs=Needs.LOGIN, says="One channel, with its consumers.")
 def one_channel(call: Call) -> Any:
-    """Return a channel: its name is that of the connection, and its number in parentheses."""
+    """Return a channel with its consumers; its name is the connection's with its number in parentheses."""
     name = call.path["name"]
     report = call.site.server.report
     found = next((one for one in call.site.on_broker(report.channels) if one.name == name), None)
@@ -117,7 +123,7 @@ def one_channel(call: Call) -> Any:
 
 @routes.get("/api/consumers", needs=Needs.LOGIN, says="All consumers.", query=LISTING)
 def every_consumer(call: Call) -> Any:
-    """All consumers in the virtual hosts that the caller sees."""
+    """Return all consumers in the virtual hosts that the caller sees."""
     seen = {host.name for host in hosts_of(call)}
     found = [one for one in call.site.on_broker(call.site.server.report.consumers) if one.vhost in seen]
     return answered(found, call.query, row=consumer_row, name=lambda one: one.tag)
@@ -125,7 +131,7 @@ def every_consumer(call: Call) -> Any:
 
 @routes.get("/api/consumers/{vhost}", needs=Needs.LOGIN, says="The consumers in a virtual host.", query=LISTING)
 def consumers_in(call: Call) -> Any:
-    """The consumers in one virtual host."""
+    """Return the consumers in one virtual host."""
     name = host_of(call).name
     found = call.site.on_broker(lambda: call.site.server.report.consumers(name))
     return answered(found, call.query, row=consumer_row, name=lambda one: one.tag)

@@ -36,7 +36,10 @@ def _imported(call: Call, vhost: str | None) -> None:
 
 @routes.get("/api/definitions", needs=Needs.ADMINISTRATOR, says="All definitions.", query=_DOWNLOAD)
 def export(call: Call) -> Reply:
-    """Return users, virtual hosts, permissions, exchanges, queues and bindings; no messages."""
+    """Return users, virtual hosts, permissions, exchanges, queues and bindings; no messages.
+
+    The default user with its default password gets no password hashes.
+    """
     return _exported(call, None)
 
 
@@ -44,7 +47,7 @@ def export(call: Call) -> Reply:
     "/api/definitions", needs=Needs.ADMINISTRATOR, says="Take over definitions, all or none.", takes={"type": "object"}
 )
 def take_over(call: Call) -> None:
-    """Import definitions: add what is missing; replace users and permissions."""
+    """Import definitions, all or none: add what is missing; replace users and permissions."""
     _imported(call, None)
 
 
@@ -61,5 +64,5 @@ def export_vhost(call: Call) -> Reply:
     takes={"type": "object"},
 )
 def take_over_vhost(call: Call) -> None:
-    """Import definitions into one virtual host: add what is missing."""
+    """Import exchanges, queues and bindings into one virtual host, all or none: add what is missing."""
     _imported(call, call.site.host(call.path["vhost"]).name)

@@ -36,7 +36,7 @@ def _list(call: Call, hosts: list[Host]) -> Any:
 
 
 def _row(call: Call, one: ExchangeDefinition) -> dict[str, Any]:
-    """Return an exchange with its message rates; RabbitMQ omits them if nothing was ever published."""
+    """Return an exchange with its message rates, unless nothing was published to it since the server's start."""
     row = exchange_row(one)
     host = call.site.broker.hosts.get(one.vhost)
     traffic = host.traffic.get(one.name) if host is not None else None
@@ -55,13 +55,13 @@ def _exchange(call: Call, host: Host) -> ExchangeDefinition:
 
 @routes.get("/api/exchanges", needs=Needs.LOGIN, says="All exchanges.", query=LISTING)
 def every_exchange(call: Call) -> Any:
-    """All exchanges of all virtual hosts that the caller sees."""
+    """Return all exchanges of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
 @routes.get("/api/exchanges/{vhost}", needs=Needs.LOGIN, says="The exchanges of a virtual host.", query=LISTING)
 def exchanges_in(call: Call) -> Any:
-    """The exchanges of one virtual host."""
+    """Return the exchanges of one virtual host."""
     return _list(call, [host_of(call)])
 
 
@@ -88,7 +88,10 @@ def one_exchange(call: Call) -> Any:
     },
 )
 def declare(call: Call) -> Reply:
-    """Declare an exchange, or check that it exists as the body says."""
+    """Declare an exchange (201), or check that it exists as the body says (204).
+
+    An alternate exchange also needs read permission on this exchange, and write permission on the alternate.
+    """
     host = host_of(call, use=True)
     name, body = exchange_name(call.path["name"]), body_of(call)
     if not call.path["name"]:
@@ -123,7 +126,7 @@ def declare(call: Call) -> Reply:
     query={"if-unused": "`true`: only if nothing is bound to it."},
 )
 def delete(call: Call) -> None:
-    """Delete an exchange with its bindings."""
+    """Delete an exchange with its bindings; 404 if there is none."""
     host = host_of(call, use=True)
     name = exchange_name(call.path["name"])
     may(call, Operation.EXCHANGE_DELETE, host, name)

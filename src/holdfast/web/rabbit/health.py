@@ -114,7 +114,7 @@ def mirror_critical(call: Call) -> Any:
     says="Whether the server's certificate is good for so long: days, weeks, months or years.",
 )
 def certificate_expiration(call: Call) -> Any:
-    """Return 503 if the server's certificate expires within this time."""
+    """Return 503 if a certificate in the server's file expires within this time; 200 without TLS."""
     unit = call.path["unit"]
     if unit not in _UNITS:
         raise InvalidArgument("Time unit not recognised. Supported units: days, weeks, months, years.")
@@ -136,7 +136,7 @@ def certificate_expiration(call: Call) -> Any:
     "/api/healthchecks/node", needs=Needs.LOGIN, says="The same as health/checks/alarms, as it was once called."
 )
 def node_health(call: Call) -> Any:
-    """Return whether the node is healthy."""
+    """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
@@ -144,7 +144,10 @@ def node_health(call: Call) -> Any:
     "/api/aliveness-test/{vhost}", needs=Needs.LOGIN, says="Put a message into a queue of a virtual host and take it."
 )
 def aliveness(call: Call) -> Any:
-    """Send a message through a test queue, which is kept for the next time."""
+    """Send a message through the transient queue `aliveness-test`, which is created if necessary and kept.
+
+    The caller needs configure, write and read permission on it. Returns 503 if the message does not come out.
+    """
     host = host_of(call, use=True)
     for operation in (Operation.QUEUE_DECLARE, Operation.QUEUE_PUT, Operation.QUEUE_TAKE):
         may(call, operation, host, _ALIVE)

@@ -12,7 +12,10 @@ __all__ = ["Flow", "Totals", "exchange_stats", "flow_of", "message_stats", "tota
 
 
 class Flow(NamedTuple):
-    """Counts of messages through a queue since it was created, and their present rates a second."""
+    """Counts of messages through a queue since it was created, and their present rates a second.
+
+    `put` is the end of the queue's log.
+    """
 
     put: int = 0
     delivered: int = 0
@@ -81,7 +84,7 @@ def totals_of(queues: Iterable[Queue]) -> Totals:
 def message_stats(flow: Flow) -> dict[str, Any]:
     """Return the statistics as RabbitMQ writes them; empty if no message ever went through.
 
-    Deliveries to consumers and by basic.get are not counted separately.
+    All deliveries count as `deliver`, also those by basic.get and without acknowledgement.
     """
     if not flow.put and not flow.delivered:
         return {}

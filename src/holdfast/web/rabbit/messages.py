@@ -49,7 +49,7 @@ def properties_in(fields: dict[str, Any]) -> Properties:
 def message_row(
     delivery: Delivery, queue: str, left: int, *, encoding: str = "auto", truncate: int | None = None
 ) -> dict[str, Any]:
-    """Return a message that was got. Text is truncated between two characters."""
+    """Return a message that was got, as RabbitMQ writes it. Text is truncated between two characters."""
     content = content_of(delivery.key, delivery.headers, queue)
     properties = decode_properties(content.raw)._asdict()
     body, text = delivery.payload, None
@@ -89,7 +89,10 @@ def message_row(
     },
 )
 def publish(call: Call) -> dict[str, bool]:
-    """Publish one message; a persistent one is on disk when this responds."""
+    """Publish one message. In durable queues a persistent message is on disk when this responds.
+
+    Responds 409 if a queue is full and rejects it; other queues may have stored it nevertheless.
+    """
     host = host_of(call, use=True)
     exchange = exchange_name(call.path["name"])
     body = body_of(call, "properties", "routing_key", "payload", "payload_encoding")
@@ -112,7 +115,11 @@ def publish(call: Call) -> dict[str, bool]:
 
 
 def _publish(host: Host, exchange: str, key: str, wishes: Instructions, payload: bytes) -> tuple[bool, dict[Log, None]]:
-    """Route and put the message; return whether any queue took it, and the logs to sync. On the broker's thread."""
+    """Route and put the message; return whether it was routed to any queue, and the logs to sync.
+
+    Call it on the broker's thread. The first queue that rejects the message raises `QueueFull`: queues before it have
+    the message, those after it do not.
+    """
     host.check_publish(exchange)
     content = Content(exchange, key, wishes.raw)
     logs: dict[Log, None] = {}
@@ -146,7 +153,10 @@ def _publish(host: Host, exchange: str, key: str, wishes: Instructions, payload:
     },
 )
 def get(call: Call) -> list[dict[str, Any]]:
-    """Get messages from the front of a queue. Requeued ones count as delivered once."""
+    """Get messages from the front of a queue, and acknowledge, reject or requeue them as `ackmode` says.
+
+    Requeued messages count as delivered once more.
+    """
     host = host_of(call, use=True)
     name = call.path["name"]
     body = body_of(call, "count", "ackmode", "encoding")
@@ -165,7 +175,7 @@ def get(call: Call) -> list[dict[str, Any]]:
 
 
 def _get(mailbox: Mailbox, count: int, mode: str) -> tuple[list[Delivery], int]:
-    """Return the messages, and how many are left in the queue. On the broker's thread."""
+    """Return and settle messages; also how many more are ready. Call it on the broker's thread."""
     got: list[Delivery] = []
     size = 0
     while len(got) < count and size < _BYTES_MAX and (delivery := mailbox.get()) is not None:

@@ -63,7 +63,10 @@ def _contexts(call: Call) -> list[dict[str, Any]]:
     "/api/overview", needs=Needs.LOGIN, says="The broker at a glance.", query={"columns": "The fields to show."}
 )
 def overview(call: Call) -> Any:
-    """Return versions, totals, rates and listeners; without the monitoring tag, totals of one's own virtual hosts."""
+    """Return versions, totals and rates; with the tag monitoring or administrator also the listeners.
+
+    Without such a tag, totals cover only the caller's virtual hosts and connections.
+    """
     hosts, server = hosts_of(call), call.site.server
 
     def work() -> tuple[list[Queue], int, int, tuple[int, int, int]]:
@@ -186,7 +189,7 @@ def one_node(call: Call) -> Any:
 
 @routes.get("/api/nodes/{name}/memory", needs=Needs.MONITORING, says="What the memory of a node is used for.")
 def node_memory(call: Call) -> Any:
-    """Return how much of the memory is message bodies."""
+    """Return how much of the process's memory is message bodies."""
     if call.path["name"] != node_name():
         raise nothing_at("node", call.path["name"])
     used, bodies = resident_bytes(), call.site.on_broker(call.site.broker.memory.cached)

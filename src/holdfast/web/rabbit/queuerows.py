@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class Idleness:
-    """Tracks since when a queue is idle: since the first call that found it as it still is."""
+    """Tracks since when queues are idle: since the first call after their last change, not since the change."""
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Queue, tuple[tuple[int, ...], float]] = weakref.WeakKeyDictionary()
@@ -82,7 +82,7 @@ def totals_row(entry: Entry) -> dict[str, Any]:
 
 
 def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
-    """Return all that a list shows of a queue."""
+    """Return all that a list shows of a queue; only its declaration if it could not be opened."""
     mailbox = entry.mailbox
     if mailbox is None:
         return basic_row(entry)
@@ -144,7 +144,7 @@ def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
 
 
 def head_timestamp(mailbox: Mailbox) -> int | None:
-    """Return the timestamp property of the next message, which has to be read for that."""
+    """Return the timestamp property of the next message; None if it has none. Reads the message."""
     try:
         waiting = mailbox.queue.peek(1)
         if not waiting:
@@ -155,7 +155,7 @@ def head_timestamp(mailbox: Mailbox) -> int | None:
 
 
 def counts_of(mailbox: Mailbox | None) -> tuple[int, int, int]:
-    """Return how many messages are ready, unacknowledged and delayed."""
+    """Return how many messages are ready, unacknowledged and delayed; zeros if the queue is not open."""
     if mailbox is None:
         return 0, 0, 0
     try:

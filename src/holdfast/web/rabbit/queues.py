@@ -33,7 +33,7 @@ _QUICK: dict[str, Any] = {
     "messages_ready": lambda entry: counts_of(entry.mailbox)[0],
     "messages_unacknowledged": lambda entry: counts_of(entry.mailbox)[1],
 }
-"""What is known of a queue without a whole row of it."""
+"""Columns that can be computed without a whole row."""
 _QUERY = {
     **LISTING,
     "disable_stats": "`true`: only what was declared.",
@@ -77,13 +77,13 @@ def _entry(call: Call, host: Host) -> Entry:
 
 @routes.get("/api/queues", needs=Needs.LOGIN, says="All queues.", query=_QUERY)
 def every_queue(call: Call) -> Any:
-    """All queues of all virtual hosts that the caller sees."""
+    """Return all queues of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
 @routes.get("/api/queues/{vhost}", needs=Needs.LOGIN, says="The queues of a virtual host.", query=_QUERY)
 def queues_in(call: Call) -> Any:
-    """The queues of one virtual host."""
+    """Return the queues of one virtual host."""
     return _list(call, [host_of(call)])
 
 
@@ -103,7 +103,10 @@ def one_queue(call: Call) -> Any:
 
 @routes.put("/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="Declare a queue.", takes=_DECLARED)
 def declare(call: Call) -> Reply:
-    """Declare a queue, or check that it exists as the body says."""
+    """Declare a queue (201), or check that it exists as the body says (204).
+
+    A dead-letter exchange also needs read permission on the queue, and write permission on the exchange.
+    """
     host = host_of(call, use=True)
     name, body = call.path["name"], body_of(call)
     if not name:
@@ -137,7 +140,7 @@ def declare(call: Call) -> Reply:
     query={"if-empty": "`true`: only if it is empty.", "if-unused": "`true`: only if it has no consumers."},
 )
 def delete(call: Call) -> None:
-    """Delete a queue with its messages."""
+    """Delete a queue with its messages; 404 if there is none."""
     host = host_of(call, use=True)
     name = call.path["name"]
     may(call, Operation.QUEUE_DELETE, host, name)
@@ -153,7 +156,7 @@ def delete(call: Call) -> None:
 
 @routes.delete("/api/queues/{vhost}/{name}/contents", needs=Needs.LOGIN, says="Purge a queue.")
 def purge(call: Call) -> None:
-    """Drop all ready messages of a queue."""
+    """Drop all messages of a queue that are not leased, also delayed ones; on disk when this responds."""
     host = host_of(call, use=True)
     name = call.path["name"]
     may(call, Operation.QUEUE_PURGE, host, name)
@@ -164,7 +167,7 @@ def purge(call: Call) -> None:
 
 @routes.get("/api/queues/{vhost}/{name}/bindings", needs=Needs.LOGIN, says="What is bound to a queue.", query=LISTING)
 def bindings_to(call: Call) -> Any:
-    """Return the bindings of a queue."""
+    """Return the bindings of a queue, with its implicit one to the default exchange."""
     host = host_of(call)
     name = _entry(call, host).definition.name
     found = call.site.on_broker(lambda: list(host.topology.bindings_to("queue", name)))
@@ -179,7 +182,7 @@ def bindings_to(call: Call) -> Any:
     takes={"type": "object", "properties": {"action": {"type": "string"}}},
 )
 def act(call: Call) -> None:
-    """Do nothing: `sync` and `cancel_sync` are for mirrors, and there are none."""
+    """Do nothing: `sync` and `cancel_sync` are for mirrors, and there are none. Other actions are a 400."""
     _entry(call, host_of(call, use=True))
     action = text_of(body_of(call, "action"), "action")
     if action not in ("sync", "cancel_sync"):

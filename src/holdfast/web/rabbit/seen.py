@@ -30,7 +30,10 @@ _SHORT_MAX = 255
 
 
 def hosts_of(call: Call) -> list[Host]:
-    """Return the virtual hosts that the caller sees, by name: all, or those with any permission."""
+    """Return the virtual hosts that the caller sees, by name: those in which the user has permissions.
+
+    Callers with the tag monitoring or administrator see all.
+    """
     hosts = sorted(list(call.site.broker.hosts.values()), key=lambda host: host.name)  # noqa: C414 - in one step
     if call.who.sees_all:
         return hosts
@@ -39,7 +42,10 @@ def hosts_of(call: Call) -> list[Host]:
 
 
 def host_of(call: Call, *, use: bool = False) -> Host:
-    """Return the virtual host in the path, if the caller sees it or, with `use`, has a permission in it."""
+    """Return the virtual host in the path, if the caller sees it; else raise an error: 404, or 401 in this API.
+
+    With `use` the caller must have permissions in it, whatever their tags.
+    """
     host = call.site.host(call.path["vhost"])
     if use or not call.who.sees_all:
         call.site.broker.users.check_vhost(call.who.name, host.name)
@@ -47,15 +53,19 @@ def host_of(call: Call, *, use: bool = False) -> Host:
 
 
 def may(call: Call, operation: Operation, host: Host, name: str) -> None:
-    """Raise 403 unless the caller may perform the operation on this queue or exchange."""
+    """Raise an access error unless the caller may perform the operation on this queue or exchange.
+
+    This API reports access errors as 401, as RabbitMQ does.
+    """
     call.may(operation, name, vhost=host.name)
 
 
 def user_check(call: Call) -> UserCheck:
-    """The check of users that the caller makes, changes or deletes: 403 for the default user and administrators.
+    """Return a check that raises an access error if the default user would change an administrator.
 
-    Else whoever can log in as that one, which is everybody on this machine, could become an administrator who may let
-    the server read and write files. It judges users as they will be recorded, not the request that describes them.
+    To add or delete one counts as a change. It applies while that user has its default password: anybody on this
+    machine can log in as that user, and could become an administrator who may let the server read and write files. It
+    checks users as they will be recorded, not the request that describes them.
     """
 
     def check(user: User) -> None:
@@ -70,7 +80,7 @@ def user_check(call: Call) -> UserCheck:
 
 
 def exchange_name(text: str) -> str:
-    """Return the name of an exchange in a path, where the default exchange, which has none, has another name."""
+    """Return the name of an exchange in a path, where the default exchange is called `amq.default`."""
     return "" if text == "amq.default" else text
 
 
@@ -80,7 +90,7 @@ def nothing_at(what: str, name: str) -> NotFound:
 
 
 def body_of(call: Call, *needed: str) -> dict[str, Any]:
-    """Return the body, which must be an object with these fields; without a body, an empty one."""
+    """Return the body, which must be an object with these fields (400 if not); without a body, an empty one."""
     body = {} if call.body is None else call.body
     if not isinstance(body, dict):
         raise InvalidArgument("the body must be a JSON object")
@@ -91,7 +101,7 @@ def body_of(call: Call, *needed: str) -> dict[str, Any]:
 
 
 def flag_of(body: dict[str, Any], name: str) -> bool:
-    """Return a boolean in the body; RabbitMQ accepts strings, too."""
+    """Return a boolean in the body, False if it is missing; as in RabbitMQ also `"true"` or `"false"`."""
     value = body.get(name)
     if value in (None, False, "false"):
         return False
@@ -101,7 +111,7 @@ def flag_of(body: dict[str, Any], name: str) -> bool:
 
 
 def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
-    """Return a string in the body."""
+    """Return a string in the body, or the default if it is missing."""
     value = body.get(name)
     if value is None:
         return default
@@ -119,7 +129,7 @@ def routing_key_in(body: dict[str, Any]) -> str:
 
 
 def table_of(body: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return an AMQP table in the body."""
+    """Return an AMQP table in the body, empty if it is missing."""
     value = body.get(name)
     if value is None or value == []:  # an empty table, as some clients write it
         return {}

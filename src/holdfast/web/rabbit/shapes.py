@@ -66,7 +66,7 @@ def plain(value: Any) -> Any:
 
 
 def exchange_row(exchange: ExchangeDefinition) -> dict[str, Any]:
-    """An exchange."""
+    """Return an exchange in RabbitMQ's form."""
     return {
         "arguments": plain(exchange.arguments),
         "auto_delete": exchange.auto_delete,
@@ -100,7 +100,7 @@ def default_binding(vhost: str, queue: str) -> Binding:
 
 
 def binding_row(binding: Binding) -> dict[str, Any]:
-    """A binding."""
+    """Return a binding in RabbitMQ's form."""
     return {
         "source": binding.source,
         "vhost": binding.vhost,
@@ -113,7 +113,7 @@ def binding_row(binding: Binding) -> dict[str, Any]:
 
 
 def connection_row(one: ConnectionReport) -> dict[str, Any]:
-    """A connection."""
+    """Return a connection in RabbitMQ's form."""
     tls = one.tls
     given = one.client.get("connection_name")
     return {
@@ -154,7 +154,7 @@ def connection_row(one: ConnectionReport) -> dict[str, Any]:
 
 
 def channel_row(one: ChannelReport) -> dict[str, Any]:
-    """A channel."""
+    """Return a channel in RabbitMQ's form."""
     return {
         "acks_uncommitted": 0,
         "confirm": one.confirms,
@@ -185,7 +185,7 @@ def channel_row(one: ChannelReport) -> dict[str, Any]:
 
 
 def consumer_row(one: ConsumerReport) -> dict[str, Any]:
-    """A consumer."""
+    """Return a consumer in RabbitMQ's form."""
     return {
         "ack_required": not one.no_ack,
         "active": one.active,
@@ -208,13 +208,13 @@ def consumer_row(one: ConsumerReport) -> dict[str, Any]:
 
 
 def without_hash(row: dict[str, Any]) -> dict[str, Any]:
-    """A user without the hash of the password; the algorithm says whether there is a password."""
+    """Return a user's row without the password hash; its algorithm is None if the user has no password."""
     algorithm = row["hashing_algorithm"] if row["password_hash"] else None
     return {name: value for name, value in row.items() if name != "password_hash"} | {"hashing_algorithm": algorithm}
 
 
 def user_row(user: User) -> dict[str, Any]:
-    """A user."""
+    """Return a user in RabbitMQ's form, with the password hash."""
     return {
         "name": user.name,
         "password_hash": user.password_hash,
@@ -225,7 +225,7 @@ def user_row(user: User) -> dict[str, Any]:
 
 
 def permission_row(one: Permission) -> dict[str, Any]:
-    """Return a user's permissions in a virtual host."""
+    """Return a user's permissions in a virtual host, in RabbitMQ's form."""
     return {
         "user": one.user,
         "vhost": one.vhost,

@@ -33,13 +33,16 @@ _PERMISSION = {
 
 
 def _row_for(call: Call) -> Callable[[User], dict[str, Any]]:
-    """What the caller sees of a user: hashes are not for the default user, as whom anybody can log in."""
+    """Return the function that makes a user's row for this caller.
+
+    The default user with its default password gets no hashes, because anybody on this machine can log in as that user.
+    """
     return user_row if call.who.is_operator else lambda user: without_hash(user_row(user))
 
 
 @routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="All users.", query=LISTING)
 def every_user(call: Call) -> Any:
-    """All users."""
+    """Return all users."""
     return answered(call.site.broker.users.all(), call.query, row=_row_for(call), name=lambda user: user.name)
 
 
@@ -58,7 +61,7 @@ def without_permissions(call: Call) -> Any:
     takes={"type": "object", "required": ["users"], "properties": {"users": {"type": "array"}}},
 )
 def bulk_delete(call: Call) -> None:
-    """Delete users; none of them if one does not exist."""
+    """Delete users and close their connections; none of them (400) if one does not exist."""
     names = body_of(call, "users")["users"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidArgument("'users' must be a list of names")
@@ -76,7 +79,7 @@ def bulk_delete(call: Call) -> None:
 
 @routes.get("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="One user.")
 def one_user(call: Call) -> Any:
-    """A user."""
+    """Return one user; 404 if there is none."""
     return _row_for(call)(call.site.broker.users.get(call.path["user"]))
 
 
@@ -87,7 +90,10 @@ def one_user(call: Call) -> Any:
     takes=_USER,
 )
 def put_user(call: Call) -> Reply:
-    """Add or change a user. The password is hashed here, as it is too slow for the broker's thread."""
+    """Add or change a user. Without a password and a hash, the user cannot log in by password.
+
+    The password is hashed on this thread, as that is too slow for the broker's.
+    """
     body = body_of(call, "tags")
     tags, check = tags_of(body["tags"]), user_check(call)
     hashed, algorithm = text_of(body, "password_hash"), text_of(body, "hashing_algorithm") or None
@@ -102,7 +108,7 @@ def put_user(call: Call) -> Reply:
 
 @routes.delete("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="Delete a user and close the user's connections.")
 def delete_user(call: Call) -> None:
-    """Delete a user."""
+    """Delete a user with all permissions, and close the user's connections."""
     administration, check = call.site.server.administration, user_check(call)
     call.site.on_broker(lambda: administration.delete_users([call.path["user"]], check=check))
 
@@ -148,7 +154,7 @@ def one_permission(call: Call) -> Any:
     takes=_PERMISSION,
 )
 def permit(call: Call) -> Reply:
-    """Set a user's permissions."""
+    """Set a user's permissions in a virtual host, also for open connections; 400 if either does not exist."""
     body = body_of(call, *_PATTERNS)
     patterns = [text_of(body, name) for name in _PATTERNS]
     user, vhost = call.path["user"], call.path["vhost"]
@@ -164,6 +170,6 @@ def permit(call: Call) -> Reply:
     says="Take back what a user may do in a virtual host: at once, also for connections that are open.",
 )
 def forbid(call: Call) -> None:
-    """Revoke a user's permissions."""
+    """Revoke a user's permissions in a virtual host, also for open connections; 404 if there are none."""
     _permission(call)
     call.site.on_broker(lambda: call.site.server.administration.forbid(call.path["user"], call.path["vhost"]))

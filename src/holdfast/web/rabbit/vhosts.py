@@ -54,13 +54,13 @@ def _row(call: Call, host: Host, queues: list[Queue], connections: list[Connecti
 
 @routes.get("/api/vhosts", needs=Needs.LOGIN, says="All virtual hosts.", query=LISTING)
 def every_vhost(call: Call) -> Any:
-    """All virtual hosts that the caller sees."""
+    """Return all virtual hosts that the caller sees."""
     return answered(_rows(call, hosts_of(call)), call.query, row=lambda one: one, name=lambda one: str(one["name"]))
 
 
 @routes.get("/api/vhosts/{vhost}", needs=Needs.LOGIN, says="One virtual host.")
 def one_vhost(call: Call) -> Any:
-    """A virtual host."""
+    """Return one virtual host."""
     return columns_of(_rows(call, [host_of(call)])[0], call.query.get("columns", ""))
 
 
@@ -71,7 +71,7 @@ def one_vhost(call: Call) -> Any:
     takes={"type": "object", "properties": {"description": {"type": "string"}, "tags": {"type": ["string", "array"]}}},
 )
 def put_vhost(call: Call) -> Reply:
-    """Add a virtual host, or update its metadata."""
+    """Add a virtual host, in which the caller gets all permissions, or update its metadata."""
     body = body_of(call)
     description = text_of(body, "description") if body.get("description") is not None else None
     tags = tags_of(body["tags"]) if body.get("tags") is not None else None
@@ -89,7 +89,10 @@ def put_vhost(call: Call) -> Reply:
     says="Delete a virtual host with its queues and their messages, and close the connections to it.",
 )
 def delete_vhost(call: Call) -> None:
-    """Delete a virtual host in small steps, so that other work of the broker goes on in between."""
+    """Delete a virtual host with its queues and messages, and close the connections to it.
+
+    Queues are deleted a few at a time, so that the broker's thread can do other work in between.
+    """
     administration, name = call.site.server.administration, call.path["vhost"]
     while not call.site.on_broker(lambda: administration.empty_vhost(name, _AT_ONCE)):
         pass
