@@ -33,10 +33,11 @@ class TabledStore:
         raise NotImplementedError
 
     def table(self, model: "type[M] | str", **settings: Unpack[TableOptions]) -> "Table[M]":
-        """The table of a model's records, made if there is none; one that is there can be opened by its name, too.
+        """Open the table of a model, and create it if there is none. An existing one can be opened by its name, too.
 
-        What is chosen is kept with the table: where a setting is not given, what was chosen last counts. By default its
-        log syncs each request, and the past is not kept for reading.
+        Settings are saved with the table: one that is not given has its last value. The options `keyring`, `migration`,
+        `migration_budget` and `on_version_change` are not saved. By default the log syncs each request, and past
+        versions cannot be read.
         """
         with self._guard:
             self._check_open()
@@ -48,19 +49,20 @@ class TabledStore:
             return table
 
     def migrations(self) -> "Migrations":
-        """The migrations of the tables: iterate for the status of each; `wait`, `pause`, `resume`, `cancel`."""
+        """Return the migrations of the tables: iterate for the status of each; `wait`, `pause`, `resume`, `cancel`."""
         self._check_open()
         return self._tables.migrations
 
     def tables(self) -> list[str]:
-        """The names of all tables in the store, sorted."""
+        """Return the names of all tables in the store, sorted."""
         self._check_open()
         return self._tables.names()
 
     def delete_table(self, name: str) -> None:
-        """Delete a table with all its records, their past and the log of its changes.
+        """Delete a table with its records, their history and its log. Raises `NotFound`.
 
-        A crash leaves all of it or, once the store is open again, no trace.
+        Waits for a running transaction. After a crash the table is there with everything, or it is deleted; its files
+        may then remain until a table is next opened or deleted.
         """
         with self._transactions.alone(), self._guard:
             self._check_open()
@@ -72,8 +74,8 @@ class TabledStore:
         """Apply the changes inside, to tables and with `put`, together at the end, or not at all.
 
         `with store.transaction(): accounts.add(...); orders.put(...)`. After an error inside, none is applied; after a
-        crash, all or none. Other threads write to the same tables when it has ended; there is one transaction at a
-        time.
+        crash, all or none. Other threads that write to the same tables wait for its end. There is one transaction at a
+        time in a store.
         """
         self._check_open()
         if self.read_only:

@@ -43,7 +43,7 @@ STATE = "table-state"
 META = "table.json"
 _FORMAT = 1
 _DELETED = "~deleted-"
-"""What the file beside a folder begins with that says that the table is deleted."""
+"""Name prefix of the file next to a folder that marks the table as deleted."""
 _HALF_MADE = re.compile(r"\.\d+\.tmp$")
 """Matches the name of a file that is not complete yet."""
 HOW = ("keyring", "migration", "migration_budget", "on_version_change")
@@ -52,7 +52,7 @@ _RECORD_MAX = 256 << 20
 
 
 class Tables:
-    """The tables of a store. `table`, `delete` and `close` are called with the store's guard held.
+    """The tables of a store. Opening, deleting and closing tables needs the store's guard; other methods do not.
 
     Files: `tables/*/`, each a log and `table.json`; `table-state/`.
     """
@@ -80,7 +80,7 @@ class Tables:
         self._read_only = read_only
         self._state: State | None = None
         self._recovering = threading.Lock()
-        """Held while the state is opened again; before the `landing` of any table."""
+        """Held while the state is opened again; taken before the `landing` of any table."""
         self.versions = Versions(clock)
         self.open_tables: dict[str, Table[Any]] = {}
         self.opened: Callable[[Table[Any]], None] = lambda table: None
@@ -96,7 +96,10 @@ class Tables:
         return sorted(name for name in found if isinstance(name, str))
 
     def delete(self, name: str) -> None:
-        """Delete a table with all its records, their past and the log of its changes."""
+        """Delete a table with its records, their history and its log. Raises `NotFound`.
+
+        A marker file decides. After a crash the rest is deleted when a table is next opened or deleted.
+        """
         meta = self.meta(name)
         table = self.open_tables.get(name)
         if table is not None:
@@ -129,14 +132,14 @@ class Tables:
                     self._files.sync_dir(root)
 
     def meta(self, name: str) -> dict[str, Any]:
-        """Return a table's definition and settings as kept on disk."""
+        """Return a table's definition and settings as kept on disk. Raises `NotFound` or `Corrupt`."""
         meta = self._meta(self._folder(name))
         if not meta:
             raise NotFound(f"there is no table {name!r} in {str(self._path)!r}; there are: {few(self.names())}")
         return meta
 
     def keep_meta(self, name: str, meta: dict[str, Any]) -> None:
-        """Save a table's definition and settings."""
+        """Save a table's definition and settings; durable when this returns."""
         folder = self._folder(name)
         with errors_as_ours("opening the table in", folder):
             self._files.make_dirs(folder)
@@ -161,11 +164,11 @@ class Tables:
         return self._migrations
 
     def migrating(self) -> "list[Migrations]":
-        """Return what has background work."""
+        """Return the migrations as a list for the ticker; empty if nothing has used them yet."""
         return [] if self._migrations is None else [self._migrations]
 
     def stop_migrating(self) -> None:
-        """Finish the running step of a migration, and no more. Called without the store's guard: it may need that."""
+        """Stop migrations after the running step. Called without the store's guard, which that step may need."""
         if self._migrations is not None:
             self._migrations.close()
 
@@ -179,7 +182,11 @@ class Tables:
         migration_budget: Duration | None = None,
         on_version_change: "VersionChange | None" = None,
     ) -> "Table[M]":
-        """Open a table by its model, or an existing one by its name."""
+        """Open a table by its model, and create it if there is none; or open an existing one by its name.
+
+        Raises `NotFound` where it would have to be created by name or in a read-only store, `InvalidArgument` if it is
+        open with another model or other settings, and what `Migrations.decide` and `begin` raise.
+        """
         from holdfast.table.backup import check_restored  # noqa: PLC0415 - who has no tables need not load them
         from holdfast.table.definition import describe, model_from  # noqa: PLC0415
         from holdfast.table.keyring import WITHOUT_KEYS  # noqa: PLC0415
@@ -298,7 +305,10 @@ class Tables:
         return table
 
     def carry_out(self, stagings: "dict[Core[Any], Staging]") -> None:
-        """Append a transaction's changes to the tables' logs, as safe as these promise, then show them at once."""
+        """Append a transaction's changes to the logs of its tables, then apply them to the state in one batch.
+
+        They are as durable as the flush mode of each log promises. After an error the caller sets `doubt`.
+        """
         if not stagings:
             return
         flights = {table: table.take_off(staging) for table, staging in stagings.items()}
@@ -310,7 +320,11 @@ class Tables:
             table.arrive([flight])
 
     def finish(self, name: str, log_id: bytes, start: int, version: int, records: list[tuple[bytes, bytes]]) -> None:
-        """After a crash: write a transaction's changes of a table, unless they are in its log from `start` on."""
+        """Append the changes of a decided, interrupted transaction to a table's log, if it lacks them from `start` on.
+
+        Durable when this returns. Does nothing if the table was deleted or has another log. An open table then recovers
+        before its next request.
+        """
         from holdfast.table.rows import decode_event  # noqa: PLC0415
 
         if not self._meta(self._folder(name)):
@@ -334,7 +348,7 @@ class Tables:
                 log.close()
 
     def close(self) -> HoldfastError | None:
-        """Close all open tables; return the first problem, if there was one."""
+        """Close all open tables; return the first problem, if there was one. A table that failed stays open."""
         problem: HoldfastError | None = None
         for table in list(self.open_tables.values()):
             try:
@@ -409,9 +423,10 @@ class Tables:
                 ) from error
 
     def _recover_state(self) -> None:
-        """Open the state again after a failed write, while no table changes it. Each then follows its log again.
+        """Open the state again after a failed write, holding the `landing` of every table.
 
-        What was committed without a sync may be lost with that, of any table.
+        Commits that were not synced may be lost, of any table: so `doubt` is set for all, and each recovers from its
+        log. Called with no lock held.
         """
         if self._state is not None and self._state.stopped:
             with self._recovering:

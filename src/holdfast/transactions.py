@@ -1,4 +1,7 @@
-"""Transactions over tables and queues: one synced record decides, then the changes are carried out."""
+"""Transactions over tables and queues: a synced decision record commits, then the changes are applied.
+
+A transaction that changes only one table or queue needs no decision record.
+"""
 
 import contextlib
 import logging
@@ -47,19 +50,19 @@ class Transaction:
     """A running transaction: its staged changes, which nobody else sees."""
 
     of: "Transactions"
-    """Those of its store."""
+    """The transactions of its store."""
     ticket: Ticket
-    """The owner of all that it has for itself: it ends when that is over."""
+    """The owner of its reservations and of its version fence, which end when the ticket is over."""
     version: int
-    """Of every change in it."""
+    """The version of every change in it."""
     stagings: "dict[Core[Any], Staging]" = field(default_factory=dict)
     puts: dict[Queue, list[Message]] = field(default_factory=dict)
     sizes: dict[Queue, int] = field(default_factory=dict)
     """Bytes of payload that are put into each queue."""
     tables: "set[Core[Any]]" = field(default_factory=set)
-    """Those that it has for itself: what it has read or written."""
+    """The tables that it has reserved: those that it has read or written."""
     over: bool = False
-    """Whether no more calls are taken into it."""
+    """Whether it accepts no more calls: they raise `InvalidArgument`."""
 
     @property
     def parts(self) -> int:
@@ -67,7 +70,7 @@ class Transaction:
         return sum(bool(staging.steps) for staging in self.stagings.values()) + len(self.puts)
 
     def reserve(self, table: "Core[Any]") -> None:
-        """Reserve a table until the end: others write to it when this is over."""
+        """Reserve a table until the end of the transaction: other writers wait for that."""
         if table not in self.tables:
             table.reserve(self.ticket)
             self.tables.add(table)
@@ -75,15 +78,15 @@ class Transaction:
 
 _current: ContextVar[Transaction | None] = ContextVar("holdfast_transaction", default=None)
 _known: "dict[int, weakref.ref[Transactions]]" = {}
-"""Those of every store of this process, by id."""
+"""The `Transactions` of every store of this process, by `id()`."""
 
 
 class _Exit:
-    """What `with` finds as `__exit__` of a scope: a new object each time, which nobody but the `with` itself has.
+    """Descriptor for `__exit__` of a scope: returns a new object each time, to which only the `with` statement refers.
 
-    A signal's handler can raise at the very start of a function in Python, before it has done anything, and then the
-    traceback keeps that function's arguments alive. The object that `with` calls is gone all the same. So its end is
-    that of the transaction, too.
+    A signal handler can raise at the very start of a Python function, before it has done anything, and the traceback
+    then keeps the function's arguments alive. The object that `with` calls is freed all the same. So the transaction
+    ends when that object is freed.
     """
 
     def __get__(self, scope: "_Scope | None", kind: "type[_Scope]") -> Callable[..., None]:
@@ -95,7 +98,7 @@ class _Exit:
 
 
 class _Scope:
-    """What `with` enters and leaves. An interrupt at any place ends the transaction, and with it all that it has."""
+    """Context manager of a transaction. An interrupt at any point ends it, and releases all its reservations."""
 
     held: "weakref.ref[Callable[..., None]] | None" = None
     """The last object that was given out as `__exit__`."""
@@ -121,7 +124,7 @@ class _Scope:
     __exit__ = _Exit()
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Carry the transaction out, unless there was an error."""
+        """Commit the transaction, unless there was an error, and release what it has reserved."""
         transaction = self._transaction
         assert transaction is not None
         try:
@@ -138,7 +141,10 @@ class _Scope:
 
 
 def _find() -> Transaction | None:
-    """The transaction of the calling context, or one that has ended: not one whose end was cut off at its start."""
+    """Return the transaction of the calling context, which may be over; None if there is none.
+
+    One whose end was interrupted before it began counts as none.
+    """
     transaction = _current.get()
     if transaction is not None and transaction.ticket.ended and not transaction.over:
         _current.set(None)
@@ -191,11 +197,15 @@ class Transactions:
         _known[id(self)] = weakref.ref(self, partial(_forget, id(self)))
 
     def begin(self) -> contextlib.AbstractContextManager[Transaction]:
-        """A transaction for the calls inside, in this thread: at the end all of it takes place, or none."""
+        """Return a context manager: calls inside, in this thread, are applied together at its end, or not at all."""
         return _Scope(self)
 
     def start(self, ticket: Ticket) -> Transaction:
-        """Begin a transaction that ends with this ticket."""
+        """Begin a transaction that ends with this ticket; waits for the one before.
+
+        Raises `InvalidArgument` if one of this thread is running, and `WriterStopped` if the one before cannot be
+        finished because the disk fails.
+        """
         if _find() is not None or self._turnstile.mine:
             raise InvalidArgument(
                 "a transaction of this thread is under way: put all of it into that one, or end it first"
@@ -217,11 +227,11 @@ class Transactions:
         return transaction
 
     def leave_alone(self) -> None:
-        """Stop tables from reporting reads. Called before the ticket is over: the next transaction starts it again."""
+        """Stop tables from reporting reads. Called before the ticket is over: the next one turns it on again."""
         self._visit(False)
 
     def tidy(self, transaction: Transaction | None = None) -> None:
-        """Wake threads that wait for the end of a ticket. Without this they notice it within 0.2 seconds."""
+        """Wake callers that wait for the end of a ticket; without this they notice a little later."""
         self._versions.tidy()
         for table in transaction.tables if transaction is not None else ():
             table.tidy()
@@ -235,7 +245,7 @@ class Transactions:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While no transaction is under way, and none begins."""
+        """Return a context in which no transaction is running, and none begins. Waits for the running one."""
         ticket = Ticket()
         try:
             self.claim(ticket)
@@ -245,7 +255,7 @@ class Transactions:
             self.tidy()
 
     def is_idle_within(self, seconds: float) -> bool:
-        """Whether the transaction under way, if there is one, ends within so many seconds."""
+        """Wait up to so many seconds for running transactions; return whether there is none then."""
         return not self._turnstile.mine and self._turnstile.is_free_within(seconds)
 
     def recover(self) -> int:
@@ -264,7 +274,7 @@ class Transactions:
         return self._open_log(TRANSACTIONS, self.path, settings)
 
     def logs(self) -> list[Log]:
-        """The log, if there is one."""
+        """Return the log of decisions as a list, empty if it is not open."""
         return [] if self._log is None else [self._log]
 
     def close(self) -> None:
@@ -331,7 +341,10 @@ class Transactions:
         return take
 
     def _visits(self, table: "Core[Any]") -> Callable[[], None]:
-        """What a table calls before it is read. A read of another store's table is not part of a transaction."""
+        """Return the function that a table calls before a read, to reserve it for the transaction of the caller.
+
+        A read of another store's table is not part of the transaction.
+        """
 
         def visit() -> None:
             transaction = _find()
@@ -341,7 +354,10 @@ class Transactions:
         return visit
 
     def _under_way(self, kind: str, name: str) -> Transaction | None:
-        """The transaction that a write to a table or queue of this store is made in."""
+        """Return the caller's transaction for a write to a table or queue of this store; None if there is none.
+
+        Raises `InvalidArgument` if it has ended, belongs to another thread, or to another store.
+        """
         transaction = _find()
         if transaction is None:
             return None
@@ -360,9 +376,10 @@ class Transactions:
         return transaction
 
     def carry_out(self, transaction: Transaction) -> None:
-        """Apply all of it. Where it changes two tables or queues, or more, a synced decision is written first.
+        """Commit a transaction. With several tables or queues, a synced decision record makes it atomic.
 
-        Raises `WriterStopped` where it is decided, perhaps, and not carried out: `finish` does that later.
+        With one, it is as durable as that one's flush mode promises. Raises `WriterStopped` if it was decided, or may
+        have been, and could not be carried out: then it is finished when the disk works.
         """
         from holdfast.table.decisions import (  # noqa: PLC0415
             Decision,
@@ -399,7 +416,7 @@ class Transactions:
         self._empty(self._log, len(payload))
 
     def _decide(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", payload: bytes, now: int) -> None:
-        """Write the decision and carry it out. Where that is cut off, `finish` does it before anything else."""
+        """Write the decision and carry it out. If that is interrupted, `finish` completes it before any later write."""
         from holdfast.table.decisions import finished  # noqa: PLC0415
 
         assert self._log is not None
@@ -428,7 +445,7 @@ class Transactions:
             ) from error
 
     def finish(self) -> None:
-        """Finish a transaction that is decided and was not carried out, from its decision. With no lock held."""
+        """Finish a decided transaction that was not carried out, from its decision. Called with no lock held."""
         from holdfast.table.decisions import finished, unfinished  # noqa: PLC0415
 
         if not self._unfinished:
@@ -443,7 +460,7 @@ class Transactions:
                 self._unfinished = ""
 
     def _empty(self, log: Log, grown: int) -> None:
-        """Drop completed decisions now and then, which is all there is: transactions come one at a time."""
+        """Clear the log after 16 MiB of decisions. All are completed then: transactions run one at a time."""
         self._grown += grown
         if self._grown < _FULL or log.pinned:  # a backup needs it as it is: the next one empties it
             return

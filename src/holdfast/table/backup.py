@@ -1,6 +1,6 @@
 """Backup of a table to one file with all events of its log, and its restore into another store.
 
-Sealed values stay sealed, and keys are not in a backup. `backup_file` describes the format.
+Sealed values stay sealed, and encryption keys are not in a backup. `backup_file` describes the format.
 """
 
 import contextlib
@@ -55,11 +55,11 @@ class RestoreReport:
     events: int
     last_version: int
     resumed: int = 0
-    """How many of the events an earlier try, that was interrupted, had brought back already."""
+    """How many of the events an earlier, interrupted restore had written already."""
 
 
 class TableStore(Protocol):
-    """What a table is restored into: `holdfast.Store`."""
+    """The store into which a table is restored: `holdfast.Store`."""
 
     @property
     def path(self) -> Path:
@@ -132,9 +132,10 @@ def backup_table(
 
 
 def verify_backup(*paths: Place, files: Files | None = None, progress: Progress | None = None) -> BackupReport:
-    """Read a backup, or a full one and those that follow it, to the end and check every byte; the report of the last.
+    """Read a backup, or a full one and those that follow it, to the end and check it; return the last report.
 
-    Raises `Corrupt` where a byte is not what was written, or the end is missing.
+    Raises `Corrupt` if a byte is not what was written or the end is missing, `InvalidArgument` if they do not follow
+    each other.
     """
     reports = []
     for path in paths:
@@ -231,7 +232,7 @@ def _allowed(marker: Path, past: Past) -> Iterator[None]:
 
 
 def check_restored(files: Files, folder: Path) -> Past | None:
-    """Refuse a table whose restore was interrupted; the past of one that is being restored here.
+    """Raise `InvalidArgument` if a table's restore was interrupted; return the past of one that is being restored here.
 
     Called before its log is opened.
     """

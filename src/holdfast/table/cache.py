@@ -15,8 +15,8 @@ class RowCache:
     """Rows of one table as bytes: the present row of a record, and a past one with its range of versions.
 
     Reading needs no lock. A row read from the state may be outdated by the time it is cached: so a reader notes `turn`
-    first, and nothing is cached after that has changed, nor while the state changes. So what the cache has is never
-    older than what the state has of another record.
+    before it reads the state. A row is not cached if `turn` has changed since, nor between `hold` and `release`, while
+    the state changes. So no cached row is older than the state.
     """
 
     __slots__ = ("_changing", "_guard", "_room", "past", "present", "turn")
@@ -32,14 +32,14 @@ class RowCache:
         self._guard = threading.Lock()
 
     def keep(self, turn: int, key: bytes, raw: bytes) -> None:
-        """Cache a row that was read in this turn."""
+        """Cache a row that was read in this turn; ignored if the turn is over or the state is changing."""
         with self._guard:
             if turn == self.turn and not self._changing and key not in self.present:
                 self._make_room(len(raw))
                 self.present[key] = raw
 
     def keep_past(self, turn: int, key: bytes, first: int, stop: int, raw: bytes) -> None:
-        """Cache a past row that was read in this turn."""
+        """Cache a past row that was read in this turn; ignored if the turn is over or the state is changing."""
         with self._guard:
             if turn == self.turn and not self._changing:
                 old = self.past.pop(key, None)
@@ -77,7 +77,7 @@ class RowCache:
             self.past.clear()
 
     def reset(self) -> None:
-        """Everything may have changed, and nobody changes anything now: also not who held rows and was cut off."""
+        """Remove everything, and end holds whose caller was interrupted. Called while nobody changes the state."""
         self.clear()
         with self._guard:
             self._changing = 0

@@ -55,7 +55,7 @@ class Gate(Protocol):
 
 
 class Doubtful(WriterStopped):
-    """The state may not follow the log: call `Core.recover`, holding no lock, and begin again."""
+    """The state may differ from the log: release all locks, call `Core.recover` and begin again."""
 
 
 _REPLAY = 1000
@@ -64,7 +64,7 @@ _REPLAY = 1000
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A request that is pending: appended to the log, and not yet in the state."""
+    """A pending request: accepted by the log, perhaps not durable yet, and not yet applied to the state."""
 
     steps: list[Step]
     names: set[bytes]
@@ -77,20 +77,21 @@ class _Flight:
 
     @property
     def position(self) -> int:
-        """Return the position behind its last event in the log."""
+        """Return the log position after its last event."""
         return self.draft.first + self.offset + len(self.steps)
 
 
 class Core(Generic[M]):
     """The writing half of a table.
 
-    Threads: any. `_lock` is held while a request is staged and appended, not while the disk works; `landing` while
-    durable requests are applied to the state, in the order of the log. Exclusive access is claimed at `_turnstile`,
-    where requests wait: a transaction does not hold `_lock` between its calls. `landing` is taken before `_lock`.
+    Threads: any. A request holds `_lock` while it is staged and handed to the log, and not while it waits for the disk.
+    `landing` is held while requests are applied to the state, in the order of the log. Exclusive access is claimed at
+    `_turnstile`, where requests wait; a transaction does not hold `_lock` between its calls. `landing` is taken before
+    `_lock`, except by `rebuild`, which takes it when no request is pending.
 
-    Where a failure of the disk, or an interrupt, leaves it open what the log or the state have of a request, `doubt` is
-    set, and the next call recovers: all that was gathered is written, and the state follows the log. Nothing is built
-    upon a state in doubt.
+    After a disk failure or an interrupt it may be unknown whether a request is in the log or in the state. Then `doubt`
+    is set, and the next request recovers first: it writes what the log has gathered, and applies the log to the state.
+    No request is staged while `doubt` is set. Reads try to recover too, and otherwise see the state as it is.
     """
 
     def __init__(
@@ -137,26 +138,26 @@ class Core(Generic[M]):
         self.closed = False
         # In the object and not in its class, where each read would find it only after a miss.
         self.before_read: Callable[[], None] | None = None
-        """Called before a read. While a transaction of the store is under way it reserves what that reads; in a store
-        that was opened read-only it takes in what the owner wrote."""
+        """Called before a read. While a transaction of the store is running, it reserves the table if that transaction
+        reads it; in a store that was opened read-only, it applies what the owner wrote."""
         self.doubt = ""
-        """Why the state may not follow the log; empty if it does. Set by plain assignments, and by `recover`."""
+        """Why the state may differ from the log; empty if not. Set by plain assignments; `recover` clears it."""
         self._doubtful: list[_Flight] = []
         """Requests of which it is not known whether they are in the log."""
         self.before_recovery: Callable[[], None] = lambda: None
-        """Finishes a transaction that is decided and was not carried out."""
+        """Finishes a transaction whose decision is in its log and whose changes are not all applied."""
         self.recover_state: Callable[[], None] = state.recover
         """Opens the state again after a failed write. Called with no lock held."""
         self._reserved: Ticket | None = None
-        """Of the transaction that has the table, or the last one that had it."""
+        """The ticket of the transaction that has reserved the table, or of the last one that had."""
         self.gate: Gate | None = None
         """The access check while the table is migrated."""
         self.rebuilt = False
-        """Whether the state was built anew since the table was opened."""
+        """Whether the state was rebuilt from the log, at opening or since then."""
         self.position = 0
         """The log position up to which the state is applied."""
         self.last_version = 0
-        """The version of the last change that the state has."""
+        """A version that no change in the state is above. After `apply` it may be higher than that of any change."""
         self._open()
         if read_only:
             self.before_read = self._refresh
@@ -166,7 +167,7 @@ class Core(Generic[M]):
         self.model = model
         self.spec = model.__spec__
         self.plannable = self.spec
-        """The model, as far as scans may rely on it: without indexes that are being filled."""
+        """The model, as far as scans may rely on it: without indexes and unique fields that are being filled."""
         self.layout = KeyLayout(self.spec, self._clock)
         self.view = View(
             self._state,
@@ -185,10 +186,11 @@ class Core(Generic[M]):
     # Requests
 
     def write(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Carry out a request: all its operations get one version, and the valid ones are applied together.
+        """Carry out a request: its changes get one version, and the valid operations are applied together.
 
-        An invalid operation is answered with its error, and changes nothing. Returns when the rest is as safe as the
-        log's flush mode promises, and can be read.
+        The outcome of an invalid operation is its error, which is returned and not raised; it changes nothing. Returns
+        when the changes are as durable as the log's flush mode promises, and can be read. In a transaction the
+        operations are only staged. Raises `StorageError` if the disk fails; it may take effect all the same.
         """
         self._check_writable()
         if self.join is not None and (outcomes := self.join(operations)) is not None:
@@ -216,7 +218,10 @@ class Core(Generic[M]):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the table exclusively: no request is pending, and no other thread can begin one."""
+        """Hold the table exclusively, with `_lock` held: no request is pending, and other threads wait to begin one.
+
+        Raises `InvalidArgument` if a transaction of this thread has reserved the table.
+        """
         self._check_free()
         ticket = Ticket()
         try:
@@ -231,7 +236,10 @@ class Core(Generic[M]):
             self._turnstile.tidy()
 
     def _stand_back(self) -> None:
-        """Wait at the turnstile, with the lock held, and check again what may have changed meanwhile."""
+        """Wait at the turnstile for exclusive claims, then check again that the table may be written.
+
+        Called with `_lock` held, which is released while it waits.
+        """
         self._check_free()
         self._turnstile.enter()
         self._check_now()
@@ -243,9 +251,10 @@ class Core(Generic[M]):
                 check()
 
     def reserve(self, ticket: Ticket) -> None:
-        """The same for a transaction, until its ticket is over: also nobody else in this thread, as another task.
+        """Give a transaction exclusive write access until its ticket is over; return when no request is pending.
 
-        `_lock` is free meanwhile, so that other callers wait at the turnstile, in turn.
+        `_lock` is not held afterwards: other threads wait at the turnstile, in turn. A write of the same thread that is
+        not part of the transaction, as of another task, raises `InvalidArgument`.
         """
         self._check_free()
         self._turnstile.claim(ticket)
@@ -259,15 +268,21 @@ class Core(Generic[M]):
                     return
 
     def tidy(self) -> None:
-        """Let those in at once who waited for a ticket that is over."""
+        """Wake callers that wait for a ticket that is over; without this they notice a little later."""
         self._turnstile.tidy()
 
     def wait_for_transaction(self) -> None:
-        """Return when the transaction that is running in the store has ended. Call it after `Fenced`."""
+        """Return when the transaction that is running in the store has ended. Call it after `Fenced`, holding no lock.
+
+        Raises `InvalidArgument` if that transaction is of this thread.
+        """
         self._versions.wait_for_end()
 
     def begin_staging(self, version: int) -> Staging:
-        """Begin the staging of a transaction that has reserved the table."""
+        """Return a staging for a transaction that has reserved the table.
+
+        Raises `InvalidArgument` if the state is at the transaction's version or above it.
+        """
         if version <= self.last_version:
             raise InvalidArgument(
                 f"the table {self.name!r} was opened and changed after the transaction began: open it first"
@@ -280,18 +295,22 @@ class Core(Generic[M]):
         return kind(self.model, self.view, self.layout, version, self._pending, size_max)
 
     def check_size(self, staging: Staging) -> None:
-        """Raise what appending this to the log would raise, if it is too large."""
+        """Raise the error that the log would raise if the staged events are too large for it."""
         self.changelog.check_size(*records_of(staging.steps))
 
     def take_off(self, staging: Staging) -> "_Flight":
-        """For a transaction: append its events to the log, as safe as that promises. If this fails, call `stop`."""
+        """Append staged events to the log; return when they are as durable as its flush mode promises.
+
+        For callers with exclusive access: a transaction or a migration. They apply the result with `put_into` and
+        `arrive`. If this fails, the request may be in the log: call `stop`, or set `doubt`.
+        """
         with self._lock:
             flight = self._take_off(staging)
         self._make_safe(flight)
         return flight
 
     def stop(self, why: str) -> None:
-        """Refuse requests until `recover`: what the log or the state has of the pending ones is not known."""
+        """Set `doubt`: what the log or the state has of the pending requests is unknown. The next one recovers."""
         with self._lock:
             self.doubt = self.doubt or why
             self._doubt_flights()
@@ -303,9 +322,10 @@ class Core(Generic[M]):
         self._landed.notify_all()
 
     def recover(self) -> None:
-        """Let the state follow the log again, after an interrupt or a failure of the disk. With no lock held.
+        """Write what the log has gathered and apply the log to the state, after an interrupt or a disk failure.
 
-        Raises `WriterStopped` as long as the disk fails. Can be done again, wherever it is cut off.
+        Called with no lock held. Raises `WriterStopped` as long as the disk fails. Can be called again if it is
+        interrupted. Does not recover a table that is closed.
         """
         try:
             self.before_recovery()
@@ -342,7 +362,7 @@ class Core(Generic[M]):
         logger.warning("the table %s goes on: %s", self.name, why, extra={"table": self.name})
 
     def _recover_to_read(self) -> None:
-        """Recover before a read, if that is possible: else what is known is read."""
+        """Try to recover before a read; if the disk fails or a transaction holds the table, read the state as it is."""
         if not self.read_only and (self._reserved is None or self._reserved.ended):
             with contextlib.suppress(StorageError):
                 self.recover()
@@ -388,7 +408,10 @@ class Core(Generic[M]):
             raise flight.draft.error
 
     def _land(self, flight: _Flight) -> None:
-        """Make a request durable and apply it to the state. After an error it is applied, absent or in doubt."""
+        """Make a request as durable as the flush mode promises and apply it to the state.
+
+        After an error it is applied, or nothing of it was written, or `doubt` is set.
+        """
         try:
             self._make_safe(flight)
             self._follow(flight)
@@ -400,7 +423,10 @@ class Core(Generic[M]):
             raise
 
     def _follow(self, flight: _Flight) -> None:
-        """Apply a pending request to the state, with all before it and in its draft, unless they failed."""
+        """Apply a pending request to the state, with those before it and those of its draft, except failed ones.
+
+        If `doubt` is set, recover instead. Raises `WriterStopped` if the table was closed before that.
+        """
         if not self._follow_if_sure(flight):
             self.recover()
             if not flight.landed:  # closed meanwhile
@@ -440,7 +466,7 @@ class Core(Generic[M]):
         self.cache.hold(step.key for one in flights for step in one.steps)
 
     def arrive(self, flights: "Sequence[_Flight]") -> None:
-        """Note that these requests are in the state."""
+        """Mark these requests as applied and remove them from the pending ones. Called after the batch is committed."""
         self.cache.release()
         # Only now: whoever asks for the records as of this version must not be given older ones.
         self.position, self.last_version = flights[-1].position, self._latest(flights)
@@ -449,7 +475,7 @@ class Core(Generic[M]):
         self._forget(flights)
 
     def _latest(self, flights: "Sequence[_Flight]") -> int:
-        """Return the last version after these: a request from another store may be older than what is here."""
+        """Return `last_version` after these requests; it never goes back."""
         return max(self.last_version, *[one.version for one in flights])
 
     def _forget(self, flights: "Sequence[_Flight]") -> None:
@@ -466,7 +492,7 @@ class Core(Generic[M]):
         keep_place(batch, self.view.prefix, Place(self.changelog.id, position, version, self._kept_past))
 
     def _commit(self, batch: Transaction, position: int, version: int) -> None:
-        """Change the state, together with its log position."""
+        """Commit a batch together with its log position, without a sync, and clear the row cache."""
         self._keep_place(batch, position, version)
         batch.commit(sync=False)
         self.cache.clear()
@@ -487,10 +513,10 @@ class Core(Generic[M]):
             self.follow()
 
     def rebuild(self, *, force: bool = False) -> int:
-        """Delete the state and build it from the log; return how many events there were.
+        """Delete the state and build it from the log; return how many events were applied.
 
-        Concurrent readers see what is built so far. With a damaged log this would be incomplete, and is refused unless
-        `force`.
+        Waits for exclusive access. Concurrent readers see what is built so far. With a damaged log the state would be
+        incomplete: that raises `Corrupt`, before anything is deleted, unless `force`.
         """
         ticket = Ticket()
         try:
@@ -517,7 +543,10 @@ class Core(Generic[M]):
         return self.follow(anew=True)
 
     def follow(self, *, anew: bool = False) -> int:
-        """Apply the log beyond the state's position, or from its start if `anew`; return how many events."""
+        """Apply the log from `position` to its readable end; return how many events.
+
+        `anew` means that the state was cleared: fields that became unique later start again without that constraint.
+        """
         count = 0
         late = LateUnique(self.view, self.past.unique_since, 0 if anew else self.last_version)
         current: dict[bytes, tuple[Row | None, Any]] = {}
@@ -554,7 +583,10 @@ class Core(Generic[M]):
     # Ends
 
     def close(self) -> None:
-        """Refuse further requests; the pending ones finish. Idempotent."""
+        """Refuse further requests and wait for the pending ones, until none finishes within 5 seconds. Idempotent.
+
+        If `doubt` is set, it tries to recover first. What cannot be recovered is recovered at the next opening.
+        """
         if self.doubt and not (self.closed or self.read_only):
             with contextlib.suppress(HoldfastError):  # else the next opening does it
                 self.recover()
@@ -576,14 +608,14 @@ class Core(Generic[M]):
             self.gate.check()
 
     def _check_writable(self) -> None:
-        """Raise, unless the table may be written; recover first, if need be. With no lock held."""
+        """Raise, unless the table may be written; recover if `doubt` is set. Called with no lock held."""
         if self.closed or self.gate is not None or self.read_only:
             self._check_may_write()
         if self.doubt:
             self.recover()
 
     def _check_now(self) -> None:
-        """The same with `_lock` held, where nothing can be recovered: that raises `Doubtful`."""
+        """As `_check_writable`, with `_lock` held: nothing can be recovered then, and `doubt` raises `Doubtful`."""
         self._check_may_write()
         if self.doubt:
             raise Doubtful(f"the table {self.name!r} takes no requests: {self.doubt}. Try again")
@@ -615,7 +647,7 @@ class Core(Generic[M]):
 
 
 def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[Extra], int]:
-    """Return events as validated records of a log: payloads, keys, and the size of the largest."""
+    """Return the arguments of `Log.gather` for events: payloads, keys, and the size of the largest with its key."""
     payloads: list[bytes] = []
     extras: list[Extra] = []
     largest = 0

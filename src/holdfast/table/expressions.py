@@ -189,7 +189,7 @@ class Or(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Not(Expression):
-    """This is not true; it is also not true of a value that is absent."""
+    """The part is not true. So this is also true of objects in which the compared value is absent."""
 
     part: Expression
 

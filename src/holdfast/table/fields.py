@@ -47,9 +47,9 @@ class FieldSpec:
     name: str
     type: FieldType
     required: bool = True
-    """It cannot be None."""
+    """Whether a new value must not be None. Records from before the field existed may lack it."""
     final: bool = False
-    """Once set, it stays as it is."""
+    """Whether it cannot be changed once it is set; only a migration can."""
     unique: bool = False
     sensitive: bool = False
     default: Any = msgspec.NODEFAULT
@@ -59,7 +59,7 @@ class FieldSpec:
     alternatives: tuple[str, ...] = ()
     """Other names, under which it is found too."""
     check: Check = attribute(init=False, compare=False, repr=False)
-    """Finds what a value that is not None breaks."""
+    """Returns the violations of a value that is not None."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "check", check_of(self.type))

@@ -165,7 +165,7 @@ def _test(leaf: _Leaf) -> Test:
 
 
 def _equals(ftype: FieldType, operand: Any) -> Test:
-    """NaN is equal to NaN, also inside of lists, sets, dicts and models."""
+    """Return a test for equality. NaN is equal to NaN, also inside of lists, sets, dicts and models."""
     if is_nan(operand):
         return is_nan
     if _has_nan(operand):
@@ -174,7 +174,7 @@ def _equals(ftype: FieldType, operand: Any) -> Test:
 
 
 def _has_nan(value: Any) -> bool:
-    """Whether a value is NaN, or holds one."""
+    """Return whether a value is NaN, or contains one."""
     if isinstance(value, dict):
         return any(map(_has_nan, value)) or any(map(_has_nan, value.values()))
     if isinstance(value, list | set):
@@ -227,7 +227,7 @@ def _one_of(values: tuple[Any, ...]) -> Test:
 
 
 def _search(search: Search) -> Test:
-    """Return a test whose index is resolved in the model of the first object: an expression has no table."""
+    """Return a test that resolves the index once for each model of its objects: an expression has no table."""
     tests: dict[type, Test] = {}
 
     def found(record: Any) -> bool:

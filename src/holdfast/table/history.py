@@ -71,8 +71,8 @@ class History(Scanning[M]):
         """Return what changed in records: in those with these keys, or those that a scan finds, in its order.
 
         From one version to another, both included; a datetime means all versions of its millisecond. Of each value the
-        newest `max_versions` are told, and always the creation. More than one, and `to_version`, need
-        `keep_all_versions`. Records without a change in that time are left out.
+        newest `max_versions` are returned; the creation is always returned if it lies in that time. More than one, and
+        `to_version`, raise `InvalidArgument` without `keep_all_versions`. Records without a change are left out.
         """
         first = first_version(from_version)
         last = version_before(to_version, "to_version")
@@ -197,6 +197,6 @@ def _newest(versions: Sequence[VersionChanges], count: int) -> list[VersionChang
 
 
 def limited(records: Iterable[Record[M]], limit: int | None) -> list[Record[M]]:
-    """Return the first of some records."""
+    """Return the first `limit` records; all if it is None."""
     check_limit(limit)
     return list(records if limit is None else islice(records, limit))

@@ -69,7 +69,7 @@ def python_value(ftype: FieldType, value: Any) -> Any:
 
 
 def bytes_of(text: str) -> bytes:
-    """The bytes of base64url without padding, as keys and bytes are written; InvalidArgument if it is none."""
+    """Return the bytes of base64url text, as keys and bytes are written; raises `InvalidArgument` if it is not."""
     try:
         raw = text.encode("ascii")
         return base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True)

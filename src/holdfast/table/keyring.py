@@ -48,11 +48,11 @@ class Cipher(Protocol):
     """AES-GCM with one key."""
 
     def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes:
-        """The ciphertext and its tag."""
+        """Return the ciphertext followed by its tag."""
         ...
 
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes:
-        """What was encrypted; raises if anything of it is not as it was."""
+        """Return the plaintext; raises if the nonce, the data or the associated data were changed."""
         ...
 
 
@@ -81,7 +81,7 @@ class Keyring:
 
     @classmethod
     def generate(cls, name: str | None = None) -> "Keyring":
-        """A keyring of new keys; `save` it before anything is sealed with it."""
+        """Return a keyring of new keys; `save` it before anything is sealed with it."""
         name = name or _today()
         return cls(keys={name: os.urandom(KEY_BYTES)}, current=name, token_key=os.urandom(KEY_BYTES))
 
@@ -112,12 +112,12 @@ class Keyring:
 
     @property
     def current(self) -> str:
-        """The name of the key that seals."""
+        """Return the name of the key that seals."""
         return self._current
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all keys, the oldest first."""
+        """Return the names of all keys, the oldest first."""
         return tuple(self._keys)
 
     @property
@@ -140,11 +140,11 @@ class Keyring:
         return self._change(change).current
 
     def rotate_tokens(self) -> None:
-        """Hide unique values with another key: when a table is next opened, all of them are rebuilt."""
+        """Hide unique values with a new key. Each table with such values is rebuilt when it is next opened."""
         self._change(lambda kept: kept._replace(token_key=os.urandom(KEY_BYTES)))
 
     def drop(self, name: str) -> None:
-        """Delete a key, and with it all that it sealed; `keys_used` says whether there is anything."""
+        """Delete a key that is not the current one. Values that it sealed cannot be read any more: see `keys_used`."""
 
         def change(kept: Kept) -> Kept:
             if name == kept.current:
@@ -156,7 +156,7 @@ class Keyring:
         self._change(change)
 
     def cipher(self, name: str) -> Cipher:
-        """Return the cipher of a key."""
+        """Return the cipher of a key. Raises `KeyMissing`, or `EncryptionMissing` without the package."""
         found = self._ciphers.get(name)
         if found is None:
             key = self._keys.get(name)
@@ -247,7 +247,7 @@ def _check_key(key: object, what: str) -> None:
 
 
 def _today(taken: Mapping[str, bytes] | None = None) -> str:
-    """Return an unused key name: the date, with a letter if needed."""
+    """Return an unused key name: the date in UTC, with a number from 2 on if that is taken."""
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     name, count = day, 1
     while taken and name in taken:

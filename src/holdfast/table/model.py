@@ -1,8 +1,9 @@
 """Models: how an annotated class becomes one, and the methods of its objects.
 
 A model is a msgspec Struct whose fields are renamed to their numbers, so that an object's image is plain msgpack: a map
-of number to value. None is left out of an image; a field that is missing in an image has its default, or None. So an
-old image can be read after fields were added, even required ones; only writers must provide these.
+of number to value. None is left out of an image. A field that is missing in an image has its default when it is read;
+it is None without a default, or if a function other than list, set and dict makes it. So an old image can be read after
+fields were added, even required ones; only writers must provide these.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Draft(typing.NamedTuple):
     key: Any
     indexes: Any
     names: dict[str, Any]
-    """What annotations can speak of, beside the names of their module."""
+    """Names that annotations can refer to, besides those of their module."""
 
 
 _drafts: dict[ModelMeta, _Draft] = {}
@@ -162,36 +163,42 @@ class Model(msgspec.Struct, metaclass=ModelMeta):
     __indexes__: ClassVar[Any] = ()
     """A list of `Index(...)`."""
     __reserved__: ClassVar[Any] = ()
-    """Numbers and names of fields that were, and must not be given again."""
+    """Numbers and names of removed fields, which must not be used again."""
 
     @classmethod
     def decode(cls, image: bytes) -> Self:
-        """The object of an image, unchecked: what was stored may be older than the rules of today."""
+        """Return the object of an image, not validated: it may have been stored under older rules."""
         return cls.__spec__.decode(image)  # type: ignore[no-any-return]
 
     def encode(self) -> bytes:
-        """Its image: msgpack, a map of field number to value."""
+        """Return the image: msgpack, a map of field number to value. Sensitive fields are not sealed here."""
         return _ENCODE(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Names and Python values, also of embedded models; what is absent is None."""
+        """Return names and Python values, also of embedded models; absent values are None."""
         return jsonform.to_dict(self)
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """An object of names and Python values; raises ValidationFailed with all that is wrong."""
+        """Return an object from names and Python values; raises `ValidationFailed` with all violations.
+
+        Raises `InvalidArgument` if `given` is not a mapping.
+        """
         try:
             return jsonform.from_dict(cls, given)
         except RecursionError:
             raise _too_deep(cls.__name__) from None
 
     def to_json(self) -> str:
-        """JSON with names; keys and bytes as base64url, times as ISO 8601."""
+        """Return JSON with names; keys and bytes as base64url, times as ISO 8601. Sensitive values are included."""
         return jsonform.to_json(self)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """An object of JSON with names; raises ValidationFailed with all that is wrong."""
+        """Return an object from JSON with names; raises `ValidationFailed` with all violations.
+
+        Raises `InvalidArgument` if the text is not a JSON object.
+        """
         try:
             return jsonform.from_json(cls, text)
         except RecursionError:
@@ -215,12 +222,12 @@ def _too_deep(name: str) -> InvalidArgument:
 
 
 def text_of_key(key: bytes) -> str:
-    """A record's key as text: base64url without padding."""
+    """Return a record's key as text: base64url without padding."""
     return key_text(key)
 
 
 def key_from_text(text: str) -> bytes:
-    """A record's key of its text; InvalidArgument if it is none."""
+    """Return a record's key from its text; raises `InvalidArgument` if it is not base64url."""
     return jsonform.bytes_of(text)
 
 

@@ -55,9 +55,10 @@ def _getter(model: Any, path: str) -> Callable[[Any], Any]:
 
 
 def same(ftype: FieldType, old: Any, new: Any) -> bool:
-    """Whether two values of a type are kept alike: True, 1 and 1.0 are equal to Python, and so are 1.0 and 1.00.
+    """Return whether two values of a type are stored alike, which is stricter than `==`.
 
-    NaN, which is not equal to itself, is kept as one value: NaN is the same as NaN, also inside of others.
+    True, 1 and 1.0 are equal in Python, and so are the decimals 1.0 and 1.00. NaN is the same as NaN here, also inside
+    of other values.
     """
     if old is new:
         return True

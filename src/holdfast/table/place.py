@@ -23,7 +23,7 @@ class Place(NamedTuple):
     position: int
     version: int
     kept: int
-    """Which history was kept up to there."""
+    """Which history the state keeps: 1 past versions, plus 2 the list of updates."""
 
 
 def keep_place(batch: Transaction, prefix: bytes, place: Place) -> None:
@@ -52,7 +52,7 @@ def place_in(state: State, prefix: bytes, log: Log) -> Place | None:
 
 
 def clear_table(state: State, prefix: bytes) -> None:
-    """Delete all rows of a table's records from a state; its definition stays."""
+    """Delete a table from a state: rows, index entries, unique values, history, tombstones and log position."""
     batch = state.transaction()
     for family in ("table", "keys", "index", "unique", "historic_table", "historic_index", "historic_unique",
                    "update_history"):  # fmt: skip

@@ -44,7 +44,7 @@ _MANY = (Each, Keys, Values, Words)
 
 
 class TableScanRefused(HoldfastError):
-    """A scan would read the whole table to find some objects, and `allow_table_scan` was not given."""
+    """A scan would read the whole table to find or sort objects, and `allow_table_scan` was not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class Plan:
     """The unique field, and the value that it must have."""
     value: Any = attribute(default=None, repr=False)
     hidden: bool = False
-    """Whether that is sensitive, and not to be shown."""
+    """Whether the unique field is sensitive: `describe` and `explain` hide the value."""
     index: Index | None = None
     ranges: tuple[Range, ...] = ()
-    """What to read of an index or of the table's keys, the least first even if it is read backwards; none: nothing."""
+    """The ranges of an index or of the table's keys to read, always in ascending order; empty if nothing is read."""
     reverse: bool = False
     distinct: bool = False
-    """Whether an object can come more than once: only the first time counts."""
+    """Whether an object can be found more than once: only the first time counts."""
     sort: tuple[Part, ...] = ()
-    """The order to bring all that was found into, since it is not read in it."""
+    """The order into which the objects found must be sorted; empty if they are read in the wanted order."""
     whole: bool = False
-    """Whether every object of the table is read."""
+    """Whether no condition limits what is read: all of the table, or all entries of the index."""
 
     def describe(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -113,7 +113,10 @@ def plan(
     order: Order | None = None,
     allow_table_scan: bool = False,
 ) -> Plan:
-    """Choose how to find the objects that match an expression, in an order (None: any order)."""
+    """Choose how to find the objects that match an expression, in an order (None: any order).
+
+    Raises `TableScanRefused`, and `InvalidArgument` for an order that only a missing index could give.
+    """
     wanted = _wanted(spec, order)
     for name, value in _unique_values(spec, where):
         # More than one only where hidden records are asked for too.
@@ -177,7 +180,7 @@ class _Spot(NamedTuple):
     down: bool
     many: bool
     path: str
-    """The value that it needs to be there; empty if every object has one."""
+    """The path whose value an object needs to be in the index; empty if every object has one."""
 
 
 class _Track:
@@ -214,7 +217,7 @@ class _Way:
         pinned = self._cover(facts)
         self.is_key = self.index is None and self.fixed == len(self.spots) > 0
         self.reach = 2 * self.fixed + self.ranged
-        """How much of it is known: a range is worth less than a value."""
+        """How much the ranges are limited: 2 for each part with known values, 1 for a range; 0 if all is read."""
         self.distinct = any(spot.many and at not in pinned for at, spot in enumerate(self.spots))
         there = facts.present.union(map(_text, wanted)) if self.distinct else facts.present
         self.missing = [
@@ -312,7 +315,7 @@ def _text(part: Part) -> str:
 
 
 def _constants(facts: Facts) -> set[str]:
-    """Return the parts that have the same single value in every matching object."""
+    """Return the parts that have the same single value in every matching object, or that no object can match."""
     found = set()
     for text, conditions in facts.conditions.items():
         if not isinstance(part_of(text), _MANY):

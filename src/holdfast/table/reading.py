@@ -38,8 +38,8 @@ class Reading(Core[M]):
     ) -> Record[M] | None:
         """Return the record with this key; None where there is none, or it is deleted.
 
-        With `as_of`, the record as it was then: that needs `keep_all_versions`. With `select`, its value is a dict of
-        these paths.
+        With `as_of`, the record as it was then; raises `InvalidArgument` without `keep_all_versions`. With `select`,
+        its value is a dict of these paths.
         """
         if self.closed or self.gate is not None or self.before_read is not None:
             self._catch_up()
@@ -84,10 +84,10 @@ class Reading(Core[M]):
         return [record for record in found if record is not None]
 
     def counts(self, told: Callable[[int], None] | None = None) -> tuple[int, int]:
-        """Return how many records there are, and how many are soft-deleted, without reading their values.
+        """Return how many live records and how many soft-deleted ones there are.
 
-        All keys are read, unless nothing has changed since the last call; `told` is called now and then with the count
-        so far.
+        All rows are read, and not decoded, unless nothing has changed since the last call. `told` is called after every
+        10,000 rows with the count so far.
         """
         self._catch_up()
         known = self._counted

@@ -27,7 +27,7 @@ __all__ = ["Replication"]
 M = TypeVar("M", bound=Model)
 
 _AT_ONCE = 1000
-"""Updates that become durable together."""
+"""Updates that are applied as one request; more where the last ones have the same version."""
 
 
 class _Arrival(NamedTuple):
@@ -36,30 +36,33 @@ class _Arrival(NamedTuple):
     key: bytes
     version: int
     created: int
-    """The version that added the record, which tells its life from others of the same key; 0 if that is not known."""
+    """The version that added the record; 0 if it is not known. It differs when a deleted key is added again."""
     deleted: bool
     hard: bool = False
     record: Any = None
-    """All its values afterwards; None where only its being there has changed."""
+    """The whole record afterwards; None for a delete."""
     names: frozenset[str] | None = None
     """The fields that were changed; None for all."""
     fields: frozenset[int] = frozenset()
-    """Numbers of those that were written; others differ too where something before this was not taken in."""
+    """Numbers of the fields that the event wrote; others differ too if an earlier event is missing here."""
     sequence: int = -1
-    """Its place in the log that it comes from, which takes nothing that breaks a rule."""
+    """Its position in the log that it comes from; records of a log are not validated again. -1 if from no log."""
 
 
 class Replication(Watching[M]):
     """The part of a table that applies changes of another store."""
 
     def apply(self, updates: "Iterable[Addition[M] | Alteration[M] | Removal | LogRecord]") -> list[Outcome]:
-        """Take in updates of the same table of another store, or records of its log, at the versions they have there.
+        """Apply updates of the same table of another store, or records of its log, at the versions they have there.
 
-        An update is ignored, which is a success that changed nothing, if the record here has its version or a newer
-        one, or was deleted for good by one. So the same updates can come again, and records of the log and additions,
-        which bring the whole record, in any order. Of an `Alteration` only the fields that it names are taken, if the
-        record is there: these must come in the order of their versions. What may not be, as a unique value that
-        another record has, is answered with its error, and the others are taken in.
+        An update is ignored (`Done` with `changed=False`) if the record here has its version or a newer one, or was
+        hard-deleted at one. So updates can be repeated. Records of the log and additions hold the whole record, and can
+        come in any order. An `Alteration` of an existing record changes only the fields that it names: alterations
+        must come in the order of their versions. The outcome of an update that breaks a rule, as a unique value that
+        another record has, is its error; the others are applied.
+
+        Updates are written about 1000 at a time. Raises `InvalidArgument` in a transaction, for what is not an update,
+        and for a version more than an hour ahead: earlier groups are applied then.
         """
         self._check_writable()
         if self.join is not None and self.join([]) is not None:
@@ -71,9 +74,9 @@ class Replication(Watching[M]):
         return outcomes
 
     def compact_tombstones(self, up_to: Point) -> int:
-        """Forget which keys were hard-deleted up to and including a version; return how many.
+        """Delete the tombstones of keys that were hard-deleted up to and including a version; return how many.
 
-        Updates from before that must no longer come: they would bring the records back.
+        Updates from before that version must not be applied afterwards: they would add the records again.
         """
         self._check_writable()
         version = version_before(up_to, "up_to") or 0
@@ -178,10 +181,10 @@ class _Incoming(Staging):
         self._graves: dict[bytes, int] = {}
         """Keys that these updates hard-deleted, and at which version."""
         self._begun: dict[bytes, int] = {}
-        """Keys of which something was taken in, and its place in the log."""
+        """Keys of which these updates changed something, and the log position of the last one."""
 
     def take(self, arrival: _Arrival) -> Outcome:
-        """Stage one update."""
+        """Stage one update; return its outcome, or the error if it is invalid. Raises `Busy`."""
         try:
             return self._take(arrival)
         except HoldfastError as error:
@@ -220,16 +223,16 @@ class _Incoming(Staging):
         return Done(key, arrival.version)
 
     def _bury(self, key: bytes, created: int) -> None:
-        """Hard-delete a record, at the present version."""
+        """Stage the hard delete of a record at `self.version`."""
         self._graves[key] = self.version
         self._forget(key)
         self._step(key, EventKind.HARD_DELETE, created, True, (), None)
 
     def _goes_on(self, arrival: _Arrival, row: Row | None) -> bool:
-        """Return whether there is more of a version than what is here.
+        """Return whether an update with the version that the record has here is a further event of that version.
 
-        Such as a record that one request hard-deleted and added again, or a log from the time when each operation of a
-        request was an event of its own.
+        Such as when one request hard-deleted a record and added it again, or in a log from the time when each operation
+        of a request was an event of its own.
         """
         if row is None and arrival.created == arrival.version and not arrival.hard:
             return True
@@ -245,7 +248,7 @@ class _Incoming(Staging):
         self._step(key, EventKind.ADD, arrival.created, arrival.deleted, (), copy_of(record))
 
     def _merged(self, arrival: _Arrival, before: Any) -> Any:
-        """Return the new value of a record that is here."""
+        """Return the new value of a record that exists here, validated unless it comes from a log."""
         if arrival.record is None:
             return before
         given = copy_of(arrival.record)
@@ -265,15 +268,16 @@ class _Incoming(Staging):
             raise ValidationFailed(self._model.__name__, violations)
 
     def _buried(self, key: bytes) -> int:
-        """Return the version that hard-deleted a key; 0 if none did."""
+        """Return the version of a key's tombstone; 0 if it has none."""
         version = self._graves.get(key)
         return version if version is not None else self._view.tombstone(key) or 0
 
 
 def _together(arrivals: Iterable[_Arrival]) -> Iterator[list[_Arrival]]:
-    """Group updates that become durable at once: before a hard delete, the rest of its record must be in the state.
+    """Group updates into requests.
 
-    A new record under a deleted key implies such a delete.
+    A hard delete begins a new group if the current one touches its key: earlier changes must be in the state. So does
+    a record that was added again under the same key, which implies a hard delete.
     """
     together: list[_Arrival] = []
     lives: dict[bytes, int] = {}

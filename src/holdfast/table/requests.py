@@ -34,8 +34,8 @@ class Change(msgspec.Struct, frozen=True):
     """New values for some fields of a record, if what is expected of it holds.
 
     `changes` gives by path the new value, None to remove one, or an edit. `check` gives by path what must be there,
-    `if_version` the version that the record must have. `delete` True hides the record in the same step, False brings
-    it back.
+    `if_version` the version that the record must have. `delete` True soft-deletes the record in the same step, False
+    restores it.
     """
 
     key: bytes
@@ -90,7 +90,7 @@ class Done(msgspec.Struct, frozen=True):
 
     key: bytes
     version: int
-    """The record's version now: an old one, where the operation changed nothing."""
+    """The version of this change; if the operation changed nothing, the record's present version."""
     changed: bool = True
     given: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By path the keys that were given to values appended to a dict."""
@@ -113,4 +113,4 @@ class NoRecord(NotFound):
 
 
 Outcome = Done | HoldfastError
-"""What came of an operation: an error is returned, not raised, where a request has several."""
+"""The outcome of an operation. `write`, `add_many` and `apply` return errors; `add`, `change`, `delete` raise them."""

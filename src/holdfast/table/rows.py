@@ -33,12 +33,12 @@ class EventKind(IntEnum):
     ADD = 1
     CHANGE = 2
     DELETE = 3
-    """Softly: the record is kept, and hidden."""
+    """Soft delete: the record is kept, and hidden."""
     UNDELETE = 4
     HARD_DELETE = 5
-    """The record and all its past are gone from the state; the log remembers that it was."""
+    """The record and its history are deleted from the state; its earlier events stay in the log."""
     SNAPSHOT = 6
-    """As it stood: written where the log before it may go."""
+    """The same record at the same version, encoded again: written by `reseal` with the current key."""
 
 
 class Event(NamedTuple):
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
 
 def row_after(old: Row | None, event: Event) -> Row | None:
-    """Return the row that results from an event."""
+    """Return the row that results from an event; None after a hard delete."""
     if event.kind is EventKind.HARD_DELETE:
         return None
     fields = {} if old is None else old.fields | dict.fromkeys(event.fields, event.version)
@@ -89,7 +89,7 @@ def size_of(event: Event) -> int:
 
 
 def decode_event(payload: bytes) -> Event:
-    """Return the event of a log record."""
+    """Return the event of a log record; raise `Corrupt` if it is not one."""
     try:
         kind, flags, count, version, created = _EVENT.unpack_from(payload)
         fields = unpack_from(f"<{count}H", payload, _EVENT.size)
@@ -116,7 +116,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_row(raw: bytes) -> Row:
-    """Return the row of these bytes."""
+    """Return the row of these bytes; raise `Corrupt` if they are not one."""
     try:
         flags, count, created, version = _ROW.unpack_from(raw)
         stop = _ROW.size + count * _FIELD.size

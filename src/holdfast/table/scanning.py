@@ -27,11 +27,11 @@ __all__ = ["Scan", "Scanning", "check_limit", "cursor_text"]
 
 M = TypeVar("M", bound=Model)
 _PASSED_MOST = 8
-"""Versions of one record that are passed one by one, before the next record is sought."""
+"""Past versions of one index entry that are read one by one, before the one needed is sought directly."""
 _LONG_PAST = 1000
-"""Entries that have left an index, from which on a scan of the past asks whether to read the records would be less."""
+"""Past index entries after which a scan of the past first checks whether reading the records would be cheaper."""
 _ENTRIES_A_RECORD = 10
-"""Entries that are read for the price of reading a record as it was, and sorting it in."""
+"""Entries that cost as much to read as one past record costs to read and sort."""
 
 
 class _RecordsAreFewer(Exception):
@@ -39,7 +39,7 @@ class _RecordsAreFewer(Exception):
 
 
 def check_limit(limit: Any) -> None:
-    """Reject a value that is not a number of records."""
+    """Raise `InvalidArgument`, unless this is None or an int from 0 up."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise InvalidArgument(f"limit must be a number from 0 on, not {limit!r}")
 
@@ -91,11 +91,12 @@ class Scanning(Reading[M]):
         select: Sequence[Any] | None = None,
         allow_table_scan: bool = False,
     ) -> "Scan[M]":
-        """Return the records that match `where`, in an order; read while the result is iterated.
+        """Return the records that match `where`, in an order. They are read while the result is iterated.
 
-        The result's `.explain()` describes the plan. A plan that reads the whole table to find some records is refused
-        with `TableScanRefused`, unless `allow_table_scan`. `start` is the key of a record to begin with, `cursor` the
-        text with which an earlier result ended. With `select`, a record's value is a dict of these paths.
+        The result's `.explain()` describes the plan. A plan that reads the whole table to find or sort records raises
+        `TableScanRefused`, unless `allow_table_scan`. `start` is the key of a record to begin with, `cursor` the
+        `.cursor` of an earlier result. With `select`, a record's value is a dict of these paths. `as_of` needs
+        `keep_all_versions`.
         """
         self._check_open()
         if where is not None and not isinstance(where, Expression):
@@ -122,7 +123,10 @@ class Scanning(Reading[M]):
         return Scan(self, wish)
 
     def count(self, where: Any = None, **options: Any) -> int:
-        """Return how many records match `where`; the options are those of `scan`."""
+        """Return how many records match `where`; the options are those of `scan`.
+
+        The records are read. Without `where`, `allow_table_scan` is True by default.
+        """
         options.setdefault("allow_table_scan", where is None)
         return sum(1 for _ in self.scan(where, **options))
 
@@ -137,7 +141,7 @@ class Scanning(Reading[M]):
     ) -> Any:
         """Return aggregates of the records that match `where`: `count=True`, `sum="amount"`, `by="name"`, ...
 
-        See `Aggregation`. Without `where` the whole table is read, without `allow_table_scan`.
+        See `Aggregation`. Without `where`, `allow_table_scan` is True by default.
         """
         total = Aggregation(**wanted, spec=self.spec)
         whole = where is None if allow_table_scan is None else allow_table_scan
@@ -166,7 +170,7 @@ class Scan(Generic[M]):
         self._wish = wish
         self.plan = wish.plan
         self.cursor: str | None = None
-        """After the iteration: where the next page begins, None if there is none."""
+        """After a complete iteration with a limit: the cursor of the next page; None if there is none."""
 
     def explain(self) -> str:
         """Return the plan as a sentence."""
@@ -187,7 +191,7 @@ class Scan(Generic[M]):
             yield self._selected(record)
 
     def first(self) -> Record[M] | None:
-        """The first record, None if there is none."""
+        """Return the first record, None if there is none."""
         return next(iter(self), None)
 
     def _selected(self, record: Record[M]) -> Record[M]:
@@ -299,7 +303,7 @@ class _Way:
         self._begin = begin
         self._includes = includes
         self._starts = wish.start is not None
-        """Whether it begins with a key that was given, not where a page ended."""
+        """Whether the caller gave a start key, and not a cursor."""
 
     def found(self) -> Iterator[_Found]:
         match self._plan.kind:
@@ -375,7 +379,7 @@ class _Way:
             yield from self._sorted_in(prefix, low, high)
 
     def _sorted_in(self, prefix: bytes, low: bytes, high: bytes) -> Iterator[_Found]:
-        """Return what the index had between two of its entries, from the records themselves as they were."""
+        """Return the index entries between two keys as of the version, computed from the past records."""
         assert self._plan.index is not None
         entries = compile_index(self._view.spec, self._plan.index)
         found = []
@@ -422,7 +426,7 @@ class _Way:
             low, high = (low, name) if reverse else (behind, high)
 
     def _ask_for_fewer(self, entries: int) -> None:
-        """Raise `_RecordsAreFewer` if there are few records for this many entries read."""
+        """Raise `_RecordsAreFewer` if the table has less than a tenth as many records as past entries were read."""
         if self._plan.kind != "index":
             return
         prefix, most = self._view.prefix, int(entries / _ENTRIES_A_RECORD)

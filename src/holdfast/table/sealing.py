@@ -71,9 +71,9 @@ class _Sealed(NamedTuple):
 
 
 def images_of(model: type[Model], keyring: Keyring | None, unsealed: Collection[int] = ()) -> Images:
-    """Return the encoding of a model's records: plain if nothing is sensitive, else sealed.
+    """Return the codec of a model's records: plain if nothing is sensitive, else sealed.
 
-    `unsealed` are the numbers of fields that were not always sensitive.
+    `unsealed` are the numbers of fields that were not always sensitive. Raises `KeyringNeeded` without a keyring.
     """
     if model.__spec__.plain and keyring in (None, WITHOUT_KEYS):
         return plain_images(model)
@@ -149,7 +149,7 @@ def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool
 
 
 def open_image(model: type[M], keyring: Keyring | None, key: bytes, image: bytes) -> M:
-    """The record of an image, for those who read a table's log; without a keyring, what is sealed is None."""
+    """Return the record of an image, as for readers of a table's log; without a keyring, sensitive fields are None."""
     if keyring is not None:
         return sealed_images(model, keyring).decode(key, image)  # type: ignore[no-any-return]
     if model.__spec__.plain:
@@ -206,11 +206,11 @@ def token_mark(spec: ModelSpec, keyring: Keyring | None) -> bytes:
 
 
 def check_tokens(table: Core[Any], keyring: Keyring | None, *, migrates: bool = False) -> bool:
-    """Rebuild a table if its unique values were hidden with another key than the present one; return whether it was.
+    """Rebuild a table if its unique values were hidden with another key; return whether the key's mark was replaced.
 
     Call it after a table is opened and before anyone writes to it: old tokens would find nothing, and accept a value
     twice. After it, nothing in the state was made with the old key. If the table `migrates` and has no hidden values
-    yet, they are left to the migration, at whose end this is called again.
+    yet, they are left to the migration, at whose end this is called again. Raises `KeyMissing` before it rebuilds.
     """
     mark = token_mark(table.spec, keyring)
     state, name = table.view.state, table.view.prefix + _TOKENS
@@ -247,8 +247,9 @@ def reseal(
 ) -> int:
     """Seal all present records again that are not sealed with the current key; return how many there were.
 
-    Each is written once more, as it stands and with its version: readers see no change. The log is append-only, so what
-    was sealed before stays in it, and with `keep_all_versions` in the past: `keys_used` tells which keys are needed.
+    Each is written to the log again, unchanged and with its version: readers see no change. The log is append-only, so
+    values sealed with old keys stay in it, and with `keep_all_versions` in the history: `keys_used` returns the keys
+    that are still needed. Other requests wait while a batch is staged.
     """
     if batch < 1:
         raise InvalidArgument(f"batch must be from 1 up, not {batch}")
@@ -271,7 +272,7 @@ def keys_used(table: Core[Any]) -> dict[str, int]:
 
 
 def key_names(image: bytes) -> list[str]:
-    """The names of the keys that sealed the fields of an image."""
+    """Return the names of the keys that sealed the fields of an image."""
     if not image:
         return []
     return [_apart(bytes(extension.data)).key_name for _, extension in _extensions(image)]

@@ -22,7 +22,7 @@ __all__ = ["ModelSpec", "read_indexes", "read_key", "reserved_by"]
 
 @dataclass(slots=True, eq=False)
 class ModelSpec:
-    """Complete description of one model; immutable once the class exists."""
+    """Complete description of one model. Complete when all models that it embeds are defined; immutable afterwards."""
 
     model: type[Model] = field(repr=False)
     name: str
@@ -30,7 +30,7 @@ class ModelSpec:
     """None if it can only be embedded."""
     version: str
     tag: int | None
-    """What tells it from the other models of a union."""
+    """The number that distinguishes it from the other models of a union."""
     fields: dict[str, FieldSpec]
     numbers: dict[int, FieldSpec]
     reserved_numbers: frozenset[int]
@@ -42,12 +42,12 @@ class ModelSpec:
     encode: Callable[[Any], bytes] = field(repr=False)
     decode: Callable[[bytes], Any] = field(repr=False)
     copiers: tuple[tuple[str, Callable[[Any], Any]], ...] = field(repr=False)
-    """How the fields are copied that could be changed in place."""
+    """Names and copy functions of the fields whose values could be changed in place."""
     key: tuple[FieldRef, ...] | None = None
     """None: a UUIDv7 is given to each record."""
     indexes: tuple[Index, ...] = ()
     plain: bool = True
-    """No field is sensitive, in the embedded models neither."""
+    """Whether no field is sensitive, neither here nor in embedded models."""
 
     def find(self, name: str) -> FieldSpec | None:
         """The field with this name or alternative name."""

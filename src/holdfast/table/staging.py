@@ -37,7 +37,7 @@ class _Standing(NamedTuple):
 
     row: Row | None
     record: Any
-    """Made from the row when it is first needed."""
+    """None until it is first needed, and then decoded from the row."""
 
 
 Names = list[tuple[FieldSpec, bytes]]
@@ -48,14 +48,17 @@ _Place = tuple[bytes, int, bool]
 
 
 class Busy(Exception):
-    """Something that this request needs is part of another pending request: wait, and begin again."""
+    """A record or unique value that this request needs is part of another pending request: wait, and begin again."""
 
 
 class Staging:
-    """One request. Records and values of other pending requests (`pending`) are not touched: that raises `Busy`."""
+    """The staged changes of one request or transaction. Not thread-safe.
+
+    A record or unique value that another pending request touches (`pending`) raises `Busy`.
+    """
 
     drops_undone = True
-    """Whether a record that is as it was before has no event."""
+    """Whether a record that is changed, and changed back in the same request, gets no event."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Staging:
         self._redo = False
         """Whether the batch has something in it that is no longer a step."""
         self.names: set[bytes] = set()
-        """All that must not be touched by others until this is on disk: keys of records and of unique values."""
+        """Keys of records and of unique values that other requests must not touch until this one is in the state."""
         self.undone: set[bytes] = set()
         """Keys of records that operations changed and changed back."""
         self._records: dict[bytes, _Standing] = {}
@@ -86,14 +89,14 @@ class Staging:
 
     @property
     def steps(self) -> list[Step]:
-        """Return the changes, one event for each record; one that is hard-deleted can be added again."""
+        """Return the changes: one for each record, or two if it is hard-deleted and added again."""
         if self._redo:
             self._begin_anew()
         return list(self._steps.values())
 
     @property
     def batch(self) -> Transaction:
-        """Return the changes of the state."""
+        """Return the changes of the state, not committed."""
         if self._redo:
             self._begin_anew()
         return self._batch
@@ -109,7 +112,10 @@ class Staging:
         self._redo = False
 
     def run(self, operation: Operation) -> Outcome:
-        """Evaluate one operation; an invalid one returns its error, and changes nothing."""
+        """Evaluate one operation; for an invalid one, return its error and change nothing.
+
+        Raises `Busy`, and `InvalidArgument` if the argument is not an operation.
+        """
         try:
             match operation:
                 case Add():
@@ -191,7 +197,7 @@ class Staging:
         return Done(key, self.version)
 
     def _forget(self, key: bytes) -> None:
-        """Hard-delete a record as it was before this request: earlier operations on it leave no trace."""
+        """Discard the earlier steps of a record in this request; the caller then stages the hard delete, if any."""
         places: list[_Place] = [(key, self.version, gone) for gone in (True, False)]  # in their order: it may be back
         steps = [self._steps.pop(place) for place in places if place in self._steps]
         for step in steps:
@@ -202,7 +208,7 @@ class Staging:
             self._redo = True
 
     def _as_written(self, step: Step) -> Step:
-        """Return a step with the record that its event has: the caller's own object may have been changed."""
+        """Return a step with the record decoded from its event: the caller may have changed its own object since."""
         image = step.event.image
         return step._replace(record=self._view.images.decode(step.key, image)) if image else step
 
@@ -222,7 +228,7 @@ class Staging:
         return found
 
     def _look_up(self, key: bytes) -> _Standing:
-        """As `_standing`, perhaps without the record."""
+        """As `_standing`, but the record may not be decoded yet."""
         if not isinstance(key, bytes):
             raise InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
         found = self._records.get(key)
@@ -233,7 +239,7 @@ class Staging:
         return found
 
     def _check_uniques(self, key: bytes, record: Any) -> Names:
-        """Return the unique values of a record, after checking that no other record has them."""
+        """Return the unique values of a record; raise `ValidationFailed` if another record has one of them."""
         violations = []
         names = self._view.unique_keys(record)
         for field, name in names:
@@ -317,12 +323,12 @@ class Staging:
         )
 
     def _undo(self, key: bytes, old: Row | None) -> None:
-        """Drop the event of a record whose operations cancel each other."""
+        """Note that the operations on a record cancel each other. The caller has removed its step."""
         self._records[key] = _Standing(old, None)
         self.undone.add(key)
 
     def outcomes(self, found: list[Outcome]) -> list[Outcome]:
-        """Return the outcomes of the operations: those on an unchanged record have changed nothing."""
+        """Return the outcomes, with `changed=False` for operations on records that were changed back."""
         nothing = self.undone.difference(step.key for step in self.steps) if self.undone else ()
         if not nothing:
             return found
@@ -345,7 +351,7 @@ def _place(step: Step) -> _Place:
 def _folded(first: Step, then: Step) -> Step:
     """Merge two steps of one record into one.
 
-    A version of a record is one event: those who follow or copy the log recognise by the version what they have.
+    A version of a record is one event: replicas recognise by its version an event that they have already.
     """
     event = then.event
     fields = tuple(sorted({*first.event.fields, *event.fields}))

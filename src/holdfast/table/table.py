@@ -21,7 +21,7 @@ class Table(Replication[M]):
     """
 
     def add(self, record: M | Mapping[str, Any], *, key: bytes | None = None) -> Done:
-        """Add a record; raises `ValidationFailed` with all that is wrong, or `AlreadyExists`."""
+        """Add a record; raises `ValidationFailed` with all violations, or `AlreadyExists`, even if soft-deleted."""
         return _only(self.write([Add(record, key)]))
 
     def add_many(self, records: Iterable[M | Mapping[str, Any]]) -> list[Outcome]:
@@ -38,17 +38,21 @@ class Table(Replication[M]):
     ) -> Done:
         """Change fields of a record: by path the new value, None to remove one, or a `ListEdit`, `SetEdit`, `DictEdit`.
 
-        Only if what `check` names by path is there, and the record has `if_version`: otherwise, and where a value
-        breaks a rule, raises `ValidationFailed`. Values that are there already change nothing: `.changed` is False.
+        Raises `ValidationFailed` if a value that `check` gives by path is not there, if the record does not have
+        `if_version`, or if a new value breaks a rule; `NoRecord` if there is no record. If the record has all the
+        values already, nothing is written, and `.changed` is False. A soft-deleted record can be changed too.
         """
         return _only(self.write([Change(key, changes, check or {}, if_version)]))
 
     def delete(self, key: bytes, *, hard: bool = False, if_version: int | None = None) -> Done:
-        """Soft-delete a record and free its unique values; with `hard`, delete it and its history."""
+        """Soft-delete a record and free its unique values; with `hard`, delete it and its history from the state.
+
+        Its earlier events stay in the log. Raises `NoRecord`, and `ValidationFailed` if it does not have `if_version`.
+        """
         return _only(self.write([Delete(key, hard, if_version)]))
 
     def undelete(self, key: bytes) -> Done:
-        """Restore a soft-deleted record, if its unique values are free."""
+        """Restore a soft-deleted record; raises `ValidationFailed` if another has its unique values, or `NoRecord`."""
         return _only(self.write([Undelete(key)]))
 
 

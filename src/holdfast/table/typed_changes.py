@@ -21,7 +21,7 @@ _JSON = (Kind.BOOL, Kind.INT, Kind.FLOAT)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text; raises a usage error that says why if it has none."""
+    """Return the value of a JSON text; raises `InvalidArgument` if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

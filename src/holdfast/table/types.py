@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 HIDDEN = "(hidden)"
-"""Stands for a sensitive value, which is shown nowhere."""
+"""Replaces a sensitive value in messages, plans and `repr`. `to_dict` and `to_json` return the value itself."""
 
 
 class Hidden:
@@ -146,7 +146,7 @@ class FieldType:
     """The name of the model that a reference leads to."""
     enum: type[Enum] | None = None
     variants: tuple[FieldType, ...] = ()
-    """What a union can be."""
+    """The types that a value of a union can have."""
     limits: Limits = field(default=NO_LIMITS)
 
     @property
@@ -155,7 +155,7 @@ class FieldType:
         return self.kind in SCALARS
 
     def limited(self, limits: Limits, where: str) -> FieldType:
-        """The same type with more limits, which must suit it."""
+        """Return the type with more limits; raises `InvalidModel` if they do not suit it."""
         if not limits:
             return self
         _check_limits(self.kind, limits, where)
@@ -324,5 +324,5 @@ def is_nan(value: Any) -> bool:
 
 
 def one_nan(value: Any) -> Any:
-    """The value; one object for every NaN, which sets and dicts then find again, since they compare by identity too."""
+    """Return the value, or one and the same object for every float NaN, so that sets and dicts find it by identity."""
     return math.nan if isinstance(value, float) and math.isnan(value) else value

@@ -72,7 +72,7 @@ class Alteration(Generic[M]):
     index: int | None = None
     """Its present index in the order."""
     from_index: int | None = None
-    """Its former index in the order."""
+    """Its former index in the order; from `updates`, which does not know that, the present one."""
 
     def __repr__(self) -> str:
         spec = getattr(self.record.value, "__spec__", None)
@@ -99,9 +99,11 @@ class Removal:
     key: bytes
     reason: Reason
     version: int
-    """The version of the change that removed it."""
+    """The version of the change that removed it; if it left the range, of that record's or another one's change.
+
+    0 from `updates` if nothing is known of the record."""
     index: int | None = None
-    """Its former index in the order."""
+    """Its former index in the order; None from `updates`."""
 
 
 Update = OrderedKeys | InitialValues[M] | Addition[M] | Alteration[M] | Removal
@@ -125,7 +127,7 @@ class Updates(History[M]):
         select: Sequence[Any] | None = None,
         allow_table_scan: bool = False,
     ) -> list[Update[M]]:
-        """What a client must know that has seen all before `from_version`, and has the records of `ordered_keys`.
+        """Return the updates for a client that has seen all before `from_version` and has the records `ordered_keys`.
 
         First `OrderedKeys`, then a `Removal` for each record that the client has and should no longer have, then an
         `Addition` or `Alteration` for each that it does not have as it is, in the order of their versions. Clients keep
@@ -170,7 +172,7 @@ class Updates(History[M]):
         return [OrderedKeys(keys, version), *removals, *news]
 
     def _changes_since(self, record: Record[M], first: int) -> dict[str, Any] | None:
-        """Return what is new in a record from a version on; None if all of it is."""
+        """Return what changed in a record from a version on; None if it is new since then, or if that is unknown."""
         if record.created >= first:
             return None
         if self.settings.keep_all_versions:
@@ -183,7 +185,7 @@ class Updates(History[M]):
         return changed_since(self.spec, record.value, numbers) if numbers else None
 
     def _removal(self, key: bytes, first: int | None) -> Removal | None:
-        """Return why a record is not there; None if it was deleted before a version, or never existed."""
+        """Return the removal of a record; with `first`, None if it was removed before that version or never existed."""
         row = self.view.row(key)
         if row is None:
             version = self.view.tombstone(key)
@@ -207,10 +209,11 @@ class Updates(History[M]):
         select: Sequence[Any] | None = None,
         include_deleted: bool = False,
     ) -> "list[Addition[M] | Alteration[M] | Removal]":
-        """What happened in the whole table, the newest first; each record as it was then. Needs `update_history=True`.
+        """Return the changes of the whole table, the newest first; each record as it was then.
 
-        `before` is a version, a point in time, or the last update of the page before. That a record was hidden is told
-        only with `include_deleted`, as an `Alteration` without changes whose record is deleted.
+        `before` is a version, a point in time, or the last update of the page before. A soft delete is listed only with
+        `include_deleted`, as an `Alteration` without changes whose record is deleted. Raises `InvalidArgument` unless
+        the table has `update_history=True`.
         """
         if not self.settings.update_history:
             raise InvalidArgument(

@@ -44,7 +44,8 @@ class Violation:
     path: str
     """`name`, `address.city`, `tags[0]` in a list, `tags{vip}` in a set, `limits[key]` of a dict, `limits<key>`."""
     rule: str
-    """required, type, enum, min, max, min_length, max_length, pattern, aware, unknown; of tables also final, unique."""
+    """required, type, enum, min, max, min_length, max_length, pattern, aware, unknown; of tables also final, unique,
+    check, version, absent."""
     value: Any
     message: str
     owner: bytes | None = None
@@ -59,7 +60,7 @@ Check = Callable[[Any], Found]
 
 
 def validate(obj: Model) -> list[Violation]:
-    """Every violation of a whole object: none if it is good."""
+    """Return every violation of a whole object; an empty list if it is valid."""
     found = obj.__spec__.check(obj)
     return [_placed("", violation) for violation in found] if found else []
 

@@ -1,7 +1,7 @@
 """Effect of an event on a table's state: rows, index entries, unique values and their history.
 
-All changes of the state go through here: a request, the replay of a log's tail, a rebuild, an update from another
-store. `docs/formats.md` describes the keys.
+Every event is applied here: of a request, the replay of a log's tail, a rebuild, an update from another store.
+`docs/formats.md` describes the keys.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,23 +36,23 @@ __all__ = [
 _ALL_ONES = (1 << 64) - 1
 _VERSION = 8
 BEHIND = b"\xff" * 9
-"""Behind every version that a key can end with."""
+"""A suffix that sorts after every version at the end of a key."""
 _MANY = 1000
-"""Versions that are deleted as one range. Each range makes whoever reads its family slower until RocksDB has merged it
-away: with one for each of 4000 deleted records, a delete took 0.8 ms, and 0.13 with none."""
+"""Number of versions from which on they are deleted as one range. Each range slows down reads of its family until
+RocksDB has merged it away: with one for each of 4000 deleted records, a delete took 0.8 ms, and 0.13 with none."""
 
 Entries = Callable[[Any], list[bytes]]
 
 
 class Images(NamedTuple):
-    """How records become bytes and back: plain, or with sensitive fields sealed."""
+    """Codec of records, with sensitive fields sealed or without."""
 
     encode: Callable[[bytes, Any], bytes]
-    """A record's key and the record."""
+    """Called with a record's key and the record; returns its image."""
     decode: Callable[[bytes, bytes], Any]
-    """A record's key and its image."""
+    """Called with a record's key and its image; returns the record."""
     unique: Callable[[FieldSpec, Any], bytes]
-    """What stands for a unique value in the state."""
+    """Returns the bytes that stand for a unique value in the state."""
 
 
 def plain_images(model: type[Model]) -> Images:
@@ -83,7 +83,7 @@ class View:
         self.set_indexes(spec.indexes)
 
     def set_indexes(self, indexes: Sequence[Index]) -> None:
-        """Choose which indexes are kept from here on."""
+        """Choose which indexes `apply` maintains from now on."""
         self.indexes = [(self.prefix + index.id, compile_index(self.spec, index)) for index in indexes]
         paths = [path for index in indexes for part in index.parts for path in paths_of(part)]
         names = {parse_path(path)[0] for path in paths} | {
@@ -93,9 +93,10 @@ class View:
         """The fields that entries are made of."""
 
     def keeps_entries(self, before: Any, record: Any) -> bool:
-        """Return whether a record obviously has the same index entries and unique values as before.
+        """Return whether a record certainly has the same index entries and unique values as before.
 
-        Obviously: the values they are made of are the same objects, as in a shallow copy. False says nothing.
+        True if the values they are made of are the same objects, as in a shallow copy. After False they may be the same
+        or not.
         """
         for name in self._entered:  # noqa: SIM110 - a generator would take twice as long
             if getattr(before, name) is not getattr(record, name):
@@ -103,17 +104,17 @@ class View:
         return True
 
     def row(self, key: bytes) -> Row | None:
-        """A record as it is now, soft-deleted ones too."""
+        """Return the present row of a record, also if it is soft-deleted; None if there is none."""
         raw = self.state.get("table", self.prefix + key)
         return None if raw is None else decode_row(raw)
 
     def row_at(self, key: bytes, version: int) -> Row | None:
-        """A record as it was at a version; for tables with history."""
+        """Return the row of a record at a version; None if it did not exist. For tables with history."""
         raw = self.raw_at(key, self.state.get("table", self.prefix + key), version)
         return None if raw is None else decode_row(raw)
 
     def raw_at(self, key: bytes, present: bytes | None, version: int) -> bytes | None:
-        """The row that a record had at a version, given the one it has or had a moment ago."""
+        """Return the encoded row of a record at a version, given the one it has now or had a moment ago."""
         if present is None:
             return None
         created, last = versions_of(present)
@@ -123,7 +124,10 @@ class View:
         return None if found is None else found[2]
 
     def past_row(self, key: bytes, version: int) -> tuple[int, int, bytes] | None:
-        """What a record was at a version before its last one: from which version on, before which one, and the row."""
+        """Return the past row of a record at a version: its own version, the one that ended it, and the encoded row.
+
+        None if there is none. The version must be below that of the present row.
+        """
         start = self.prefix + key
         found = self._past("historic_table", start + inverted(version), start + BEHIND)
         if found is None:
@@ -132,7 +136,7 @@ class View:
         return version_in(name), int.from_bytes(raw[:_VERSION], "big"), past_in(raw)
 
     def rows_of(self, key: bytes) -> Iterator[Row]:
-        """Every version of a record, the newest first; for tables with history."""
+        """Return every version of a record, the newest first; none after a hard delete. For tables with history."""
         start = self.prefix + key
         present = self.state.get("table", start)
         if present is None:
@@ -142,17 +146,20 @@ class View:
             yield decode_row(past_in(raw))
 
     def tombstone(self, key: bytes) -> int | None:
-        """The version at which a key was deleted for good."""
+        """Return the version at which a key was hard-deleted.
+
+        None if it was not, was added again since, or the tombstone was compacted.
+        """
         raw = self.state.get("keys", self.prefix + key)
         return None if raw is None else int.from_bytes(raw, "big")
 
     def owner_of(self, name: bytes) -> bytes | None:
-        """The key of the live record that has a unique value, given as `unique_keys` does."""
+        """Return the key of the live record that has a unique value, given as by `unique_keys`; None if none has."""
         raw = self.state.get("unique", name)
         return None if raw is None else key_in(raw)
 
     def owner_at(self, name: bytes, version: int) -> bytes | None:
-        """The same, as it was at a version; for tables with history."""
+        """As `owner_of`, at a version. For tables with history."""
         raw = self.state.get("unique", name)
         if raw is None or added_in(raw) > version:
             found = self._past("historic_unique", name + stamp(version + 1), name + BEHIND)
@@ -160,7 +167,7 @@ class View:
         return None if raw is None or added_in(raw) > version else key_in(raw)
 
     def unique_keys(self, record: Any) -> list[tuple[FieldSpec, bytes]]:
-        """The unique values of a record, as keys of the state."""
+        """Return the unique values of a record, as keys of the state; absent ones are left out."""
         found = []
         for field, prefix in self.uniques:
             value = getattr(record, field.name)
@@ -169,7 +176,10 @@ class View:
         return found
 
     def _past(self, family: str, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
-        """Return the first entry of a range, as new as the present that was read before: what left that is here."""
+        """Return the first entry of a range, not older than what was read before.
+
+        A present row that was replaced in between is then found among the past ones.
+        """
         return self.state.first(family, start, stop, since=self.state.commits)
 
     def apply(
@@ -182,11 +192,11 @@ class View:
         record: Any,
         holds: Sequence[tuple[FieldSpec, bytes]] | None = None,
     ) -> Row | None:
-        """Add what an event does to a batch; return the new row.
+        """Add the changes that an event makes to a batch; return the new row, None after a hard delete.
 
-        `before` and `record` are the record as it was and will be, None where there is none; `holds` are its unique
-        values, where they are known, and known to be nobody else's any more. A hard delete looks into the state for
-        what is to be deleted: nothing else of the record may be in the batch before it.
+        `before` and `record` are the record before and after the event, None where there is none. `holds` are its
+        unique values, if the caller has checked that no other record has them. A hard delete reads from the state what
+        it must delete: the batch must not contain earlier changes of the same record.
         """
         row = row_after(old, event)
         if row is None:
@@ -262,14 +272,14 @@ class View:
     def _make_way(
         self, batch: Transaction, key: bytes, unique: Sequence[tuple[FieldSpec, bytes]], version: int
     ) -> None:
-        """Free these values from other owners, which give them up with the same version, perhaps later in a swap."""
+        """Remove other owners of these unique values; their own event may follow later, as when two records swap."""
         for _, name in unique:
             raw = batch.get("unique", name)
             if raw is not None and key_in(raw) != key:
                 self._end(batch, "unique", name, version)
 
     def _end(self, batch: Transaction, family: str, name: bytes, version: int) -> None:
-        """Remove an entry; with history, keep since when and until when it existed."""
+        """Remove an entry; with history, keep it with the versions between which it existed."""
         if self.history:
             raw = batch.get(family, name)
             if raw is not None and added_in(raw) < version:
@@ -277,7 +287,7 @@ class View:
         batch.delete(family, name)
 
     def _forget(self, batch: Transaction, key: bytes, old: Row | None, before: Any) -> None:
-        """Delete everything that is kept of a record."""
+        """Delete a record's row, index entries, unique values and history from the state."""
         start = self.prefix + key
         if old is not None:
             names, uniques = self._names(key, before)
@@ -316,14 +326,14 @@ class View:
             batch.delete(family, entry)
 
     def _names(self, key: bytes, record: Any) -> tuple[list[bytes], list[bytes]]:
-        """The entries that a record has in indexes, and of its unique values."""
+        """Return the keys of a record's index entries, and those of its unique values."""
         names = [prefix + entry + key for prefix, entries in self.indexes for entry in entries(record)]
         uniques = [name for _, name in self.unique_keys(record)]
         return names + [released(name) + key for name in uniques], uniques
 
 
 def prefix_of(model_id: int) -> bytes:
-    """What all keys of a table begin with."""
+    """Return the prefix of all keys of a table in the state."""
     return model_id.to_bytes(4, "big")
 
 
@@ -338,27 +348,27 @@ def released(unique: bytes) -> bytes:
 
 
 def inverted(version: int) -> bytes:
-    """A version in a key: the newest sorts first."""
+    """Return a version as bytes of a key, of which the newest sorts first."""
     return (_ALL_ONES - version).to_bytes(8, "big")
 
 
 def version_in(name: bytes) -> int:
-    """The version at the end of a key, where the newest sorts first."""
+    """Return the version at the end of a key, as `inverted` wrote it."""
     return _ALL_ONES - int.from_bytes(name[-_VERSION:], "big")
 
 
 def stamp(version: int) -> bytes:
-    """A version at the end of a key or of an entry's value: the oldest sorts first."""
+    """Return a version as the last bytes of a key or of an entry's value; the oldest sorts first."""
     return version.to_bytes(_VERSION, "big")
 
 
 def added_in(entry: bytes) -> int:
-    """Since which version an entry of an index, or of unique values, is there."""
+    """Return the version at the end of an entry: as a rule the one that added it; 0 without history."""
     return int.from_bytes(entry[-_VERSION:], "big")
 
 
 def key_in(entry: bytes) -> bytes:
-    """The key of the record that an entry of an index, or of unique values, is of."""
+    """Return the key of the record that an entry of an index, or of unique values, belongs to."""
     return entry[:-_VERSION]
 
 
@@ -368,6 +378,6 @@ def past_in(raw: bytes) -> bytes:
 
 
 def after(name: bytes) -> bytes:
-    """The first key behind this one and all that begin with it."""
+    """Return the first key after all that begin with this one; empty if there is none."""
     raw = name.rstrip(b"\xff")
     return raw[:-1] + bytes((raw[-1] + 1,)) if raw else b""

@@ -27,13 +27,13 @@ M = TypeVar("M", bound=Model)
 _BATCH = 256
 """Events that are read from the log at once."""
 _AHEAD = 64
-"""Records that are fetched from behind a window at once: where no index has the order, each fetch sorts the table."""
+"""Records after the window that are fetched at once: if no index has the order, each fetch sorts the table."""
 _SLICE = 0.1
-"""Seconds after which one who waits looks whether it was closed."""
+"""Longest wait in seconds before a waiting watcher checks whether it was closed."""
 
 
 class ListenerBehind(HoldfastError):
-    """A listener was too slow: what it would need next is no longer kept, or lies further back than it asked for."""
+    """A listener was too slow: the changes it needs next cannot be read any more, or it exceeds its `max_lag`."""
 
 
 class Watching(Updates[M]):
@@ -56,17 +56,17 @@ class Watching(Updates[M]):
         max_lag: int | None = None,
         allow_table_scan: bool = False,
     ) -> "Watcher[M]":
-        """Follow what happens to the records of `keys`, or to those that a scan with these options finds.
+        """Watch the records of `keys`, or those that a scan with these options finds.
 
-        An iterator: `InitialValues` first, then an `Addition`, `Alteration` or `Removal` as it happens, each with its
-        index in the order. With `limit`, only so many records are seen: one that goes is followed by one that was
-        behind the last, one that comes pushes the last one out. With `from_version`, what `updates` would tell comes
-        instead of the initial values. `wait` ends it after so many seconds without an update; so does `close`, from any
-        thread.
+        Returns an iterator: `InitialValues` first, unless `include_initial` is False, then an `Addition`, `Alteration`
+        or `Removal` for each change, with its index in the order. With `limit`, the watcher sees only the first records
+        of the order: when one leaves, the next one is added; when one enters, the last one is removed. With
+        `from_version`, the result of `updates` replaces the initial values. The iteration ends after `wait` seconds
+        without an update, or after `close`, which any thread may call.
 
-        Nobody waits for a listener. One that is slow falls behind, and gets `ListenerBehind` when what it needs next is
-        no longer kept, or when it is more than `max_lag` changes behind. The records that are seen are kept in memory.
-        A filter that follows a reference is tested when the record itself changes.
+        Writers do not wait for a listener. A slow one gets `ListenerBehind` when the changes it needs next cannot be
+        read any more, or when it is more than `max_lag` changes behind. The watched records are kept in memory. A
+        filter that follows a reference is tested only when the record itself changes.
         """
         self._check_open()
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
@@ -91,7 +91,7 @@ class Watching(Updates[M]):
         return watcher
 
     def _settled(self, sequence: int) -> bool:
-        """Return whether the state includes the log up to a position; waits a little for it."""
+        """Return whether the state includes the event at a log position; waits up to 0.1 seconds for it."""
         if self.read_only:
             self._catch_up()
             return self.position > sequence
@@ -101,13 +101,16 @@ class Watching(Updates[M]):
             return self.position > sequence
 
     def _settled_position(self) -> int:
-        """Return a position up to which the state includes the log, with no later event visible yet."""
+        """Return the log position of the state at a moment when no later event is being applied to it."""
         with self.landing:
             return self.position
 
 
 class Watcher(Generic[M]):
-    """The result of `watch`: an iterator of updates, and a context manager. For one thread, except `close`."""
+    """The result of `watch`: an iterator of updates, and a context manager that closes it.
+
+    Only one thread may use it; `close` may be called from any. It is closed after an error.
+    """
 
     def __init__(
         self,
@@ -120,7 +123,7 @@ class Watcher(Generic[M]):
     ) -> None:
         self.closed = False
         self.window: Window[M] = Window(limit)
-        """What its listener sees, once it has read all updates."""
+        """The records as they are for the listener after it has read all queued updates."""
         self._reserve: Reserve[M] = Reserve(_AHEAD)
         self._table = table
         self._log = table.changelog
@@ -134,15 +137,15 @@ class Watcher(Generic[M]):
 
     @property
     def lag(self) -> int:
-        """Return how many changes of the table are not read yet."""
+        """Return how many changes of the table's log this watcher has not processed yet."""
         return max(0, self._log.readable()[1] - self._position)
 
     def poll(self, wait: Duration = 0) -> Update[M] | None:
-        """The next update; None if there is none within so many seconds, or the watcher was closed."""
+        """Return the next update; None if there is none within `wait` seconds, or the watcher or the log is closed."""
         return self._next(duration_ns(wait, "wait") / 1e9)
 
     def close(self) -> None:
-        """End it: no more updates come. Idempotent, from any thread."""
+        """End the watch: no more updates are returned, not even pending ones. Idempotent; any thread may call it."""
         self.closed = True
 
     def __iter__(self) -> Iterator[Update[M]]:
@@ -165,7 +168,7 @@ class Watcher(Generic[M]):
     # The log
 
     def _begin(self) -> None:
-        """Read the records as they are, and the log position that matches them."""
+        """Fill the window from the state, and apply the events that may have come while it was read."""
         self._table._catch_up()
         self._position = self._table.position
         window = self.window
@@ -200,7 +203,7 @@ class Watcher(Generic[M]):
         return None
 
     def _read(self, stop: int | None) -> bool:
-        """Read events from the log; False if there are none now."""
+        """Read events from the log; return False if there are none now. Raises `ListenerBehind`."""
         start, end = self._log.readable()
         if self._position < start:
             raise ListenerBehind(
@@ -227,7 +230,7 @@ class Watcher(Generic[M]):
         )
 
     def _take(self, record: LogRecord) -> None:
-        """Determine what an event means to the listener."""
+        """Apply an event to the window and queue its updates; then wait until the state includes the event."""
         if record.sequence != self._position:
             raise self._gap(record.sequence)
         self._at = record.sequence
@@ -248,7 +251,7 @@ class Watcher(Generic[M]):
             self._settle()  # who hears of a change can read it
 
     def _settle(self) -> bool:
-        """Wait until the state includes what was read last; return False if it never will."""
+        """Wait until the state includes the event read last; return False if the watcher or the table is closed."""
         while not self.closed:
             if self._table._settled(self._at):
                 return True
@@ -332,10 +335,11 @@ class Watcher(Generic[M]):
         self._ready.append(Addition(record, self.window.put(rank, record)))
 
     def _behind(self, but: bytes | None = None) -> tuple[Rank, Record[M]] | None:
-        """The first record behind the last one of the window, as the state is now, which may be ahead of what was read.
+        """Return the first record after the window, with its rank; None if there is none.
 
-        A record of which no later event tells stands in the state where it stands here: none such is passed over. What
-        is in reserve is kept so by the events that were read since it was fetched.
+        It comes from the reserve, which is filled from the state and then updated by each event that is read. The state
+        may be ahead of the events read so far. No record is skipped: one without a later event has the same rank in the
+        state as here.
         """
         if not self._settle():
             return None

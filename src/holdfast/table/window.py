@@ -16,7 +16,7 @@ Rank = tuple[bytes, bytes]
 
 
 class Window(Generic[M]):
-    """Records in their order. Not thread-safe."""
+    """Records in their order. Not thread-safe. Callers check `full` before `put`: the limit is not enforced."""
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit

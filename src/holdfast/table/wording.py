@@ -426,7 +426,7 @@ class _Reader:
         ]
 
     def _offset(self, line: int | None, column: int | None) -> int:
-        """Of a character; the parser counts bytes."""
+        """Return the index of a character from the parser's column, which counts bytes."""
         return len(self._text.encode()[: column or 0].decode(errors="ignore"))
 
 

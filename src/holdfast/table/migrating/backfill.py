@@ -50,13 +50,13 @@ FAMILIES = ("index", "historic_index", "unique")
 Entry = tuple[str, bytes, bytes]
 """Family, key and value."""
 _BATCH_ROWS = 2000
-"""Versions of records that are looked at before what they gave is committed."""
+"""Versions of records that are processed in one batch."""
 _REASONS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """What is to be built, from which part of the log: plain values that can be sent to a remote task.
+    """The indexes and unique values to build, and from which part of the log: plain values to send to remote tasks.
 
     The tasks read the log from `start` up to `position`, bring all events of a record together, in order, and call
     `entries_of`.
@@ -75,24 +75,24 @@ class BackfillPlan:
     start: int
     position: int
     prefix: bytes
-    """What all keys of the table begin with."""
+    """The prefix of all keys of the table."""
     families: tuple[str, ...] = field(default=FAMILIES)
     """Which kinds of entries there will be."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the plan in JSON form."""
         return {**asdict(self), "log": self.log.hex(), "prefix": self.prefix.hex()}
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> "BackfillPlan":
-        """The plan that `to_dict` wrote."""
+        """Return the plan that `to_dict` wrote."""
         values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         values |= {"log": bytes.fromhex(given["log"]), "prefix": bytes.fromhex(given["prefix"])}
         return cls(**values)
 
 
 def plan_of(table: Core[Any], work: IndexWork) -> BackfillPlan:
-    """Return the plan of what is to be built for a table, up to the present end of its log."""
+    """Return the plan for a table, up to the log position that its state includes now."""
     families = [family for family in FAMILIES if table.view.history or not family.startswith("historic")]
     if not work.build_unique:
         families = [family for family in families if not family.endswith("unique")]
@@ -111,7 +111,7 @@ def plan_of(table: Core[Any], work: IndexWork) -> BackfillPlan:
 
 
 def entries_of(plan: BackfillPlan, key: bytes, events: Iterable[Event], images: Images | None = None) -> list[Entry]:
-    """The entries that the events of one record, in the order of the log, leave behind; sorted.
+    """Return the sorted entries that result from the events of one record, which are in the order of the log.
 
     A pure function. `images` are needed where a model has sensitive fields.
     """
@@ -123,7 +123,7 @@ def entries_of(plan: BackfillPlan, key: bytes, events: Iterable[Event], images: 
 
 
 def rows_of(events: Iterable[Event]) -> list[Row]:
-    """The versions of a record that its events leave behind, the oldest first."""
+    """Return the versions of a record that result from its events, the oldest first; none after a hard delete."""
     rows: list[Row] = []
     for event in events:
         if event.kind is EventKind.HARD_DELETE:
@@ -137,9 +137,9 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
 
 
 def entries_of_rows(view: View, key: bytes, rows: Sequence[Row]) -> list[Entry]:
-    """The entries of a record whose versions are these, the oldest first.
+    """Return the sorted entries of a record with these versions, the oldest first.
 
-    Of values that become unique, only those that it has now: in the past several records may have had the same.
+    Of values that become unique, only the present ones: in the past several records may have had the same value.
     """
     if not view.uniques:
         return _entries(view, key, rows)
@@ -193,7 +193,7 @@ def restricted(
 
 
 def ranges_of(prefix: bytes, indexes: Iterable[str], uniques: Iterable[int]) -> list[tuple[str, bytes, bytes]]:
-    """Family, start and stop of all entries of indexes and unique fields."""
+    """Return family, start and stop of all entries of indexes and unique fields."""
     ranges = []
     for canonical in indexes:
         name = prefix + Index.parse(canonical).id
@@ -233,7 +233,10 @@ class Filling:
         return sum(1 for _ in self._state.scan("table", self._prefix, after(self._prefix)))
 
     def fill(self, cursor: bytes | None, limit: int = _BATCH_ROWS) -> tuple[bytes | None, int]:
-        """Fill in the entries of the next records; return the last key, None at the end, and their number."""
+        """Write the entries of the next records; return the last key, None at the end, and how many records.
+
+        A value that another record has is not written, and is added to `duplicates`.
+        """
         start = self._prefix + (b"" if cursor is None else cursor + b"\0")
         batch = self._state.transaction()
         owners: dict[bytes, bytes] = {}
@@ -253,7 +256,7 @@ class Filling:
         return last, count
 
     def _histories(self, start: bytes) -> Iterator[tuple[bytes, list[Row]]]:
-        """Each record's key and versions, the oldest first."""
+        """Return each record's key and versions, the oldest first."""
         stop = after(self._prefix)
         size = len(self._prefix)
         past: Iterator[tuple[bytes, list[Row]]] = iter(())
@@ -274,7 +277,7 @@ class Filling:
             yield present[size:], versions
 
     def _own(self, name: bytes, key: bytes, row: Row, owners: dict[bytes, bytes]) -> bool:
-        """Return whether a record may have a unique value: not if another has it, which is noted."""
+        """Return whether a record may have a unique value; if another record has it, note the duplicate."""
         raw = self._state.get("unique", name)
         owner = owners.setdefault(name, key if raw is None else key_in(raw))
         if owner == key:
@@ -294,14 +297,14 @@ def duplicate(view: View, name: bytes, owner: bytes, key: bytes, row: Row) -> st
 
 
 def turn_on(table: Core[Any], work: IndexWork) -> None:
-    """Enable what was filled. Nobody may have written to the table since."""
+    """Enable the filled indexes and unique fields. Nobody may have written to the table since they were filled."""
     active(table, None)
     since = dict.fromkeys(work.build_unique, table.last_version)
     table.past = replace(table.past, unique_since={**table.past.unique_since, **since})
 
 
 def active(table: Core[Any], work: IndexWork | None) -> None:
-    """Choose which indexes and unique values a table maintains and uses: all, or those without `work`."""
+    """Let a table maintain and use all its indexes and unique fields, except those that `work` is to build."""
     build = set() if work is None else set(work.build)
     unique = set() if work is None else set(work.build_unique)
     spec, view = table.spec, table.view

@@ -21,7 +21,7 @@ class MigrationNeeded(HoldfastError):
 
 
 class MigrationPending(HoldfastError):
-    """A request was made to a table whose migration is not complete."""
+    """A request was made to a table whose migration is not complete: it is refused, and does not wait."""
 
 
 class MigrationFailed(HoldfastError):

@@ -10,10 +10,13 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """Refuses access to a table whose migration is not complete. Threads: any; one at a time passes."""
+    """Refuses access to a table whose migration is not complete.
+
+    Threads: any may call `check`; callers ensure that one thread at a time is in `passing`.
+    """
 
     def __init__(self, refusal: Callable[[], HoldfastError]) -> None:
-        """`refusal` makes the error that others get."""
+        """`refusal` returns the error that `check` raises."""
         self._refusal = refusal
         self._passing: int | None = None
 
@@ -24,7 +27,7 @@ class Gate:
 
     @contextlib.contextmanager
     def passing(self) -> Iterator[None]:
-        """Let this thread pass."""
+        """Let this thread pass, and no other."""
         self._passing = threading.get_ident()
         try:
             yield

@@ -38,8 +38,9 @@ _LOOK_S = 1.0
 class Migrations:
     """The migrations of a store's tables: iterate over it for the status of each.
 
-    Files: `migration.json` in the folder of each table that had one. Threads: all methods may be called from any; those
-    that have work left after their start are carried on by one thread, or by `tick` if the store has no background.
+    Files: `migration.json` in the folder of each table that had one. Threads: all methods may be called from any. The
+    thread that opens a table runs its migration within the time budget. What is left is run by one background thread,
+    or by `tick` if the store has no background. One thread at a time runs a migration.
     """
 
     name = "migrations"
@@ -88,10 +89,11 @@ class Migrations:
         return [] if progress is None else list(progress.audit)
 
     def wait(self, table: str | None = None, timeout: Duration | None = None) -> bool:
-        """Wait until the migration of a table, or of all that are open, is done; False if the time is up.
+        """Wait until the migration of a table, or of all open tables, is complete; return False after `timeout`.
 
-        Raises `MigrationFailed` if one failed or was cancelled, `Closed` if the store is closed meanwhile. Where the
-        store has no background, this does the work; and returns False if there is none that it could do.
+        Raises `MigrationFailed` if one failed or was cancelled, `Closed` if the store is closed meanwhile, `NotFound`
+        if the table is not open. If the store has no background, this runs the migrations, and returns False if none
+        can continue, or if the next step is due after the timeout.
         """
         deadline = None if timeout is None else self._clock.monotonic() + duration_ns(timeout, "timeout") / NS
         while True:
@@ -114,26 +116,42 @@ class Migrations:
                 self._clock.sleep(due)
 
     def pause(self, table: str) -> bool:
-        """Pause a migration after its present step; return False if it is not running."""
+        """Pause a migration after its present step; return False if it is not running.
+
+        Opening the store and the table again resumes it. Raises `NotFound` if the table is not open.
+        """
         return self._set_state(table, ("running",), "paused", "Paused")
 
     def resume(self, table: str) -> bool:
-        """Resume a migration that was paused or has failed; return False if it was neither."""
+        """Resume a migration that was paused or has failed; return False if it was neither.
+
+        Raises `NotFound` if the table is not open.
+        """
         done = self._set_state(table, ("paused", "failed"), "running", "Resumed")
         self._carry_on()
         return done
 
     def cancel(self, table: str) -> bool:
-        """Cancel a migration until the store is opened again, which resumes it. Return False if there is none."""
+        """Cancel a migration after its present step; return False if there is none.
+
+        What it did is kept. It resumes when the store and the table are opened again. Raises `NotFound` if the table is
+        not open.
+        """
         return self._set_state(table, ("running", "paused", "failed"), "cancelled", "Cancelled")
 
     def plan(self, table: str) -> BackfillPlan:
-        """Return what is to be built elsewhere for a migration with `external_indexes`, which waits for it."""
+        """Return the plan of the indexes that a migration with `external_indexes` waits for.
+
+        Raises `InvalidArgument` if it does not wait for any.
+        """
         run = self._waiting_for_indexes(table)
         return plan_of(run.table, run.progress.work)
 
     def ingest(self, table: str, files: Mapping[str, Paths], plan: BackfillPlan) -> int:
-        """Ingest what was built, files by family, and continue; return how many records the log's tail had."""
+        """Ingest index files, by family, and continue; return how many records changed after the plan was made.
+
+        Raises `InvalidArgument` if the migration does not wait for indexes, or the plan is not valid any more.
+        """
         run = self._waiting_for_indexes(table)
         with run.gate.passing():
             touched = ingest(run.table, files, plan)
@@ -169,10 +187,11 @@ class Migrations:
         on_version_change: VersionChange | None = None,
         images_for: Callable[[type[Model]], Images] = plain_images,
     ) -> None:
-        """Run what was decided: at once, or for the `budget` and then in the background.
+        """Run the migration that was decided on, if any, for at most the `budget`; the rest runs in the background.
 
-        A definition is kept when its records suit it. Raises what the user's functions raised; then the table must not
-        be used.
+        Without a budget it runs here until it is complete, or must wait for another table or for indexes. The new
+        definition is saved when the records suit it. If it fails here, raises the error of the user's function, or
+        `MigrationFailed`; then the table must not be used.
         """
         limit = None if budget is None else self._clock.monotonic() + duration_ns(budget, "migration_budget") / NS
         if not opening.runs:
@@ -218,7 +237,10 @@ class Migrations:
         return {}
 
     def tick(self) -> float | None:
-        """Do one step, if the store has no background; return when to call again in seconds, None if nothing waits."""
+        """Run one step; return in how many seconds to call again, None if no migration can continue.
+
+        Does nothing if the store has a background.
+        """
         if self._background:
             return None
         run = self._claim()
@@ -228,7 +250,10 @@ class Migrations:
         return self._due()
 
     def close(self) -> None:
-        """Finish the running step, and no more; waiting callers get an error. Idempotent."""
+        """Stop after the running step, and wait for the background thread. Idempotent.
+
+        Callers of `wait` whose migration is not complete get `Closed`.
+        """
         with self._lock:
             self._closing = True
             self._changed.notify_all()
@@ -246,7 +271,10 @@ class Migrations:
     # How the work is shared
 
     def _drive(self, run: Run, limit: float | None) -> None:
-        """Run a claimed migration as far as it can go without waiting."""
+        """Run a claimed migration until it stops, must wait for another table or for indexes, or reaches `limit`.
+
+        Waits for the delays of `Retry`. Releases the claim.
+        """
         try:
             while run.progress.state == "running" and not self._closing:
                 if not self._is_free(run):
@@ -267,7 +295,7 @@ class Migrations:
                 self._changed.notify_all()
 
     def _claim(self, *, waited: bool = False) -> Run | None:
-        """Claim a migration that can run now; with `waited`, only one that could not before."""
+        """Claim a migration that can run now; with `waited`, only one that had to wait for another table."""
         with self._lock:
             if self._closing:
                 return None
@@ -298,7 +326,7 @@ class Migrations:
         return run.progress.state == "running" and not run.claimed and self._is_free(run)
 
     def _is_free(self, run: Run) -> bool:
-        """Return whether it waits for nothing but time."""
+        """Return whether a migration waits neither for indexes nor for another table."""
         if run.waits_for_indexes:
             return False
         for name in run.migration.dependencies:
@@ -308,7 +336,7 @@ class Migrations:
         return True
 
     def _carry_on(self) -> None:
-        """Make sure that somebody runs the remaining work."""
+        """Wake waiting threads, and start the background thread if it is needed and not running."""
         with self._lock:
             self._changed.notify_all()
             if not self._background or self._closing or self._thread is not None:
@@ -334,7 +362,7 @@ class Migrations:
     # Small things
 
     def _pending(self, table: str | None) -> bool:
-        """Return whether there is something to wait for. Called with the condition held."""
+        """Return whether a migration is not complete. Called with the lock held. Raises as `wait` does."""
         if table is not None and table not in self._open:
             raise NotFound(f"the table {table!r} is not open here: open it, and its migration goes on")
         left = [run for name, run in self._runs.items() if run.unfinished and table in (None, name)]
@@ -365,7 +393,7 @@ class Migrations:
         return run
 
     def _abandon(self, opening: Opening, table: "Table[Any]") -> None:
-        """Remove a migration that has begun, has changed nothing, and is not wanted any more."""
+        """Delete the entries that an abandoned migration has built; it has changed no records."""
         work, progress = opening.abandoned, opening.progress
         if work is None or progress is None:
             return
@@ -374,7 +402,7 @@ class Migrations:
         self._file(opening.name).keep(Progress(state="idle", audit=[*progress.audit[-99:], note]))
 
     def _check_order(self, name: str, dependencies: tuple[str, ...]) -> None:
-        """Reject migrations that would wait for each other."""
+        """Raise `InvalidArgument` if migrations would wait for each other."""
         paths: list[tuple[str, ...]] = [(name, one) for one in dependencies]
         while paths:
             path = paths.pop()

@@ -25,11 +25,11 @@ class Opening:
     new: dict[str, Any]
     migration: Migration | None
     progress: Progress | None
-    """Of a migration that is under way, or of the last one that was."""
+    """The saved progress of the unfinished migration, or of the last one; None if there never was one."""
     past: Past
-    """What the table may hold that the new definition does not tell."""
+    """The schema history that the new definition does not show."""
     abandoned: IndexWork | None = None
-    """What a migration has begun to build that nobody asks for any more."""
+    """What an unfinished migration to another model has begun to build; None if there is no such migration."""
 
     @property
     def resumes(self) -> bool:
@@ -38,11 +38,11 @@ class Opening:
 
     @property
     def runs(self) -> bool:
-        """Return whether something must be done before requests are accepted."""
+        """Return whether a migration must run before requests are accepted."""
         return self.resumes or isinstance(self.verdict, NewIndexes | NeedsMigration)
 
     def images(self, images: Images, model: type[Model]) -> Images:
-        """Return how this table's records are read."""
+        """Return the codec of this table's records: a lenient one if old records may have values of other types."""
         return lenient_images(images, model) if self.past.retyped else images
 
 
@@ -56,7 +56,11 @@ def decide(
     past: Past = NO_PAST,
     read_only: bool = False,
 ) -> Opening:
-    """Decide what must happen; raises where a table cannot be opened with this model, or not without a migration."""
+    """Decide what must be done to open a table with a model.
+
+    Raises `IncompatibleModel` if the model cannot be used, `MigrationNeeded` if a migration must be given or another
+    one has changed records, and `MigrationPending` if the owner is migrating a table that is opened read-only.
+    """
     verdict = judge(old, new)
     under_way = progress if progress is not None and progress.unfinished else None
     if read_only:
@@ -91,7 +95,7 @@ def decide(
 
 
 def _unique_since(past: Past, new: dict[str, Any], verdict: Verdict, under_way: Progress | None) -> dict[int, int]:
-    """Return, by number, since which version fields are unique that were not always."""
+    """Return by number the versions since which fields are unique, of fields that became unique later."""
     unique = {field["number"] for field in new["fields"] if field.get("unique")}
     since = {number: version for number, version in past.unique_since.items() if number in unique}
     if under_way is not None:

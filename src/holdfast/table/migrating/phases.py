@@ -32,14 +32,14 @@ class Phase(StrEnum):
     """Phases of a migration, in order."""
 
     EXPAND = "Expand"
-    """Make room: write what the new model needs beside what the old one has."""
+    """Add what the new model needs, next to what the old one has."""
     BACKFILL = "Backfill"
-    """Write the records anew; afterwards indexes are filled, without a word of the user's."""
+    """Rewrite the records; afterwards indexes and unique values are filled automatically."""
     VERIFY = "Verify"
     CONTRACT = "Contract"
-    """Take away what only the old model needed."""
+    """Remove what only the old model needed."""
     FINALISE = "Finalise"
-    """Our own: the new definition is kept, what nobody asks for is deleted."""
+    """Internal, without a user's function: the new definition is saved, and dropped indexes are deleted."""
 
 
 HOOKS = (Phase.EXPAND, Phase.BACKFILL, Phase.VERIFY, Phase.CONTRACT)
@@ -52,14 +52,17 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A part is done: call again, with this cursor. The cursor is durable."""
+    """A part is done: call again, with this cursor. It is saved durably before the next call."""
 
     cursor: Cursor = None
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It did not succeed: call again after a while, with this cursor."""
+    """The call did not succeed: call again after `after`, with this cursor; None keeps the present cursor.
+
+    The migration fails after `max_attempts` calls without a `Partial`.
+    """
 
     cursor: Cursor = None
     after: Duration = 0
@@ -67,7 +70,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """It cannot succeed: the migration fails, and the table refuses requests."""
+    """The phase cannot succeed: the migration fails, and the table refuses requests until it is resumed and done."""
 
     reason: str
 
@@ -76,15 +79,17 @@ Outcome = Success | Partial | Retry | Fatal
 Hook = Callable[[Step], Outcome | None]
 """A phase's function; None means success."""
 VersionChange = Callable[[dict[str, Any] | None, dict[str, Any]], object]
-"""Is told when a table begins to have a definition: the old description, None for a new table, and the new one."""
+"""Called just before a table's new definition is saved, with the old description (None for a new table) and the new.
+
+Not called if the definition is unchanged. May be called again after a crash or a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
     """How the records of a table become records of a new model.
 
-    A phase that is not given is a success. A phase may be called again for what it has done already, if a crash came
-    before its cursor was kept: what it puts must be the same then.
+    A phase that is not given counts as success. After a crash a phase may be called again for what it has done since
+    its last saved cursor: it must put the same records then.
     """
 
     expand: Hook | None = None
@@ -94,12 +99,12 @@ class Migration:
     after: tuple[str | type[Model], ...] = ()
     """Models, or their names, whose tables must be open and migrated first."""
     max_attempts: int = 5
-    """How often a phase may be called without progress."""
+    """After this many calls in a row that return `Retry` the migration fails. An exception fails it at once."""
     name: str = ""
     audit_entries: int = 100
     """How many audit entries are kept."""
     external_indexes: bool = False
-    """Indexes are built elsewhere, and handed over with `Migrations.ingest`: the migration waits for that."""
+    """Whether indexes are built elsewhere: the migration waits until they are given to `Migrations.ingest`."""
 
     def __post_init__(self) -> None:
         given: Any = self.after
@@ -114,7 +119,7 @@ class Migration:
         return tuple(one if isinstance(one, str) else one.__name__ for one in self.after)
 
     def hook(self, phase: Phase) -> Hook | None:
-        """The function of a phase."""
+        """Return the function of a phase; None if it has none."""
         hooks = {
             Phase.EXPAND: self.expand,
             Phase.BACKFILL: self.backfill,
@@ -125,7 +130,7 @@ class Migration:
 
 
 def outcome_of(phase: Phase, given: Any) -> Outcome:
-    """Return what a phase's function returned, checked."""
+    """Return the outcome that a phase's function returned; raise `InvalidArgument` if it is not one."""
     if given is None:
         return Success()
     if not isinstance(given, Success | Partial | Retry | Fatal):

@@ -45,7 +45,7 @@ class Progress:
     state: str = "running"
     phase: Phase = Phase.EXPAND
     indexing: bool = False
-    """In the backfill: whether the user's part is done, and indexes are filled."""
+    """In the backfill: whether the user's function is done, and indexes are being filled."""
     cursor: Cursor = None
     attempts: int = 0
     processed: int = 0
@@ -54,22 +54,22 @@ class Progress:
     since: int = 0
     """The table's version when the phase began."""
     wrote: bool = False
-    """Whether records or indexes of the old definition may have been changed: from then on there is no way back."""
+    """Whether records or indexes of the old definition may have been changed: then only the target can be opened."""
     unique_since: int = NEVER
-    """The table's version when the values of fields that become unique were all in their places."""
+    """The table's version when the fields that become unique were completely filled; `NEVER` before that."""
     ingested: bool = False
-    """Whether indexes that are built elsewhere were handed over."""
+    """Whether indexes that are built elsewhere were ingested."""
     error: str = ""
     old: dict[str, Any] | None = None
     target: dict[str, Any] = field(default_factory=dict)
     work: IndexWork = field(default_factory=IndexWork)
     needed: bool = True
-    """Whether somebody had to say what becomes of the records."""
+    """Whether records may not suit the new model, so that the user had to give a migration."""
     audit: list[AuditEntry] = field(default_factory=list)
 
     @property
     def unfinished(self) -> bool:
-        """Return whether there is work left."""
+        """Return whether the migration is not complete; also if it is paused, cancelled or failed."""
         return self.state != "idle"
 
 
@@ -82,7 +82,7 @@ class ProgressFile:
         self.path = folder / FILE
 
     def read(self) -> Progress | None:
-        """Return the kept progress; None if there never was a migration. Raises `Corrupt` if it cannot be parsed."""
+        """Return the saved progress; None if there never was a migration. Raises `Corrupt` or `NewerFormat`."""
         with errors_as_ours("reading the migration in", self._folder):
             try:
                 raw = read_file(self._files, self.path)

@@ -20,7 +20,7 @@ class _Rewriting(Staging):
     """A request that replaces whole records."""
 
     def replace(self, key: bytes, record: Any, gone: Sequence[int], sealed: Collection[int] = ()) -> None:
-        """Replace a record.
+        """Stage the replacement of a record, or add it if there is none. An unchanged one is skipped.
 
         `gone` are the numbers of fields that were removed, `sealed` of those that are to be sealed now, or no longer:
         they count as changed, also where their values stay.
@@ -44,7 +44,7 @@ class _Rewriting(Staging):
 
 
 def rewrite(table: Core[Any], old: type[Model], old_images: Images, puts: Sequence[tuple[bytes, Any]]) -> int:
-    """Replace records in one request; return how many differ. If one is invalid, raise and write nothing."""
+    """Replace or add records in one request; return how many changed. If one is invalid, raise and write nothing."""
     table._check_writable()
     removed = [field for field in old.__spec__.fields.values() if field.number not in table.spec.numbers]
     sealed = [

@@ -45,7 +45,8 @@ _ORDER = (*HOOKS, Phase.FINALISE)
 class Run:
     """The migration of one open table.
 
-    Threads: one at a time calls `step`; the rest may be called from any.
+    Threads: callers ensure that one at a time calls `step`; the other methods may be called from any. `_lock` protects
+    the progress. Requests to the table are refused from the start until the migration is complete.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Run:
         self.table = table
         self.migration = opening.migration or Migration()
         self.claimed = False
-        """Whether a thread is running it."""
+        """Whether a thread is running it. Protected by the lock of `Migrations`."""
         self.waited = False
         """Whether it had to wait for another migration."""
         self.not_before = 0.0
@@ -118,7 +119,7 @@ class Run:
 
     @property
     def unfinished(self) -> bool:
-        """Return whether requests must wait."""
+        """Return whether the migration is not complete: until then requests are refused."""
         return self.progress.unfinished
 
     @property
@@ -140,7 +141,7 @@ class Run:
             return status_of(self.name, self.progress, state or self.state)
 
     def refusal(self) -> HoldfastError:
-        """Return the error for requests meanwhile."""
+        """Return the error that requests get while the migration is not complete."""
         where, state = f"hf.migrations().wait({self.name!r})", self.progress.state
         if state == "failed":
             return MigrationPending(
@@ -155,7 +156,7 @@ class Run:
         return MigrationPending(f"the migration of the table {self.name!r} ({self.progress.phase}) {how}")
 
     def step(self) -> None:
-        """Do the next part. A failure is kept in `error`, and in the progress."""
+        """Run the next step, if the state is "running". A failure is not raised: `error` and the progress keep it."""
         if self.progress.state != "running":
             return
         try:
@@ -254,7 +255,7 @@ class Run:
         progress.since, progress.processed, progress.total = self.table.last_version, 0, None
 
     def _index(self) -> None:
-        """Fill indexes: one batch, or the work before the first and after the last."""
+        """Fill one batch of index entries. Before the first, clear old ones; after the last, enable the indexes."""
         if self.waits_for_indexes:
             return
         progress, work = self.progress, self.progress.work
@@ -320,7 +321,7 @@ class Run:
         )
 
     def _writes(self) -> None:
-        """Note that the records are no longer those of the old model alone."""
+        """Save, before the first write, that records or indexes of the old model may be changed."""
         with self._lock:
             if not self.progress.wrote:
                 self.progress.wrote = True
@@ -335,7 +336,7 @@ class Run:
 
 
 def clear_abandoned(table: "Table[Any]", work: IndexWork) -> None:
-    """Delete what was begun, except what the table has now: that exists already, or will be built."""
+    """Delete the entries that an abandoned migration built, except of indexes that the present model has."""
     wanted = {index.canonical for index in table.spec.indexes}
     unique = {field.number for field in table.spec.fields.values() if field.unique}
     clear(

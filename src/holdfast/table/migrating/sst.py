@@ -38,9 +38,10 @@ Paths = Sequence[str | os.PathLike[str]]
 
 
 def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | os.PathLike[str]) -> int:
-    """Write entries of one family, sorted by key, into a file for `ingest`; how many. Without any there is no file.
+    """Write entries of one family, which are sorted by key, into a file for `ingest`; return how many.
 
-    The same key twice would be two records with one unique value, and raises `MigrationFailed`.
+    Without entries no file is made. One key with two values means two records with one unique value, and raises
+    `MigrationFailed`; equal entries are written once.
     """
     if family not in FAMILIES:
         raise InvalidArgument(f"there are no entries in {family!r}: the families are {', '.join(FAMILIES)}")
@@ -67,10 +68,11 @@ def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | o
 
 
 def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> int:
-    """Ingest files of entries into a table's state, and apply the log beyond the plan; return how many records changed.
+    """Ingest files of entries into a table's state, and then the entries of records that changed after the plan.
 
-    The table may be in use: requests wait. Its view must not maintain the planned indexes yet; the caller enables them
-    afterwards. Called again, after a crash, it starts over.
+    Returns how many records that are. Requests wait meanwhile. The table's view must not maintain the planned indexes
+    yet; the caller enables them afterwards. Called again, as after a crash, it starts over. Raises `InvalidArgument` if
+    the plan is not valid any more, and `MigrationFailed` if a record changed after the plan to a duplicate value.
     """
     _check_plan(table, plan)
     state = table.view.state
@@ -99,7 +101,7 @@ def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
 
 
 def _follow(table: Core[Any], plan: BackfillPlan) -> int:
-    """Apply what happened after the plan: the records that it touched get their entries again."""
+    """Replace the entries of all records that changed after the plan; return how many records."""
     touched = {record.key or b"" for record in table.changelog.read(plan.position, table.position)}
     if not touched:
         return 0

@@ -22,7 +22,7 @@ class MigrationStatus:
     attempts: int = 0
     """How often the phase was called since its last progress."""
     processed: int = 0
-    """Records that were written or indexed."""
+    """Records that were written or indexed in this phase."""
     total: int | None = None
     """The total number of records; None where it is not known."""
     started: int | None = None
@@ -31,7 +31,7 @@ class MigrationStatus:
 
 
 def status_of(table: str, progress: Progress | None, state: str | None = None) -> MigrationStatus:
-    """Return the status from the kept progress; `state` overrides the kept one."""
+    """Return the status from the saved progress; `state` overrides the saved one unless it is idle."""
     if progress is None or not progress.unfinished:
         return MigrationStatus(table, "idle")
     return MigrationStatus(

@@ -31,16 +31,16 @@ class Found:
 
     key: bytes
     old: Any
-    """Its values by the old model; what was written anew and no longer suits that is absent."""
+    """The record read with the old model; values that do not suit it any more are absent."""
     new: Any
-    """Its values by the new model; what does not suit that yet is absent."""
+    """The record read with the new model; values that do not suit it yet are absent."""
     version: int
     created: int
     deleted: bool
 
 
 class Step:
-    """One call of a phase. For the thread in which the phase is called."""
+    """One call of a phase. Only the thread that calls the phase may use it."""
 
     def __init__(
         self,
@@ -64,23 +64,27 @@ class Step:
         """The model of the old definition."""
         self.phase = phase
         self.cursor = cursor
-        """What the phase returned last, None at its beginning."""
+        """The last cursor that the phase returned, None at its beginning."""
         self.attempt = attempt
-        """1 for the first; starts again when the phase gets on."""
+        """1 for the first call; counts again from 1 after a `Partial`."""
         self.processed = 0
         """How many records this call has written."""
 
     @property
     def table(self) -> Table[Any]:
-        """Return the table with the new model, for reading and any other request; it serves nobody else yet."""
+        """Return the table with the new model, for any request; it refuses all other threads.
+
+        Writes what was put first. Using it, even to read, marks the records as changed: the table cannot be opened with
+        the old model any more.
+        """
         self._writes()
         self.flush()
         return self._table
 
     def rows(self, cursor: Cursor | object = ..., limit: int = 500) -> list[Found]:
-        """The records behind a key (the step's cursor, if none is given), in order of their keys, deleted ones too.
+        """Return the records after a key (by default the step's cursor), in the order of keys, with soft-deleted ones.
 
-        Those that this phase has written already are left out.
+        Records that changed since the phase began are left out. Writes what was put first.
         """
         where = self.cursor if cursor is ... else cursor
         if where is not None and not isinstance(where, bytes):
@@ -96,10 +100,10 @@ class Step:
         return found
 
     def put(self, key: bytes, record: Any) -> None:
-        """Write a record of the new model (or a dict of its fields), replacing the old one or adding it.
+        """Replace or add a record of the new model (or a dict of its fields). It is written at the next `flush`.
 
-        Final fields may change; a soft-deleted record stays so. Like any change it goes through the log, in requests of
-        many. A record that is unchanged is not written.
+        Final fields may change; a soft-deleted record stays soft-deleted. Like any change it goes through the log, up
+        to 500 records in a request. An unchanged record is not written. Raises `ValidationFailed` if it is invalid.
         """
         model = self._table.model
         if not isinstance(record, model):
@@ -119,7 +123,7 @@ class Step:
             self.put(key, record)
 
     def flush(self) -> None:
-        """Write what was put; this is done automatically when the phase returns."""
+        """Write what was put. Done automatically after 500 records, before reading, and when the phase returns."""
         if self._puts:
             self._writes()
             puts, self._puts = self._puts, []

@@ -27,11 +27,11 @@ class TypeChanges:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """Why records may not suit."""
+        """Sentences that say why records may not suit the new model."""
         self.adds: list[str] = []
-        """What is new and safe."""
+        """Sentences that say what is new, and safe for existing records."""
         self.retyped = False
-        """Whether what was stored may no longer be read as what it is now."""
+        """Whether stored values may not be readable as their new type."""
         self._seen: set[tuple[str, str]] = set()
 
     def compare(self, old: ModelSpec, new: ModelSpec, path: str = "") -> None:

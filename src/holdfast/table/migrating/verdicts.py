@@ -36,7 +36,7 @@ class IndexWork:
     """Numbers of fields whose values become unique."""
     drop_unique: tuple[int, ...] = ()
     rebuilds: bool = False
-    """Whether something of it is there already, and meant other values before."""
+    """Whether some of them exist already and must be filled again, because their fields or types changed."""
 
     def __bool__(self) -> bool:
         return bool(self.build or self.drop or self.build_unique or self.drop_unique)
