@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.base.errors import HoldfastError
 from holdfast.base.versions import Fenced
 from holdfast.table.core import Core
 from holdfast.table.fields import FieldSpec
@@ -76,13 +75,13 @@ def _rewrite(
             staging.replace(key, record, gone, sealed)
         if not staging.steps:
             return 0
-        flight = table.take_off(staging)
         try:
+            flight = table.take_off(staging)
             batch = table.view.state.transaction()
             table.put_into(batch, [flight])
             batch.commit(sync=False)
-        except HoldfastError as error:
-            table.stop(f"what a migration wrote is in the log and not in the state ({error})")
+        except BaseException as error:  # or nobody would ever wait for it to end
+            table.stop(f"what a migration wrote is perhaps in the log, and not in the state ({error!r})")
             raise
         table.arrive([flight])
         return len(staging.steps)
