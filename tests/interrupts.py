@@ -8,6 +8,7 @@ right before one of them, so that the interpreter itself delivers it, exactly wh
 import _thread
 import dis
 import errno
+import gc
 import os
 import signal
 import sys
@@ -99,12 +100,14 @@ class Interrupts:
     def run(self, function: Callable[[], object]) -> None:
         """Call the function, which handles what the handler raises."""
         before = signal.signal(SIGNAL, self._handle)
+        others, gc.callbacks[:] = gc.callbacks[:], []  # those of Hypothesis: what is raised in them reaches nobody
         try:
             sys.settrace(self._tracer)
             function()
         finally:
             self._left = 0
             sys.settrace(None)
+            gc.callbacks[:] = others
             signal.signal(SIGNAL, before)
 
     def _handle(self, _: int, frame: FrameType | None) -> None:

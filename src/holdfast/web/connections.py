@@ -230,6 +230,8 @@ def _end(transport: Any, which: str) -> tuple[str, int]:
 def _unread_in(transport: Any) -> int:
     """Return how many bytes the system holds that the client has not acknowledged; 0 where it does not tell."""
     found = transport.get_extra_info("socket")
+    if found is None:  # of a transport that is closed: uvloop's TLS has none then
+        return 0
     with contextlib.suppress(OSError, ValueError):
         return int(struct.unpack("i", fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
     return 0
