@@ -9,6 +9,7 @@ import _thread
 import dis
 import errno
 import gc
+import logging
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ __all__ = ["HANDLERS", "BlockedFiles", "Handler", "Interrupted", "Interrupts", "
 
 SIGNAL = signal.SIGALRM
 _TESTS = str(Path(__file__).parent)
+_LOGGING = logging.Logger.warning.__code__.co_filename
 _CHECKS = {dis.opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD") if name in dis.opmap}
 
 
@@ -90,6 +92,7 @@ class Interrupts:
         """Where the handler has raised."""
         self._at, self._left, self._error = at, times, error
         self._offsets: dict[CodeType, frozenset[int]] = {}
+        self._logs = False
         self._tracer = self._trace  # kept: the interpreter goes on using a trace function that ends itself
 
     @property
@@ -122,8 +125,11 @@ class Interrupts:
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         if event == "call":
-            if _is_ours(frame.f_code):
+            if self._logs or _is_ours(frame.f_code):
                 return None
+            if frame.f_code.co_filename == _LOGGING:
+                self._logs, frame.f_trace_lines = True, False
+                return self._leave_logging
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         elif event != "opcode" or frame.f_lasti not in self._checks_of(frame.f_code):
             return self._tracer
@@ -133,6 +139,12 @@ class Interrupts:
             _WIRE.trip  # noqa: B018
             return None
         return self._tracer
+
+    def _leave_logging(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+        """Count no places in `logging`: what is raised there can leave a handler's lock taken for all other tests."""
+        if event == "return":
+            self._logs = False
+        return self._leave_logging
 
     def _checks_of(self, code: CodeType) -> frozenset[int]:
         found = self._offsets.get(code)
