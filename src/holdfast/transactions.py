@@ -314,6 +314,8 @@ class Transactions:
 
     def _joins(self, table: "Core[Any]") -> "Callable[[Sequence[Operation]], list[Outcome] | None]":
         def join(operations: "Sequence[Operation]") -> "list[Outcome] | None":
+            if _current.get() is None:  # the common case, without a call
+                return None
             transaction = self._under_way("table", table.name)
             if transaction is None:
                 return None

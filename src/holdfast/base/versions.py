@@ -65,7 +65,8 @@ class Versions:
                 version = max(self.last + 1, self._fenced_at)
                 if version >= self._fence:
                     raise Fenced
-            _check_end(version)
+            if version >= VERSION_MAX:
+                _check_end(version)
             self.last = version
             return version
 

@@ -373,7 +373,8 @@ class Core(Generic[M]):
                 self._stand_back()
             staging = self.staging(Staging, self._versions.next())
             try:
-                return staging, staging.outcomes([staging.run(operation) for operation in operations])
+                outcomes = [staging.run(operation) for operation in operations]
+                return staging, staging.outcomes(outcomes) if staging.undone else outcomes
             except Busy:
                 # What another thread has on its way may fail to get there: nothing is ever built on it.
                 self._landed.wait(1)
@@ -414,7 +415,12 @@ class Core(Generic[M]):
         """
         try:
             self._make_safe(flight)
-            self._follow(flight)
+            if not self._follow(flight):
+                self.recover()
+                if not flight.landed:
+                    raise WriterStopped(
+                        f"the table {self.name!r} was closed before this was in its state: {self.doubt}"
+                    )
         except BaseException as error:
             if flight.draft.error is None:
                 self.doubt = self.doubt or f"a request is perhaps in the log, and not in the state ({error!r})"
@@ -422,17 +428,11 @@ class Core(Generic[M]):
                 self._forget([flight])
             raise
 
-    def _follow(self, flight: _Flight) -> None:
+    def _follow(self, flight: _Flight) -> bool:
         """Apply a pending request to the state, with those before it and those of its draft, except failed ones.
 
-        If `doubt` is set, recover instead. Raises `WriterStopped` if the table was closed before that.
+        Returns False, and applies nothing, if `doubt` is set.
         """
-        if not self._follow_if_sure(flight):
-            self.recover()
-            if not flight.landed:  # closed meanwhile
-                raise WriterStopped(f"the table {self.name!r} was closed before this was in its state: {self.doubt}")
-
-    def _follow_if_sure(self, flight: _Flight) -> bool:
         with self.landing:
             if flight.landed:
                 return True
