@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Model, field
-from holdfast.runs import Runs
+from holdfast.pipeline_runs import Runs
 from holdfast.state.rocks import RocksState
 from tests.amqp.serving import Served
 

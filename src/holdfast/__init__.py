@@ -53,8 +53,8 @@ from holdfast.queue import (
 from holdfast.store import Store, open
 
 if TYPE_CHECKING:
+    from holdfast.backup.restore import restore_backup
     from holdfast.remote import RemoteStore, connect
-    from holdfast.restoring import restore_backup
     from holdfast.table import (
         AlreadyExists,
         DictEdit,
@@ -182,7 +182,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(remote, name)
     if name == "restore_backup":
-        from holdfast.restoring import restore_backup  # noqa: PLC0415
+        from holdfast.backup.restore import restore_backup  # noqa: PLC0415
 
         return restore_backup
     if name == "verify":

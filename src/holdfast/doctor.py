@@ -19,21 +19,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.backup_manifest import last_backup
+from holdfast.backup.manifest import last_backup
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import HoldfastError
 from holdfast.base.files import SystemFiles
 from holdfast.base.units import format_duration, format_size, plural
-from holdfast.deleting import STAGING
-from holdfast.folders import DELETING, JOURNALS, LOGS
 from holdfast.log.catalog import list_segments
 from holdfast.log.layout import HEADER_SIZE, parse_segment_header
-from holdfast.runtime import RunningServer, server_of
+from holdfast.queue_deletion import STAGING
+from holdfast.running_server import RunningServer, server_of
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.rocks import RocksState
 from holdfast.store import LOCK, STATE
-from holdfast.tables import STATE as TABLE_STATE
-from holdfast.tables import TABLES
+from holdfast.store_layout import DELETING, JOURNALS, LOGS
+from holdfast.table_registry import STATE as TABLE_STATE
+from holdfast.table_registry import TABLES
 from holdfast.verification import verify_store
 
 __all__ = ["BAD", "OK", "WARN", "Check", "Port", "check_modes", "examine"]

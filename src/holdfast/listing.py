@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from holdfast.backing import BackedStore
+from holdfast.backup.source import BackedStore
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.names import folder_of
-from holdfast.folders import JOURNALS, Folders, few
 from holdfast.log.log import Log
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
 from holdfast.queue.checkpointing import Failing
+from holdfast.store_layout import JOURNALS, Folders, few
 
 __all__ = ["ListedStore"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
-from holdfast.adopting import Adopting
+from holdfast.background_retention import Retiring
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, NotFound, ReadOnly
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, is_open_to_group
@@ -18,8 +18,8 @@ from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of
 from holdfast.base.paths import local_path
 from holdfast.base.turnstile import Ticket
-from holdfast.deleting import Deleting
-from holdfast.folders import JOURNALS, LOGS, Folders, few
+from holdfast.disk_reserve import Reserve
+from holdfast.incoming_batches import Adopting
 from holdfast.listing import ListedStore
 from holdfast.log.incoming import Manifest
 from holdfast.log.log import Log
@@ -28,15 +28,15 @@ from holdfast.log.positions import place_of
 from holdfast.log.settings import LogSettings
 from holdfast.log.ticker import Ticker, Ticking
 from holdfast.open_stores import forget, note_for_fork, register
-from holdfast.options import LogOptions, QueueOptions
 from holdfast.queue import Queue, QueueSettings
 from holdfast.queue.forwarding import Forwarder, check_prefix, is_forwarded
 from holdfast.queue.settings import asdict_shallow
-from holdfast.reserve import Reserve
-from holdfast.retiring import Retiring
+from holdfast.queue_deletion import Deleting
 from holdfast.state import State, open_state
-from holdfast.tables import Tables
+from holdfast.store_layout import JOURNALS, LOGS, Folders, few
+from holdfast.table_registry import Tables
 from holdfast.transactions import TRANSACTIONS, Transactions
+from holdfast.typed_options import LogOptions, QueueOptions
 
 __all__ = ["Store", "open"]
 

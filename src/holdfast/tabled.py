@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast.base.errors import ReadOnly
 from holdfast.log.settings import LogSettings
-from holdfast.options import TableOptions
-from holdfast.tables import HOW, Tables
+from holdfast.table_registry import HOW, Tables
 from holdfast.transactions import Transaction, Transactions
+from holdfast.typed_options import TableOptions
 
 if TYPE_CHECKING:
     from holdfast.table import Model, Table

@@ -26,7 +26,7 @@ from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
 from holdfast.queue.standing import FOR
-from holdfast.tables import Tables
+from holdfast.table_registry import Tables
 
 if TYPE_CHECKING:
     from holdfast.table.core import Core

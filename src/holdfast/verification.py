@@ -15,8 +15,6 @@ from holdfast.base.errors import Corrupt, HoldfastError, NewerFormat, NotFound
 from holdfast.base.files import Files, SystemFiles, read_file
 from holdfast.base.names import folder_of, name_of
 from holdfast.base.paths import local_path
-from holdfast.deleting import STAGING
-from holdfast.folders import DELETING, JOURNALS, KNOWN, LOG_SUFFIX, LOGS, QUEUE_META
 from holdfast.log.block import open_block
 from holdfast.log.catalog import list_segments
 from holdfast.log.identity import META, Identity, read_identity
@@ -29,13 +27,15 @@ from holdfast.log.segment import Segment
 from holdfast.log.verification import verify_segments
 from holdfast.log.watermark import WATERMARK, Watermark, read_watermark
 from holdfast.queue.journal import Journal
+from holdfast.queue_deletion import STAGING
 from holdfast.state import FAMILIES, TABLE_FAMILIES
 from holdfast.state.empty import EmptyState
 from holdfast.state.rocks import RocksState
 from holdfast.store import LOCK, STATE, Store
-from holdfast.tables import META as TABLE_META
-from holdfast.tables import STATE as TABLE_STATE
-from holdfast.tables import TABLES
+from holdfast.store_layout import DELETING, JOURNALS, KNOWN, LOG_SUFFIX, LOGS, QUEUE_META
+from holdfast.table_registry import META as TABLE_META
+from holdfast.table_registry import STATE as TABLE_STATE
+from holdfast.table_registry import TABLES
 from holdfast.transactions import TRANSACTIONS
 
 __all__ = ["Problem", "StoreVerification", "verify_store"]

@@ -16,11 +16,11 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, DiskFull, InvalidArgument, Locked, NotFound, ReadOnly, Roll, Store
-from holdfast.backup import list_backups, verify_backup
+from holdfast.backup.backup import list_backups, verify_backup
+from holdfast.backup.restore import restore_backup
 from holdfast.base.checksum import crc32c
 from holdfast.base.files import File, Mode, SystemFiles
 from holdfast.base.units import parse_time
-from holdfast.restoring import restore_backup
 
 
 class SlowDisk(SystemFiles):

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import holdfast
+from holdfast.backup.restore import restore_backup
 from holdfast.base.files import SystemFiles
-from holdfast.restoring import restore_backup
 
 
 def orders_in(backup: Path, data: Path) -> list[bytes]:

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Flush, Message, Model, Store, field
-from holdfast.restoring import restore_backup
+from holdfast.backup.restore import restore_backup
 
 
 class Sum(Model, id=1):

@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import InvalidArgument, Keyring, Model, Store, field
-from holdfast.backup import list_backups, verify_backup
+from holdfast.backup.backup import list_backups, verify_backup
 from holdfast.base.paths import local_path
 from holdfast.cli.app import main
 from holdfast.table.backup import backup_table

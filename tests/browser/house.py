@@ -10,7 +10,7 @@ import pika
 
 import holdfast
 from holdfast import Backoff, Message, Migration, Model, Roll, Store, field
-from holdfast.runs import Runs
+from holdfast.pipeline_runs import Runs
 from holdfast.table import Index, Partial, each_row
 from holdfast.table.requests import Done
 from tests.web.serving import Served

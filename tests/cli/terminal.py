@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import holdfast
 from holdfast import Backoff, Roll, Store
 from holdfast.cli import main
-from holdfast.options import QueueOptions
+from holdfast.typed_options import QueueOptions
 
 __all__ = ["Result", "Terminal", "damage_segment"]
 

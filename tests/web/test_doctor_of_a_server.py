@@ -16,7 +16,7 @@ from holdfast.amqp.settings import Settings
 from holdfast.broker.definitions import open_definitions
 from holdfast.cli.doctor import ports_of
 from holdfast.doctor import Check, examine
-from holdfast.runtime import RunningServer, server_of
+from holdfast.running_server import RunningServer, server_of
 from holdfast.web.checks import check_certificate, check_encryption, check_users
 from tests.amqp.serving import Served as ServedApart
 from tests.interop.certificates import Authority

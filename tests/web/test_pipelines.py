@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.runs import ID_VARIABLE, Runs, noted
+from holdfast.pipeline_runs import ID_VARIABLE, Runs, noted
 from holdfast.testing import SimClock
 from tests.cli.test_url import run as run_cli
 from tests.web.serving import Served

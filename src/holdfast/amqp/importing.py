@@ -24,7 +24,7 @@ from holdfast.broker.fields import MalformedField
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, instructions_in
 from holdfast.broker.properties import decode_properties, encode_properties
-from holdfast.runtime import TRANSIENT
+from holdfast.running_server import TRANSIENT
 from holdfast.store import Store
 
 __all__ = ["Copied", "Found", "RabbitImport", "RabbitSource", "broker_over", "define", "is_fresh", "queues_in"]

@@ -24,7 +24,7 @@ from holdfast.broker.administration import Administration
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.memory import Limits
-from holdfast.runtime import TRANSIENT
+from holdfast.running_server import TRANSIENT
 from holdfast.store import Store
 
 __all__ = ["Server"]

@@ -18,7 +18,7 @@ from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
 from holdfast.broker.traffic import Traffic
 from holdfast.log.policy import Flush, Roll
-from holdfast.options import QueueOptions
+from holdfast.typed_options import QueueOptions
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.backup import BackupReport, list_backups, verify_backup
-from holdfast.backup_manifest import choose_backup
+from holdfast.backup.backup import BackupReport, list_backups, verify_backup
+from holdfast.backup.manifest import choose_backup
+from holdfast.backup.restore import RestoreReport, restore_backup
 from holdfast.base.errors import NotFound
 from holdfast.base.files import SystemFiles
 from holdfast.base.paths import local_path
@@ -20,7 +21,6 @@ from holdfast.cli.notices import notify
 from holdfast.cli.opening import folder_of, remote_at, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, UsageError, time_option
 from holdfast.cli.output import byte_progress, details, make_table, show, standard_output, write_json
-from holdfast.restoring import RestoreReport, restore_backup
 
 __all__ = ["backup", "restore"]
 

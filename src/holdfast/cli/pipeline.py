@@ -23,7 +23,7 @@ from holdfast.cli.pipeline_options import REQUIRED, PipelineOption, options_of, 
 from holdfast.cli.pipeline_output import result_json, show_result
 from holdfast.cli.pipeline_remote import raw_options, run_from_afar, written_options
 from holdfast.cli.target import add_urls
-from holdfast.runs import noted
+from holdfast.pipeline_runs import noted
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
 
 __all__ = ["pipeline_commands"]

@@ -21,7 +21,7 @@ from holdfast.spark.remote import files_at
 from holdfast.spark.rows import LogRows, Rows
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
 from holdfast.spark.tracks import DataLoss, Picture, Stretch, look, parts_of, plan, shares
-from holdfast.tables import TABLES
+from holdfast.table_registry import TABLES
 
 if TYPE_CHECKING:  # who reads logs need not load what tables need
     from holdfast.spark.changes import Layout

@@ -9,7 +9,7 @@ from holdfast.amqp.shares import shares_of
 from holdfast.base.errors import NotFound
 from holdfast.broker.users import Kind
 from holdfast.queue import Queue
-from holdfast.runtime import note_server
+from holdfast.running_server import note_server
 from holdfast.web.answers import ResourceLocked
 from holdfast.web.app import make_app
 from holdfast.web.assets import asset_routes

@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.paths import local_path
-from holdfast.options import TableOptions
 from holdfast.spark.columns import model_of
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.private import make_private
@@ -38,6 +37,7 @@ from holdfast.table.model import Model
 from holdfast.table.rows import decode_event
 from holdfast.table.sealing import sealed_images
 from holdfast.table.views import View, plain_images
+from holdfast.typed_options import TableOptions
 
 __all__ = ["build", "entries", "events", "migrate", "run"]
 

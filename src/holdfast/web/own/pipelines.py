@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.base.units import iso_time
-from holdfast.runs import ID_VARIABLE, Run, Runs, new_id
+from holdfast.pipeline_runs import ID_VARIABLE, Run, Runs, new_id
 from holdfast.spark.pipelines import PIPELINES
 from holdfast.web.fields import TEXT, body, said
 from holdfast.web.own.pipeline_options import checked_master, checked_options

@@ -3,18 +3,18 @@
 import contextlib
 from pathlib import Path
 
-from holdfast.backup_copying import Item, link
-from holdfast.backup_manifest import LAST
-from holdfast.backup_modes import mode_of
+from holdfast.backup.copier import Item, link
+from holdfast.backup.file_modes import mode_of
+from holdfast.backup.manifest import LAST
 from holdfast.base.checked_json import decode_checked
 from holdfast.base.files import Files, SystemFiles, read_file
-from holdfast.deleting import STAGING, remove_folder
 from holdfast.log.catalog import list_segments
 from holdfast.log.cutter import Cut
 from holdfast.log.incoming import Incoming
 from holdfast.log.positions import FOLDER as TAILERS
 from holdfast.log.segment import Segment, open_segment
 from holdfast.log.watermark import WATERMARK, WatermarkFile
+from holdfast.queue_deletion import STAGING, remove_folder
 
 __all__ = ["Staging"]
 

@@ -8,16 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.backup import Fault
-from holdfast.backup_copying import Progress, copy_checked, sync_all
-from holdfast.backup_manifest import FileEntry, Manifest, choose_backup, read_manifest
-from holdfast.backup_modes import narrowed, set_mode
+from holdfast.backup.backup import Fault
+from holdfast.backup.copier import Progress, copy_checked, sync_all
+from holdfast.backup.file_modes import narrowed, set_mode
+from holdfast.backup.manifest import FileEntry, Manifest, choose_backup, read_manifest
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
 from holdfast.base.paths import local_path
-from holdfast.deleting import remove_folder
-from holdfast.folders import JOURNALS
+from holdfast.queue_deletion import remove_folder
 from holdfast.store import open as open_store
+from holdfast.store_layout import JOURNALS
 
 __all__ = ["RestoreReport", "restore_backup"]
 

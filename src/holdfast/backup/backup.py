@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.backing import Moment
-from holdfast.backup_copying import Copier, Progress, checksum_of, sync_all
-from holdfast.backup_manifest import (
+from holdfast.backup.copier import Copier, Progress, checksum_of, sync_all
+from holdfast.backup.file_modes import OWNER_ONLY, mode_of, set_mode
+from holdfast.backup.manifest import (
     MANIFEST,
     UNFINISHED,
     Manifest,
@@ -18,13 +18,13 @@ from holdfast.backup_manifest import (
     read_manifest,
     write_manifest,
 )
-from holdfast.backup_modes import OWNER_ONLY, mode_of, set_mode
-from holdfast.backup_staging import Staging
+from holdfast.backup.source import Moment
+from holdfast.backup.staging import Staging
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, write_all
 from holdfast.base.paths import local_path
-from holdfast.deleting import remove_folder
+from holdfast.queue_deletion import remove_folder
 
 __all__ = ["BackupReport", "Fault", "FoundBackup", "list_backups", "take_backup", "verify_backup"]
 

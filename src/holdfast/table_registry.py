@@ -15,13 +15,13 @@ from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of, name_of
 from holdfast.base.versions import Versions
-from holdfast.deleting import remove_folder
-from holdfast.folders import few
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush
 from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
+from holdfast.queue_deletion import remove_folder
 from holdfast.state import TABLE_FAMILIES, OverlayState, State, open_state
+from holdfast.store_layout import few
 
 if TYPE_CHECKING:  # what tables need is loaded by those who have some
     from holdfast.table.core import Core

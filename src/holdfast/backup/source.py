@@ -6,27 +6,27 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.adopting import Adopting
 from holdfast.base.clock import Clock
 from holdfast.base.errors import InvalidArgument, Locked, ReadOnly
 from holdfast.base.files import Files, Lock
 from holdfast.base.paths import local_path
-from holdfast.deleting import Deleting
-from holdfast.folders import DELETING, JOURNALS, LOGS
+from holdfast.incoming_batches import Adopting
 from holdfast.log.cutter import Cut, cut_logs
 from holdfast.log.log import Log
 from holdfast.queue import Queue
+from holdfast.queue_deletion import Deleting
 from holdfast.state import State
 from holdfast.state.rocks import RocksState
+from holdfast.store_layout import DELETING, JOURNALS, LOGS
+from holdfast.table_registry import STATE as TABLE_STATE
+from holdfast.table_registry import TABLES
 from holdfast.tabled import TabledStore
-from holdfast.tables import STATE as TABLE_STATE
-from holdfast.tables import TABLES
 from holdfast.transactions import TRANSACTIONS
 
 if TYPE_CHECKING:  # who takes no backup need not load how
-    from holdfast.backup import BackupReport
-    from holdfast.backup_copying import Item, Progress
-    from holdfast.backup_staging import Staging
+    from holdfast.backup.backup import BackupReport
+    from holdfast.backup.copier import Item, Progress
+    from holdfast.backup.staging import Staging
 
 __all__ = ["BackedStore", "Moment"]
 
@@ -83,7 +83,7 @@ class BackedStore(TabledStore):
         too: with `copy` nothing is shared with the store, so that damage to one is not damage to the other. Raises
         `Locked` while another backup of the store, or to `dest`, is being made.
         """
-        from holdfast.backup import take_backup  # noqa: PLC0415
+        from holdfast.backup.backup import take_backup  # noqa: PLC0415
 
         self._check_open()
         if self.read_only:

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from holdfast.backup_manifest import FileEntry, Manifest
-from holdfast.backup_modes import narrowed, set_mode
+from holdfast.backup.file_modes import narrowed, set_mode
+from holdfast.backup.manifest import FileEntry, Manifest
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import File, Files, SystemFiles, write_all
