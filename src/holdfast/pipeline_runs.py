@@ -17,7 +17,7 @@ from holdfast.base.checked_json import decode_checked, replace_checked
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.base.files import SystemFiles
-from holdfast.base.processes import is_alive
+from holdfast.base.pid import is_alive
 
 __all__ = ["ID_VARIABLE", "Run", "Runs", "new_id", "noted"]
 

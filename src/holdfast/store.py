@@ -13,11 +13,11 @@ from typing import Any, Self, Unpack, cast
 from holdfast.background_retention import Retiring
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, NotFound, ReadOnly
+from holdfast.base.fair_lock import Ticket
 from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, is_open_to_group
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of
 from holdfast.base.paths import local_path
-from holdfast.base.turnstile import Ticket
 from holdfast.disk_reserve import Reserve
 from holdfast.incoming_batches import Adopting
 from holdfast.listing import ListedStore

@@ -12,9 +12,9 @@ from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.clock import Clock, Duration
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound, raised_by_handler
 from holdfast.base.files import Files, errors_as_ours
+from holdfast.base.hlc import Versions
 from holdfast.base.metrics import Registry
 from holdfast.base.names import check_name, folder_of, name_of
-from holdfast.base.versions import Versions
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush
 from holdfast.log.record import Message

@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import Clock
+from holdfast.base.critical_section import Condition
 from holdfast.base.errors import HoldfastError, InvalidArgument, StorageError, WriterStopped, is_interrupt
-from holdfast.base.section import Condition
-from holdfast.base.turnstile import Ticket, Turnstile
-from holdfast.base.versions import Versions
+from holdfast.base.fair_lock import Ticket, Turnstile
+from holdfast.base.hlc import Versions
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Roll
 from holdfast.log.record import Message

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast import InvalidArgument
-from holdfast.base.section import Condition, Section
+from holdfast.base.critical_section import Condition, Section
 from tests.interrupts import Interrupted, Interrupts
 
 PATIENCE_S = 60.0

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from holdfast.base.section import Condition
-from holdfast.base.turnstile import Ticket, Turnstile
+from holdfast.base.critical_section import Condition
+from holdfast.base.fair_lock import Ticket, Turnstile
 from tests.interrupts import Interrupted, Interrupts
 from tests.table.trouble import Running
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.turnstile import Ticket
-from holdfast.base.versions import Fenced, Versions
+from holdfast.base.fair_lock import Ticket
+from holdfast.base.hlc import Fenced, Versions
 from holdfast.testing import SimClock
 from tests.table.trouble import Running
 

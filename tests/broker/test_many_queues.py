@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.base.files import UnsyncedFiles
-from holdfast.base.resting import AWAKE
+from holdfast.base.open_files import AWAKE
 from holdfast.broker.broker import Broker
 from holdfast.broker.host import Host
 from holdfast.broker.mailbox import Mailbox

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Flush, Log, Roll, StorageError, Store, WriterStopped
-from holdfast.base.resting import AWAKE, Awake
+from holdfast.base.open_files import AWAKE, Awake
 from holdfast.log.cutter import cut_logs
 from holdfast.log.positions import Position, Positions, place_of
 from holdfast.log.ticker import Ticker

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import Flush, StorageError, WriterStopped
 from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
-from holdfast.base.resting import AWAKE
+from holdfast.base.open_files import AWAKE
 from holdfast.log.cutter import cut_logs
 
 

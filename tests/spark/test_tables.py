@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
 from holdfast import Roll
-from holdfast.base.versions import time_of
+from holdfast.base.hlc import time_of
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.pipelines import backfill
 from holdfast.spark.views import view_schema

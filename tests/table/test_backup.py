@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Corrupt, Flush, InvalidArgument, NotFound, Retention, Roll, Store
 from holdfast.base.errors import DiskFull, NewerFormat
-from holdfast.base.versions import Versions
+from holdfast.base.hlc import Versions
 from holdfast.state import TABLE_FAMILIES, open_state
 from holdfast.table import Model, ValidationFailed, backup, describe, field
 from holdfast.table.backup import BackupReport, backup_table, check_restored, restore_table, verify_backup

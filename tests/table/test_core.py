@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Flush, HoldfastError, InvalidArgument, MessageTooLarge, ReadOnly, Store
-from holdfast.base.versions import time_of
+from holdfast.base.hlc import time_of
 from holdfast.state import Transaction
 from holdfast.table import (
     Add,

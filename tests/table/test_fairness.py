@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Flush, Store
-from holdfast.base.versions import version_of
+from holdfast.base.hlc import version_of
 from holdfast.table import Addition, Record, Table
 from holdfast.table.rows import decode_event
 from tests.table.trouble import Account, Entry, Held, Running

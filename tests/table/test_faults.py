@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, DiskFull, Flush, HoldfastError, InvalidArgument, Store, WriterStopped
-from holdfast.base.versions import VERSION_MAX
+from holdfast.base.hlc import VERSION_MAX
 from holdfast.table import Addition, Index, Model, Record, Table, ValidationFailed, field
 from holdfast.testing import SimClock, SimFiles
 from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by

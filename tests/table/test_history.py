@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.versions import time_of
+from holdfast.base.hlc import time_of
 from holdfast.table.history import RecordChanges, VersionChanges
 from holdfast.table.requests import Change, SetEdit
 from tests.table.following import MODES, Address, Item, Items, filled, table_of

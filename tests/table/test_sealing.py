@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast import Corrupt, Flush, InvalidArgument, NotFound, Store
 from holdfast.base.errors import StorageError
-from holdfast.base.versions import Versions
+from holdfast.base.hlc import Versions
 from holdfast.state import TABLE_FAMILIES, State, open_state
 from holdfast.table import Add, Change, InvalidModel, Model, ValidationFailed, field
 from holdfast.table.indexes import Index

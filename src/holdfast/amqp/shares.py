@@ -1,6 +1,6 @@
 """The division of the process's open files: half for the store, the rest for the connections of each protocol.
 
-One in eight open files may be the segment of a log that is written, which has two more files open (base/resting.py):
+One in eight open files may be the segment of a log that is written, which has two more files open (base/open_files.py):
 that is three eighths. The server itself, RocksDB, pipelines and backups take the rest of the store's half.
 """
 

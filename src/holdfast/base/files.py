@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from holdfast.base.errors import Locked, is_reported, storage_error
-from holdfast.base.resting import AWAKE, Awake
+from holdfast.base.open_files import AWAKE, Awake
 
 __all__ = [
     "Buffer",

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Column, Table
 from rich.text import Text
 
-from holdfast.base.plain import json_bytes
+from holdfast.base.json_payload import json_bytes
 from holdfast.base.units import format_count, format_size
 
 __all__ = [

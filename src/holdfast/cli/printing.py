@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, Generic, TypeVar
 
-from holdfast.base.plain import Body, body_json
+from holdfast.base.json_payload import Body, body_json
 from holdfast.base.units import format_instant
 from holdfast.cli.options import FormatChoice
 from holdfast.cli.output import json_line, output_console, safe_text, standard_output

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from holdfast.base.hlc import time_of
 from holdfast.base.units import plural
-from holdfast.base.versions import time_of
 from holdfast.cli.output import details, make_table, output_console, safe_text, show
 from holdfast.table import Record, text_of_key
 from holdfast.table.history import RecordChanges, VersionChanges

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.base.clock import Clock
+from holdfast.base.critical_section import Section
 from holdfast.base.errors import (
     Closed,
     Corrupt,
@@ -20,7 +21,6 @@ from holdfast.base.errors import (
     is_reported,
     storage_error,
 )
-from holdfast.base.section import Section
 from holdfast.log.batch import ALL, Extra, check_batch
 from holdfast.log.draft import Draft
 from holdfast.log.layout import BLOCK_MAX

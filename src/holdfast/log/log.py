@@ -11,9 +11,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from holdfast.base.clock import Clock, Instant, duration_ns, instant_ns
+from holdfast.base.critical_section import Condition
 from holdfast.base.errors import Closed, DiskFull, StorageError, WriterStopped, is_reported
 from holdfast.base.files import Files, errors_as_ours
-from holdfast.base.section import Condition
 from holdfast.log.appender import Appender
 from holdfast.log.block import Block
 from holdfast.log.cutter import Cutter
@@ -348,7 +348,7 @@ class Log(Cutter):
                 segment.let_go()
 
     def rest(self, *, at_once: bool) -> None:
-        """Close the files until the next write, if nobody is writing: see `holdfast.base.resting`.
+        """Close the files until the next write, if nobody is writing: see `holdfast.base.open_files`.
 
         Unless `at_once`, files stay open that were used since the last call, or that would have to be synced.
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped, is_reported
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
-from holdfast.base.resting import Rest
+from holdfast.base.open_files import Rest
 from holdfast.log.catalog import SegmentName, next_name
 from holdfast.log.compression import Codec
 from holdfast.log.disk import Begun, Disk, RoomAhead

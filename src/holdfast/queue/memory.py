@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.base.clock import NS, Clock
+from holdfast.base.critical_section import Section
 from holdfast.base.errors import Closed, DiskFull, HoldfastError, ReadOnly, StorageError, WriterStopped
 from holdfast.base.metrics import Registry
-from holdfast.base.section import Section
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log
 from holdfast.log.positions import Position, place_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
-from holdfast.base.section import Condition
+from holdfast.base.critical_section import Condition
 from holdfast.log.draft import Draft
 
 if TYPE_CHECKING:

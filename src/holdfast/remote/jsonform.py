@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns, instant_ns
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.plain import bytes_of, json_bytes
+from holdfast.base.json_payload import bytes_of, json_bytes
 from holdfast.base.units import iso_time
 from holdfast.log import Damage, Headers, Message, Record
 from holdfast.log.record import NO_HEADERS, as_bytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import NS, Duration, Instant
 from holdfast.base.errors import InvalidArgument, LeaseLost, NotFound
-from holdfast.base.plain import bytes_of
+from holdfast.base.json_payload import bytes_of
 from holdfast.log import Headers, Message
 from holdfast.queue import (
     Counts,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.base.hlc import version_before
 from holdfast.base.names import check_name
-from holdfast.base.versions import version_before
 from holdfast.spark.remote import is_url
 
 __all__ = ["EARLIEST", "LATEST", "ReadOptions", "WriteOptions", "chosen_names"]

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.versions import version_before
+from holdfast.base.hlc import version_before
 from holdfast.spark.options import EARLIEST, ReadOptions
 from holdfast.spark.schemas import arrow_schema, ddl
 from holdfast.spark.telling import in_one_line

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.files import Buffer, File, Files, Lock, Mode, SystemFiles
-from holdfast.base.resting import AWAKE
+from holdfast.base.open_files import AWAKE
 
 __all__ = ["RemoteFiles", "files_at", "is_url"]
 

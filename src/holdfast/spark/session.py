@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import holdfast.spark
 from holdfast.base.errors import HoldfastError
-from holdfast.base.processes import is_alive
+from holdfast.base.pid import is_alive
 from holdfast.spark.java import java_home
 
 __all__ = ["session"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.base.clock import Clock
+from holdfast.base.critical_section import Condition
 from holdfast.base.errors import (
     Closed,
     Corrupt,
@@ -18,9 +19,8 @@ from holdfast.base.errors import (
     StorageError,
     WriterStopped,
 )
-from holdfast.base.section import Condition
-from holdfast.base.turnstile import Ticket, Turnstile
-from holdfast.base.versions import Fenced, Versions
+from holdfast.base.fair_lock import Ticket, Turnstile
+from holdfast.base.hlc import Fenced, Versions
 from holdfast.log.batch import Extra
 from holdfast.log.draft import Draft
 from holdfast.log.log import Log

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.versions import version_before, version_of
+from holdfast.base.hlc import version_before, version_of
 from holdfast.table.differences import above, changed_since, differences, hidden_in, selection, shown
 from holdfast.table.filters import compile_filter
 from holdfast.table.model import Model

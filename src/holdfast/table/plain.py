@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.base.versions import time_of
+from holdfast.base.hlc import time_of
 from holdfast.table.history import RecordChanges
 from holdfast.table.jsonform import TYPE
 from holdfast.table.model import Model, text_of_key

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.versions import VERSION_MAX, version_before
+from holdfast.base.hlc import VERSION_MAX, version_before
 from holdfast.table.core import Core
 from holdfast.table.edits import steps_of, value_at
 from holdfast.table.model import Model, ModelSpec

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from holdfast.base.versions import time_of
+from holdfast.base.hlc import time_of
 from holdfast.table.model import Model
 
 __all__ = ["Record"]

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.base.versions import VERSION_MAX, Fenced, check_not_ahead, version_before
+from holdfast.base.hlc import VERSION_MAX, Fenced, check_not_ahead, version_before
 from holdfast.log.record import Record as LogRecord
 from holdfast.table.core import Doubtful
 from holdfast.table.differences import field_in

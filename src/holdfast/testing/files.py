@@ -13,7 +13,7 @@ from typing import Literal
 from holdfast.base.clock import Clock, Duration
 from holdfast.base.errors import Locked
 from holdfast.base.files import Buffer, File, Lock, Mode, write_all
-from holdfast.base.resting import Awake
+from holdfast.base.open_files import Awake
 from holdfast.testing.outages import FileKind, Operation, Outage, outage
 
 __all__ = ["Crash", "CrashMode", "SimFiles"]

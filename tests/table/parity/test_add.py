@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import AlreadyExists
-from holdfast.base.versions import time_of
+from holdfast.base.hlc import time_of
 from holdfast.table import Done
 from holdfast.testing import SimClock
 from tests.table.parity.asking import Open

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import NS, Clock, Duration, duration_ns
+from holdfast.base.critical_section import Condition
 from holdfast.base.errors import Closed, InvalidArgument, NotFound
 from holdfast.base.files import Files
 from holdfast.base.metrics import Registry
-from holdfast.base.section import Condition
 from holdfast.table.migrating.backfill import BackfillPlan, plan_of
 from holdfast.table.migrating.errors import MigrationFailed
 from holdfast.table.migrating.opening import Opening, decide

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.base.versions import Fenced
+from holdfast.base.hlc import Fenced
 from holdfast.table.core import Core
 from holdfast.table.fields import FieldSpec
 from holdfast.table.model import Model, copy_of

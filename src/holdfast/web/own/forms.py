@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.plain import Body, body_json, bytes_of
+from holdfast.base.json_payload import Body, body_json, bytes_of
 from holdfast.base.units import iso_time, parse_time
 from holdfast.broker.fields import LateTime, MalformedField
 from holdfast.broker.message import EXCHANGE, PROPERTIES, content_of

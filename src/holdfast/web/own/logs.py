@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 import holdfast
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
-from holdfast.base.plain import body_json
+from holdfast.base.json_payload import body_json
 from holdfast.base.units import iso_time, parse_duration, parse_size
 from holdfast.broker.permissions import Operation
 from holdfast.log import Log, Record, Retention

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.base.hlc import time_of
 from holdfast.base.units import iso_time, parse_time
-from holdfast.base.versions import time_of
 from holdfast.broker.permissions import Operation
 from holdfast.table import Model, Record, Table, key_from_text, text_of_key
 from holdfast.table.definition import describe

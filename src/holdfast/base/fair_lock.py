@@ -5,7 +5,7 @@ import time
 import weakref
 from collections import deque
 
-from holdfast.base.section import Condition
+from holdfast.base.critical_section import Condition
 
 __all__ = ["Ticket", "Turnstile"]
 

@@ -4,9 +4,9 @@ import threading
 from datetime import datetime
 
 from holdfast.base.clock import Clock, Instant, from_ns, instant_ns
+from holdfast.base.critical_section import Condition
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.section import Condition
-from holdfast.base.turnstile import Ticket
+from holdfast.base.fair_lock import Ticket
 
 __all__ = ["VERSION_MAX", "Fenced", "Versions", "check_not_ahead", "time_of", "version_before", "version_of"]
 
