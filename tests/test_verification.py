@@ -14,7 +14,7 @@ from holdfast import Flush, NotFound, Retention, Roll
 from holdfast.base.files import UnsyncedFiles
 from holdfast.cli.app import main
 from holdfast.doctor import examine
-from holdfast.log.identity import read_identity
+from holdfast.log.log_file import read_identity
 from tests.crash.every_file import Account, make_store, open_quickly
 
 

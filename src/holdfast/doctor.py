@@ -24,8 +24,8 @@ from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import HoldfastError
 from holdfast.base.files import SystemFiles
 from holdfast.base.units import format_duration, format_size, plural
-from holdfast.log.catalog import list_segments
 from holdfast.log.layout import HEADER_SIZE, parse_segment_header
+from holdfast.log.segment_files import list_segments
 from holdfast.queue_deletion import STAGING
 from holdfast.running_server import RunningServer, server_of
 from holdfast.state import FAMILIES, TABLE_FAMILIES

@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
 from holdfast.base.files import Files, errors_as_ours
-from holdfast.log.incoming import Incoming, Manifest
+from holdfast.log.batch_inbox import Incoming, Manifest
 from holdfast.log.log import Log
 
 __all__ = ["Adopting"]

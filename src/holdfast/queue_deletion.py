@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import HoldfastError
 from holdfast.base.files import Files, errors_as_ours
-from holdfast.log.positions import QUEUE, Positions, place_of
+from holdfast.log.consumer_offsets import QUEUE, Positions, place_of
 from holdfast.queue.keys import after
 from holdfast.state import FAMILIES, State
 from holdfast.store_layout import Folders

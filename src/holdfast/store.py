@@ -21,12 +21,12 @@ from holdfast.base.paths import local_path
 from holdfast.disk_reserve import Reserve
 from holdfast.incoming_batches import Adopting
 from holdfast.listing import ListedStore
-from holdfast.log.incoming import Manifest
+from holdfast.log.background import Ticker, Ticking
+from holdfast.log.batch_inbox import Manifest
+from holdfast.log.consumer_offsets import place_of
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Retention, Roll
-from holdfast.log.positions import place_of
 from holdfast.log.settings import LogSettings
-from holdfast.log.ticker import Ticker, Ticking
 from holdfast.open_stores import forget, note_for_fork, register
 from holdfast.queue import Queue, QueueSettings
 from holdfast.queue.forwarding import Forwarder, check_prefix, is_forwarded

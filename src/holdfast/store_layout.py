@@ -10,10 +10,10 @@ from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, InvalidName, NewerFormat, NotFound, raised_by_handler
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.base.names import folder_of, name_of
-from holdfast.log.catalog import list_segments
-from holdfast.log.identity import META, Identity, ids_in_segments, keep_identity, known_id, read_identity
-from holdfast.log.positions import Positions, place_of
+from holdfast.log.consumer_offsets import Positions, place_of
+from holdfast.log.log_file import META, Identity, ids_in_segments, keep_identity, known_id, read_identity
 from holdfast.log.segment import open_segment
+from holdfast.log.segment_files import list_segments
 from holdfast.queue.settings import from_json, to_json
 
 __all__ = ["JOURNALS", "LOGS", "Folders", "few"]

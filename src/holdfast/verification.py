@@ -15,15 +15,15 @@ from holdfast.base.errors import Corrupt, HoldfastError, NewerFormat, NotFound
 from holdfast.base.files import Files, SystemFiles, read_file
 from holdfast.base.names import folder_of, name_of
 from holdfast.base.paths import local_path
+from holdfast.log.batch_inbox import INCOMING, Manifest, read_blocks
 from holdfast.log.block import open_block
-from holdfast.log.catalog import list_segments
-from holdfast.log.identity import META, Identity, read_identity
-from holdfast.log.incoming import INCOMING, Manifest, read_blocks
-from holdfast.log.live import LiveView
-from holdfast.log.positions import FOLDER as TAILERS
-from holdfast.log.positions import lost_positions, place_of
+from holdfast.log.consumer_offsets import FOLDER as TAILERS
+from holdfast.log.consumer_offsets import lost_positions, place_of
+from holdfast.log.log_file import META, Identity, read_identity
+from holdfast.log.reader_view import LiveView
 from holdfast.log.record import Damage
 from holdfast.log.segment import Segment
+from holdfast.log.segment_files import list_segments
 from holdfast.log.verification import verify_segments
 from holdfast.log.watermark import WATERMARK, Watermark, read_watermark
 from holdfast.queue.journal import Journal

@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast import Flush, Log, Roll, Store
-from holdfast.log import incoming
-from holdfast.log.draft import Draft
-from holdfast.log.incoming import Incoming, Manifest, PartWriter
+from holdfast.log import batch_inbox
+from holdfast.log.batch_inbox import Incoming, Manifest, PartWriter
+from holdfast.log.pending_block import Draft
 from holdfast.testing import Crash, SimClock, SimFiles, crash_points
 from tests.tiers import crash_sample
 
@@ -20,7 +20,7 @@ PLACED = 1500
 
 @pytest.fixture(autouse=True)
 def small_parts_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming, "PLACE_BYTES", PLACED)
+    monkeypatch.setattr(batch_inbox, "PLACE_BYTES", PLACED)
 
 
 def hand_over(

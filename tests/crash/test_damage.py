@@ -10,10 +10,10 @@ import pytest
 import holdfast
 from holdfast import Damage, Log, Record
 from holdfast.log.block import Block, open_block
-from holdfast.log.catalog import SegmentName
 from holdfast.log.index import Checkpoint
 from holdfast.log.layout import HEADER_SIZE, BlockHeader
 from holdfast.log.segment import open_segment, walk
+from holdfast.log.segment_files import SegmentName
 from holdfast.testing import SimClock, SimFiles
 from tests.golden.files import PLAIN, golden_records, golden_store
 from tests.tiers import sample

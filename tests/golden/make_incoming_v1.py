@@ -6,8 +6,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.log.draft import Draft
-from holdfast.log.incoming import Incoming, Manifest, PartWriter
+from holdfast.log.batch_inbox import Incoming, Manifest, PartWriter
+from holdfast.log.pending_block import Draft
 from holdfast.testing import SimFiles
 from tests.golden.files import V1
 

@@ -12,9 +12,9 @@ import pytest
 import holdfast
 from holdfast import DiskFull, Flush, Locked, Log, ReadOnly, Retention, Roll, StorageError, Store, WriterStopped
 from holdfast.base.files import SystemFiles
-from holdfast.log import incoming
-from holdfast.log.draft import Draft
-from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
+from holdfast.log import batch_inbox
+from holdfast.log.batch_inbox import Incoming, Manifest, Part, PartWriter
+from holdfast.log.pending_block import Draft
 from holdfast.testing import SimClock, SimFiles
 
 
@@ -133,7 +133,7 @@ def test_each_query_and_each_log_counts_its_own_batches(path: Path) -> None:
 def test_sequences_have_no_gap_while_others_append(
     path: Path, flush: Flush, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "PLACE_BYTES", 10_000)
+    monkeypatch.setattr(batch_inbox, "PLACE_BYTES", 10_000)
     own: dict[int, bytes] = {}
     with holdfast.open(path, background=False) as store:
         log = store.log("events", flush=flush, roll=Roll.size(5000))
@@ -244,7 +244,7 @@ def test_parts_of_tasks_that_failed_are_swept(path: Path, monkeypatch: pytest.Mo
         store.adopt()
         left = {file.name for file in (path / "incoming" / "parts").glob("*.part")}
         assert len(left) == 1, "what another query is writing stays"
-        monkeypatch.setattr(incoming, "_ORPHAN_NS", 0)
+        monkeypatch.setattr(batch_inbox, "_ORPHAN_NS", 0)
         hand_in(path, "events", [b"b"], batch=4)
         store.adopt()
         assert not list((path / "incoming" / "parts").iterdir())
@@ -267,7 +267,7 @@ def test_only_the_owner_takes_batches_and_one_at_a_time(path: Path) -> None:
 def test_readers_of_other_processes_and_retention_take_placed_parts_for_segments(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "PLACE_BYTES", 1000)
+    monkeypatch.setattr(batch_inbox, "PLACE_BYTES", 1000)
     with holdfast.open(path, background=False) as store, holdfast.open(path, read_only=True) as reader:
         log = store.log("events", flush=Flush.sync())
         log.append(b"own")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.checksum import crc32c
-from holdfast.log.draft import Draft, seal
 from holdfast.log.layout import COLUMNS
+from holdfast.log.pending_block import Draft, seal
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 _VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -19,8 +19,8 @@ from holdfast import Closed, Corrupt, Flush, Message, Retention, Roll, Store, Wr
 from holdfast.base.checksum import crc32c
 from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
 from holdfast.log.block import open_block
-from holdfast.log.draft import Draft, Sealed, frame, seal
 from holdfast.log.layout import HEADER_SIZE, parse_block_header
+from holdfast.log.pending_block import Draft, Sealed, frame, seal
 from holdfast.testing import SimClock, SimFiles
 
 Reopen = Callable[..., Store]

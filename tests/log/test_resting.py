@@ -11,9 +11,9 @@ import pytest
 import holdfast
 from holdfast import Closed, Flush, Log, Roll, StorageError, Store, WriterStopped
 from holdfast.base.open_files import AWAKE, Awake
-from holdfast.log.cutter import cut_logs
-from holdfast.log.positions import Position, Positions, place_of
-from holdfast.log.ticker import Ticker
+from holdfast.log.background import Ticker
+from holdfast.log.consumer_offsets import Position, Positions, place_of
+from holdfast.log.snapshot import cut_logs
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles, crash_points
 from holdfast.testing.files import CrashMode
 

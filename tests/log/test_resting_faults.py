@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Flush, StorageError, WriterStopped
 from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
 from holdfast.base.open_files import AWAKE
-from holdfast.log.cutter import cut_logs
+from holdfast.log.snapshot import cut_logs
 
 
 @pytest.fixture(autouse=True)

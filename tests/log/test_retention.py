@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Flush, InvalidArgument, Log, Retention, Roll, Store
-from holdfast.log.positions import Position, place_of
+from holdfast.log.consumer_offsets import Position, place_of
 from holdfast.testing import SimClock, SimFiles
 
 

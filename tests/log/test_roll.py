@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Flush, InvalidArgument, Roll, Store
-from holdfast.log.catalog import SegmentName, list_segments, next_name
+from holdfast.log.segment_files import SegmentName, list_segments, next_name
 from holdfast.testing import SimClock, SimFiles
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import Flush, Log, Roll, Store, WriterStopped
-from holdfast.log.cutter import cut_logs
-from holdfast.log.disk import Begun
+from holdfast.log.fsync import Begun
+from holdfast.log.snapshot import cut_logs
 from holdfast.testing import SimClock, SimFiles
 from tests.disks import PATIENCE_S, NotingFiles, SlowFiles
 

@@ -11,8 +11,8 @@ from holdfast.base.errors import InvalidArgument, Locked, ReadOnly
 from holdfast.base.files import Files, Lock
 from holdfast.base.paths import local_path
 from holdfast.incoming_batches import Adopting
-from holdfast.log.cutter import Cut, cut_logs
 from holdfast.log.log import Log
+from holdfast.log.snapshot import Cut, cut_logs
 from holdfast.queue import Queue
 from holdfast.queue_deletion import Deleting
 from holdfast.state import State

@@ -8,11 +8,11 @@ from holdfast.backup.file_modes import mode_of
 from holdfast.backup.manifest import LAST
 from holdfast.base.checked_json import decode_checked
 from holdfast.base.files import Files, SystemFiles, read_file
-from holdfast.log.catalog import list_segments
-from holdfast.log.cutter import Cut
-from holdfast.log.incoming import Incoming
-from holdfast.log.positions import FOLDER as TAILERS
+from holdfast.log.batch_inbox import Incoming
+from holdfast.log.consumer_offsets import FOLDER as TAILERS
 from holdfast.log.segment import Segment, open_segment
+from holdfast.log.segment_files import list_segments
+from holdfast.log.snapshot import Cut
 from holdfast.log.watermark import WATERMARK, WatermarkFile
 from holdfast.queue_deletion import STAGING, remove_folder
 

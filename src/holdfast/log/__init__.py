@@ -4,7 +4,7 @@ from holdfast.log.block import Block
 from holdfast.log.inspection import Inspection
 from holdfast.log.log import Log, LogStats, SegmentStats, TailerStats
 from holdfast.log.policy import Flush, Retention, Roll
-from holdfast.log.readonly import ReadOnlyLog
+from holdfast.log.read_only_log import ReadOnlyLog
 from holdfast.log.record import Damage, Headers, Message, Record
 from holdfast.log.retention import Freed
 from holdfast.log.settings import LogSettings

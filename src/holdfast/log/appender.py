@@ -22,8 +22,8 @@ from holdfast.base.errors import (
     storage_error,
 )
 from holdfast.log.batch import ALL, Extra, check_batch
-from holdfast.log.draft import Draft
 from holdfast.log.layout import BLOCK_MAX
+from holdfast.log.pending_block import Draft
 from holdfast.log.record import Headers, Message
 from holdfast.log.settings import LogSettings
 from holdfast.log.writer import SegmentWriter

@@ -16,18 +16,18 @@ from holdfast.base.errors import Closed, DiskFull, StorageError, WriterStopped, 
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.log.appender import Appender
 from holdfast.log.block import Block
-from holdfast.log.cutter import Cutter
-from holdfast.log.draft import Draft
+from holdfast.log.consumer_offsets import Positions
 from holdfast.log.inspection import Inspection, inspect_segment
-from holdfast.log.live import LiveView
-from holdfast.log.piece import BlockPiece, DraftPiece, Piece
+from holdfast.log.pending_block import Draft
 from holdfast.log.policy import Retention
-from holdfast.log.positions import Positions
+from holdfast.log.reader_view import LiveView
 from holdfast.log.record import Damage, Record
+from holdfast.log.record_batch import BlockPiece, DraftPiece, Piece
 from holdfast.log.recovery import recover
 from holdfast.log.retention import Freed, droppable
 from holdfast.log.segment import Segment
 from holdfast.log.settings import LogSettings
+from holdfast.log.snapshot import Cutter
 from holdfast.log.tailer import Tailer
 from holdfast.log.verification import Progress, Verification, verify_segments
 from holdfast.log.writer import SegmentWriter

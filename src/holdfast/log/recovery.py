@@ -17,11 +17,11 @@ from pathlib import Path
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import Files, read_file, replace_file, write_all
 from holdfast.log.block import open_block
-from holdfast.log.catalog import INDEX, SegmentName, list_segments
 from holdfast.log.index import Checkpoint
 from holdfast.log.layout import HEADER_SIZE, BlockHeader
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment, open_segment, walk
+from holdfast.log.segment_files import INDEX, SegmentName, list_segments
 from holdfast.log.watermark import Watermark, read_watermark
 
 __all__ = ["Survey", "load_segments", "recover", "survey"]

@@ -14,7 +14,6 @@ from pathlib import Path
 from holdfast.base.errors import Corrupt, storage_error
 from holdfast.base.files import Files, forget
 from holdfast.log.block import Block, open_block, open_columns
-from holdfast.log.catalog import SegmentName
 from holdfast.log.index import Checkpoint, SparseIndex
 from holdfast.log.layout import (
     HEADER_SIZE,
@@ -26,6 +25,7 @@ from holdfast.log.layout import (
     parse_segment_header,
 )
 from holdfast.log.record import Damage
+from holdfast.log.segment_files import SegmentName
 
 __all__ = ["Report", "Segment", "mapped_files", "open_segment", "walk"]
 

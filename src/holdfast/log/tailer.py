@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Self
 from holdfast.base.clock import Duration, Instant, duration_ns, instant_ns
 from holdfast.base.errors import InvalidArgument, InvalidName
 from holdfast.log.block import Block
-from holdfast.log.positions import QUEUE, Position
+from holdfast.log.consumer_offsets import QUEUE, Position
 from holdfast.log.record import Record
 
 if TYPE_CHECKING:
     from holdfast.log.log import Log
-    from holdfast.log.readonly import ReadOnlyLog
+    from holdfast.log.read_only_log import ReadOnlyLog
 
 __all__ = ["Tailer"]
 

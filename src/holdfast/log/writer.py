@@ -10,11 +10,8 @@ from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped, is_reported
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
 from holdfast.base.open_files import Rest
-from holdfast.log.catalog import SegmentName, next_name
 from holdfast.log.compression import Codec
-from holdfast.log.disk import Begun, Disk, RoomAhead
-from holdfast.log.draft import Draft, Sealed, frame, seal
-from holdfast.log.identity import note_start
+from holdfast.log.fsync import Begun, Disk, RoomAhead
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
 from holdfast.log.layout import (
     HEADER_SIZE,
@@ -24,10 +21,13 @@ from holdfast.log.layout import (
     pack_block_header,
     pack_segment_header,
 )
+from holdfast.log.log_file import note_start
+from holdfast.log.pending_block import Draft, Sealed, frame, seal
 from holdfast.log.policy import Roll
 from holdfast.log.recovery import Survey
-from holdfast.log.rewriting import rewrite_end
 from holdfast.log.segment import Segment
+from holdfast.log.segment_files import SegmentName, next_name
+from holdfast.log.segment_repair import rewrite_end
 from holdfast.log.watermark import Watermark, WatermarkFile
 
 __all__ = ["SegmentWriter", "WriterSettings"]

@@ -5,8 +5,8 @@ from collections import OrderedDict, deque
 
 from holdfast.log.block import Block
 from holdfast.log.log import Log
-from holdfast.log.piece import BlockPiece, Piece
 from holdfast.log.record import NO_HEADERS, Headers
+from holdfast.log.record_batch import BlockPiece, Piece
 
 __all__ = ["RECENT_PART", "Bodies", "Page"]
 

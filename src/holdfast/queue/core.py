@@ -6,7 +6,7 @@ from itertools import repeat
 
 from holdfast.base.clock import NS
 from holdfast.base.errors import Closed, ReadOnly
-from holdfast.log.draft import Draft
+from holdfast.log.pending_block import Draft
 from holdfast.log.record import NO_HEADERS, Headers
 from holdfast.queue.bodies import Page
 from holdfast.queue.delivery import Delivery, make_delivery

@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterator
 
 from holdfast.base.errors import StorageError
-from holdfast.log.draft import Draft
 from holdfast.log.log import Log
+from holdfast.log.pending_block import Draft
 from holdfast.log.policy import Retention
 from holdfast.queue.events import Event, Snapshot, decode, encode
 

@@ -10,9 +10,9 @@ from holdfast.base.clock import NS, Clock
 from holdfast.base.critical_section import Section
 from holdfast.base.errors import Closed, DiskFull, HoldfastError, ReadOnly, StorageError, WriterStopped
 from holdfast.base.metrics import Registry
-from holdfast.log.draft import Draft
+from holdfast.log.consumer_offsets import Position, place_of
 from holdfast.log.log import Log
-from holdfast.log.positions import Position, place_of
+from holdfast.log.pending_block import Draft
 from holdfast.queue.bodies import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.checkpointing import CheckpointHealth

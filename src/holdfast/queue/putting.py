@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
 from holdfast.log.batch import ALL, Extra, check_batch
-from holdfast.log.draft import Draft
+from holdfast.log.pending_block import Draft
 from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.delayed import Entry
 from holdfast.queue.lease import NEVER

@@ -7,7 +7,7 @@ from itertools import islice
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument
-from holdfast.log.draft import Draft
+from holdfast.log.pending_block import Draft
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue.bodies import RECENT_PART
 from holdfast.queue.delivery import DeadLetter, Delivery, Waiting

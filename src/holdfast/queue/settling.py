@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.base.clock import NS, Duration, duration_ns
 from holdfast.base.errors import InvalidArgument, LeaseLost
-from holdfast.log.draft import Draft
+from holdfast.log.pending_block import Draft
 from holdfast.queue.core import EVENTS_MAX, SAMPLE
 from holdfast.queue.delivery import Delivery, by_lease, listed
 from holdfast.queue.events import (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from holdfast.log.piece import Piece
+from holdfast.log.record_batch import Piece
 from holdfast.queue.dedup import Dedup, Timeline
 from holdfast.queue.delayed import Delayed
 from holdfast.queue.events import (

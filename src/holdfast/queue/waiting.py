@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
 from holdfast.base.critical_section import Condition
-from holdfast.log.draft import Draft
+from holdfast.log.pending_block import Draft
 
 if TYPE_CHECKING:
     from holdfast.queue.delivery import Delivery

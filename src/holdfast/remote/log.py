@@ -20,7 +20,7 @@ from holdfast.log import (
     TailerStats,
     Verification,
 )
-from holdfast.log.positions import QUEUE, Position
+from holdfast.log.consumer_offsets import QUEUE, Position
 from holdfast.log.settings import MESSAGE_MAX
 from holdfast.remote.errors import Refused
 from holdfast.remote.jsonform import damage_from, made, message_json, record_from, seconds, time_text

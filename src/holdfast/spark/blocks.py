@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import InvalidArgument, MessageTooLarge
 from holdfast.log.compression import Codec, compress
-from holdfast.log.draft import Draft, Sealed, seal
 from holdfast.log.layout import ALIGN, CODEC_SHIFT, COLUMNS
+from holdfast.log.pending_block import Draft, Sealed, seal
 from holdfast.log.record import HeaderValue
 from holdfast.log.settings import MESSAGE_MAX
 

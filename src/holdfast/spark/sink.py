@@ -34,8 +34,8 @@ from pyspark.sql.types import (
 import holdfast
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked, NotFound, StorageError
 from holdfast.base.files import SystemFiles, errors_as_ours
+from holdfast.log.batch_inbox import Incoming, Manifest, Part, PartWriter
 from holdfast.log.compression import codec_by_name
-from holdfast.log.incoming import Incoming, Manifest, Part, PartWriter
 from holdfast.spark.blocks import blocks
 from holdfast.spark.options import WriteOptions
 from holdfast.spark.telling import in_one_line

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.names import shortened
-from holdfast.log.positions import Position
+from holdfast.log.consumer_offsets import Position
 from holdfast.spark.options import LATEST, ReadOptions
 from holdfast.spark.reader import Share, read_share, wanted_columns
 from holdfast.spark.telling import in_one_line

@@ -13,11 +13,11 @@ import numpy as np
 
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.log.block import Block, open_columns
-from holdfast.log.catalog import SegmentName
 from holdfast.log.layout import HEADER_SIZE, SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
+from holdfast.log.segment_files import SegmentName
 from holdfast.spark.remote import files_at
 from holdfast.spark.rows import Piece, times
 

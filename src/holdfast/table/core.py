@@ -22,9 +22,9 @@ from holdfast.base.errors import (
 from holdfast.base.fair_lock import Ticket, Turnstile
 from holdfast.base.hlc import Fenced, Versions
 from holdfast.log.batch import Extra
-from holdfast.log.draft import Draft
 from holdfast.log.log import Log
-from holdfast.log.readonly import ReadOnlyLog
+from holdfast.log.pending_block import Draft
+from holdfast.log.read_only_log import ReadOnlyLog
 from holdfast.state import State, Transaction
 from holdfast.table.cache import RowCache
 from holdfast.table.keys import KeyLayout

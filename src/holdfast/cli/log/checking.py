@@ -15,7 +15,7 @@ from holdfast.cli.opening import log_to_read, seen_as, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
 from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
 from holdfast.log import Inspection, Log, Verification
-from holdfast.log.locating import locate
+from holdfast.log.record_location import locate
 from holdfast.remote.log import RemoteLog
 
 __all__ = ["inspect", "verify"]

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import holdfast
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
-from holdfast.log.positions import Position
+from holdfast.log.consumer_offsets import Position
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened, read_json, write_json
 from holdfast.spark.stream import PLACE

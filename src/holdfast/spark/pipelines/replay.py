@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import SystemFiles
-from holdfast.log.incoming import Incoming
+from holdfast.log.batch_inbox import Incoming
 from holdfast.queue.standing import FOR
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.deadletters import excerpt

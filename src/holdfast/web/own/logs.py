@@ -14,8 +14,8 @@ from holdfast.base.json_payload import body_json
 from holdfast.base.units import iso_time, parse_duration, parse_size
 from holdfast.broker.permissions import Operation
 from holdfast.log import Log, Record, Retention
-from holdfast.log.locating import locate
-from holdfast.log.positions import Position, place_of
+from holdfast.log.consumer_offsets import Position, place_of
+from holdfast.log.record_location import locate
 from holdfast.queue import Queue
 from holdfast.web.fields import FLAG, WHOLE, body, said
 from holdfast.web.own.forms import RECORD, instant, record_in

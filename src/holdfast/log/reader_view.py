@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from holdfast.base.files import Files
-from holdfast.log.catalog import list_segments
 from holdfast.log.layout import HEADER_SIZE
-from holdfast.log.opening import OpenedSegments
+from holdfast.log.lazy_segments import OpenedSegments
 from holdfast.log.recovery import survey
 from holdfast.log.segment import Report, Segment
+from holdfast.log.segment_files import list_segments
 from holdfast.log.watermark import Watermark, read_watermark
 
 __all__ = ["LiveView"]

@@ -9,10 +9,10 @@ from itertools import compress
 from operator import methodcaller
 
 from holdfast.base.errors import Closed, StorageError, WriterStopped
-from holdfast.log.adopter import Adopter
-from holdfast.log.draft import Draft
+from holdfast.log.batch_adoption import Adopter
 from holdfast.log.index import SparseIndex
 from holdfast.log.layout import HEADER_SIZE
+from holdfast.log.pending_block import Draft
 from holdfast.log.segment import Segment
 from holdfast.log.watermark import Watermark
 

@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise, repeat
 from typing import Protocol
 
 from holdfast.log.block import Block
-from holdfast.log.draft import Draft
+from holdfast.log.pending_block import Draft
 from holdfast.log.record import NO_HEADERS, Headers
 
 __all__ = ["BlockPiece", "DraftPiece", "Piece"]

@@ -5,11 +5,11 @@ from collections import deque
 
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import read_file
+from holdfast.log.batch_inbox import Incoming, Manifest, Part, Plan, read_blocks
 from holdfast.log.block import open_block
-from holdfast.log.draft import Sealed
-from holdfast.log.incoming import Incoming, Manifest, Part, Plan, read_blocks
+from holdfast.log.group_sync import Untold
 from holdfast.log.layout import HEADER_SIZE
-from holdfast.log.untold import Untold
+from holdfast.log.pending_block import Sealed
 from holdfast.log.writer import SegmentWriter
 
 __all__ = ["Adopter"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from holdfast.base.checked_json import decode_checked, has_checksum, replace_checked
 from holdfast.base.errors import Corrupt, NewerFormat, raised_by_handler
 from holdfast.base.files import Files, read_file
-from holdfast.log.catalog import list_segments
-from holdfast.log.positions import log_ids_in
+from holdfast.log.consumer_offsets import log_ids_in
 from holdfast.log.segment import open_segment
+from holdfast.log.segment_files import list_segments
 
 __all__ = ["META", "Identity", "ids_in_segments", "keep_identity", "known_id", "note_start", "read_identity"]
 

@@ -19,8 +19,8 @@ from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.base.files import Files, Lock, errors_as_ours, read_file, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
-from holdfast.log.draft import Draft, Sealed, frame, seal
 from holdfast.log.layout import HEADER_SIZE, BlockHeader, SegmentHeader, pack_segment_header, parse_block_header
+from holdfast.log.pending_block import Draft, Sealed, frame, seal
 
 __all__ = ["Incoming", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
 

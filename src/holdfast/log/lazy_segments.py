@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.base.files import Files
-from holdfast.log.catalog import SegmentName
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment, open_segment
+from holdfast.log.segment_files import SegmentName
 
 __all__ = ["OpenedSegments"]
 
