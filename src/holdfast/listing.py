@@ -8,7 +8,7 @@ from holdfast.base.names import folder_of
 from holdfast.log.log import Log
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
-from holdfast.queue.checkpointing import Failing
+from holdfast.queue.checkpoint_health import Failing
 from holdfast.store_layout import JOURNALS, Folders, few
 
 __all__ = ["ListedStore"]

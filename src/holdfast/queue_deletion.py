@@ -11,7 +11,7 @@ from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import HoldfastError
 from holdfast.base.files import Files, errors_as_ours
 from holdfast.log.consumer_offsets import QUEUE, Positions, place_of
-from holdfast.queue.keys import after
+from holdfast.queue.state_keys import after
 from holdfast.state import FAMILIES, State
 from holdfast.store_layout import Folders
 

@@ -29,7 +29,7 @@ from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.log.settings import LogSettings
 from holdfast.open_stores import forget, note_for_fork, register
 from holdfast.queue import Queue, QueueSettings
-from holdfast.queue.forwarding import Forwarder, check_prefix, is_forwarded
+from holdfast.queue.dead_letter_forwarder import Forwarder, check_prefix, is_forwarded
 from holdfast.queue.settings import asdict_shallow
 from holdfast.queue_deletion import Deleting
 from holdfast.state import State, open_state

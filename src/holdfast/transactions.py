@@ -25,7 +25,7 @@ from holdfast.log.policy import Flush, Roll
 from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
-from holdfast.queue.standing import FOR
+from holdfast.queue.queue_state import FOR
 from holdfast.table_registry import Tables
 
 if TYPE_CHECKING:

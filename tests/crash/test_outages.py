@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.queue.memory import Memory
+from holdfast.queue.queue_core import Memory
 from holdfast.testing import SimFiles
 from tests.crash.outages import MODES, LogRun, QueueRun, Run, TableRun, TransactionRun, run_seeds
 

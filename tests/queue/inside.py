@@ -7,9 +7,20 @@ from unittest.mock import patch
 import holdfast
 from holdfast import Queue, Roll, Store
 from holdfast.base.clock import Clock
-from holdfast.queue import bodies, checkpoint, core, dedup, delayed, failures, journal, memory, moves, ranges
+from holdfast.queue import (
+    attempts,
+    body_cache,
+    checkpoint,
+    dedup,
+    delayed,
+    dispatcher,
+    journal,
+    queue_core,
+    ranges,
+    transfers,
+)
 from holdfast.queue.journal import Journal
-from holdfast.queue.standing import Standing
+from holdfast.queue.queue_state import Standing
 from holdfast.testing import SimFiles
 from tests.queue.model import BATCH
 
@@ -54,19 +65,19 @@ def tiny_limits() -> Iterator[None]:
             (delayed, "NEAR_KEEP", 2),
             (delayed, "BUCKET_BITS", 1),
             (dedup, "MEMORY_MAX", 2),
-            (failures, "MEMORY_MAX", 2),
+            (attempts, "MEMORY_MAX", 2),
             (checkpoint, "RESIDENT_CHUNKS", 2),
-            (memory, "CHECKPOINT_VALUES", 12),
-            (moves, "CHECKPOINT_VALUES", 12),
-            (memory, "PENDING_MAX", 3),
-            (core, "PENDING_MAX", 3),
-            (core, "EVENTS_MAX", 2),
+            (queue_core, "CHECKPOINT_VALUES", 12),
+            (transfers, "CHECKPOINT_VALUES", 12),
+            (queue_core, "PENDING_MAX", 3),
+            (dispatcher, "PENDING_MAX", 3),
+            (dispatcher, "EVENTS_MAX", 2),
             (journal, "PENDING_MAX", 3),
             (journal, "_PART_BYTES", 300),
-            (moves, "CHECKPOINT_BYTES", 2000),
-            (moves, "_BATCH", BATCH),
-            (bodies, "PAGE_RECORDS", 3),
-            (bodies, "SPENT_PAGES", 2),
+            (transfers, "CHECKPOINT_BYTES", 2000),
+            (transfers, "_BATCH", BATCH),
+            (body_cache, "PAGE_RECORDS", 3),
+            (body_cache, "SPENT_PAGES", 2),
             (holdfast.store, "_JOURNAL_ROLL", Roll.count(6)),
         ):
             stack.enter_context(patch.object(module, name, value))

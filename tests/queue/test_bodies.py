@@ -12,7 +12,7 @@ from holdfast import Flush, Message, Queue, Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.layout import BlockHeader, parse_block_header
 from holdfast.log.writer import SegmentWriter
-from holdfast.queue import bodies
+from holdfast.queue import body_cache
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 
@@ -64,7 +64,7 @@ def test_pages_are_bounded_in_records_and_in_bytes(disk_store: Store) -> None:
     queue = backlog(disk_store, 1000, 10_000)
     numbers(queue, 1000)
     sizes = [sum(map(len, page.payloads)) for page in queue._bodies._pages.values()]
-    assert max(sizes) <= bodies.PAGE_BYTES
+    assert max(sizes) <= body_cache.PAGE_BYTES
     small = disk_store.queue("small", flush=ASYNC)
     small.put_many([b"x"] * 1000)
     small.sync()

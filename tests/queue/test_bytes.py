@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Backoff, Delivery, Flush, Message, QueueFull, Store
 from holdfast.base.errors import InvalidArgument
-from holdfast.queue.weights import Weights
+from holdfast.queue.byte_accounting import Weights
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call, got
 from tests.queue.inside import open_sim, tiny_limits

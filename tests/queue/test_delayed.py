@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.queue import delayed
 from holdfast.queue.delayed import Delayed
-from holdfast.queue.keys import after
+from holdfast.queue.state_keys import after
 from holdfast.state.memory import MemoryState
 
 PREFIX = b"delayed!"

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from holdfast.queue import failures
-from holdfast.queue.failures import Failure, Failures
+from holdfast.queue import attempts
+from holdfast.queue.attempts import Failure, Failures
 from holdfast.state.memory import MemoryState
 
 PREFIX = b"failures"
@@ -25,7 +25,7 @@ class FailuresMachine(RuleBasedStateMachine):
         self.state = MemoryState()
         self.failures = Failures(self.state, PREFIX)
         self.model: dict[int, Failure] = {}
-        self.patch = patch.object(failures, "MEMORY_MAX", 2)
+        self.patch = patch.object(attempts, "MEMORY_MAX", 2)
         self.patch.start()
 
     def teardown(self) -> None:

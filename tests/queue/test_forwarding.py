@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Backoff, Flush, Queue, Store
 from holdfast.base.errors import InvalidArgument, StorageError
-from holdfast.queue.forwarding import Letter
+from holdfast.queue.dead_letter_forwarder import Letter
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 from tests.queue.inside import open_sim

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast import Backoff, Delivery, Flush, LeaseLost, Log, Message, Queue, QueueFull, Roll, Store
 from holdfast.base.clock import NS
-from holdfast.queue.standing import Standing
+from holdfast.queue.queue_state import Standing
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from holdfast.testing.files import CrashMode
 from tests.queue.inside import described, open_sim, standing_of, tiny_limits, without_state

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Closed, Delivery, Flush, InvalidArgument, Message, Queue, Store
-from holdfast.queue.polling import Polls
-from holdfast.queue.waiting import shares
+from holdfast.queue.async_lease import Polls
+from holdfast.queue.waiters import shares
 
 PATIENCE_S = 120.0
 
@@ -254,7 +254,7 @@ def test_one_message_does_not_walk_the_whole_line(queue: Queue, monkeypatch: pyt
         looked.append(len(demands))
         return shares(demands, available)
 
-    monkeypatch.setattr("holdfast.queue.polling.shares", noted)
+    monkeypatch.setattr("holdfast.queue.async_lease.shares", noted)
 
     async def test() -> None:
         polls = Polls(queue)
@@ -308,7 +308,7 @@ def test_a_queue_that_is_deleted_sends_its_polls_away(disk_store: Store, queue: 
 
 
 def test_a_queue_without_polls_is_not_listened_to_for_long(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.queue.polling._WATCH_S", 0.02)
+    monkeypatch.setattr("holdfast.queue.async_lease._WATCH_S", 0.02)
 
     async def test() -> None:
         polls = Polls(queue)

@@ -124,7 +124,7 @@ def test_many_are_given_back_each_with_its_own_count(store: Store, clock: SimClo
 
 def test_a_message_may_be_tried_as_often_as_it_takes(store: Store) -> None:
     """The count outgrows 16 bits, as it will for a message that nobody can do."""
-    from holdfast.queue.failures import Failure
+    from holdfast.queue.attempts import Failure
 
     queue = store.queue("orders", max_attempts=None)
     queue.put(b"x")

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import Backoff, Flush, Queue, Store
 from holdfast.base.errors import InvalidArgument
-from holdfast.queue.standing import Standing
+from holdfast.queue.queue_state import Standing
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 from tests.queue.inside import described, open_sim

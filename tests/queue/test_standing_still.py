@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Delivery, QueueFull, Store
-from holdfast.queue.delivery import Waiting
+from holdfast.queue.messages import Waiting
 from holdfast.testing import SimClock
 
 

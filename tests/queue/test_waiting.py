@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Backoff, Delivery, Flush, Message, Queue, Store
-from holdfast.queue.waiting import shares
+from holdfast.queue.waiters import shares
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call, until, until_waiting
 

@@ -34,7 +34,7 @@ from holdfast.queue.events import (
     encode_ack_of_one,
     encode_lease_of_one,
 )
-from holdfast.queue.standing import FOR
+from holdfast.queue.queue_state import FOR
 from holdfast.spark.events import EVENTS, JournalRows, PutRows, portions, read_spans
 from holdfast.spark.rows import BATCH_ROWS, Piece
 from holdfast.spark.schemas import LIFECYCLE, arrow_schema

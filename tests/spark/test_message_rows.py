@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, Roll, Store
 from holdfast.queue.events import Acked, Cut, Leased, Moving, Purged, Returned, Settled, Sought, decode
-from holdfast.queue.standing import FOR
+from holdfast.queue.queue_state import FOR
 from holdfast.spark.events import PutRows
 from holdfast.spark.messages import STATES, MessageRows, Overlay, overlay
 from holdfast.spark.rows import BATCH_ROWS

@@ -14,7 +14,7 @@ from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, content_of, copies_in, instructions_in
 from holdfast.broker.properties import Properties, decode_properties, encode_properties
 from holdfast.log.log import Log
-from holdfast.queue.forwarding import Letter
+from holdfast.queue.dead_letter_forwarder import Letter
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker

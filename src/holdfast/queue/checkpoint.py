@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.base.errors import Corrupt, raised_by_handler
+from holdfast.queue.attempts import Failure
 from holdfast.queue.events import LeasedSpan
-from holdfast.queue.failures import Failure
-from holdfast.queue.keys import after, number, number_of
 from holdfast.queue.lease import Lease
-from holdfast.queue.standing import Move, Standing, Totals, available_key
+from holdfast.queue.queue_state import Move, Standing, Totals, available_key
+from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import FAMILIES, State, Transaction
 
 __all__ = ["Checkpoint", "KeptPosition"]

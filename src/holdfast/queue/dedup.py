@@ -6,7 +6,7 @@ from itertools import islice
 from struct import Struct
 
 from holdfast.base.clock import NS, Clock
-from holdfast.queue.keys import after, number, number_of
+from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import State, Transaction
 
 __all__ = ["Dedup", "Timeline"]

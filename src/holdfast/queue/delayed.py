@@ -9,7 +9,7 @@ from itertools import chain, islice
 from struct import Struct
 from typing import Any
 
-from holdfast.queue.keys import after
+from holdfast.queue.state_keys import after
 from holdfast.state import State, Transaction
 
 __all__ = ["Delayed", "Entry"]

@@ -19,8 +19,8 @@ from holdfast.base.files import Files
 from holdfast.log.log import Log
 from holdfast.log.record import Headers, HeaderValue, Message
 from holdfast.queue.ledgerq import Entry, LedgerQFolder, gunzip, read_ledgerq
-from holdfast.queue.moves import DEATH
 from holdfast.queue.queue import Queue
+from holdfast.queue.transfers import DEATH
 
 __all__ = ["ID", "MESSAGE_MAX", "PRIORITIES", "SOURCE", "TIMESTAMP", "ImportResult", "LedgerQImport", "find_dlq"]
 

@@ -9,15 +9,15 @@ from holdfast.base.clock import NS, Duration, Instant, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument
 from holdfast.log.pending_block import Draft
 from holdfast.log.record import NO_HEADERS
-from holdfast.queue.bodies import RECENT_PART
-from holdfast.queue.delivery import DeadLetter, Delivery, Waiting
+from holdfast.queue.body_cache import RECENT_PART
+from holdfast.queue.dead_letter_forwarder import is_forwarded
 from holdfast.queue.events import Purged, Sought
-from holdfast.queue.forwarding import is_forwarded
-from holdfast.queue.moves import dead_letter_of
-from holdfast.queue.operating import Operating, check_count, check_position, checked_ids
+from holdfast.queue.inspector import Operating, check_count, check_position, checked_ids
+from holdfast.queue.messages import DeadLetter, Delivery, Waiting
 from holdfast.queue.settings import positive_ns
 from holdfast.queue.stats import QueueStats
-from holdfast.queue.waiting import Waiter
+from holdfast.queue.transfers import dead_letter_of
+from holdfast.queue.waiters import Waiter
 
 __all__ = ["Queue"]
 

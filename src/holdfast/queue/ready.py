@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from holdfast.queue.byte_accounting import WeighedRanges, Weights
 from holdfast.queue.ranges import Ranges
-from holdfast.queue.weights import WeighedRanges, Weights
 
 __all__ = ["PRIORITIES", "Ready"]
 

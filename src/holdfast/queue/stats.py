@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.queue.delivery import Waiting
+from holdfast.queue.messages import Waiting
 
 __all__ = ["Counts", "LeaseInfo", "Preview", "QueueStats", "Rates"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.base.clock import Duration
 from holdfast.base.errors import HoldfastError
 from holdfast.log.record import Headers, Message
-from holdfast.queue.delivery import Delivery, listed
+from holdfast.queue.messages import Delivery, listed
 from holdfast.queue.queue import Queue
 
 if TYPE_CHECKING:

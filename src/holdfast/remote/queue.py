@@ -21,7 +21,7 @@ from holdfast.queue import (
     QueueStats,
     Waiting,
 )
-from holdfast.queue.delivery import listed, make_delivery
+from holdfast.queue.messages import listed, make_delivery
 from holdfast.queue.settings import from_json
 from holdfast.remote.jsonform import (
     headers_from,

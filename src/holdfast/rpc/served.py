@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from holdfast.base.errors import Closed
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue import Delivery, Queue
-from holdfast.queue.polling import Polls
+from holdfast.queue.async_lease import Polls
 from holdfast.rpc.identifiers import Identifiers
 from holdfast.rpc.rounds import Pair, Rounds
 

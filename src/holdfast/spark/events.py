@@ -25,7 +25,7 @@ from holdfast.queue.events import (
     Sought,
     decode,
 )
-from holdfast.queue.standing import FOR
+from holdfast.queue.queue_state import FOR
 from holdfast.spark.rows import BATCH_ROWS, Piece, times
 from holdfast.spark.schemas import LIFECYCLE, TIME, arrow_schema
 

@@ -14,7 +14,7 @@ from holdfast.log.block import Block
 from holdfast.log.log import Log
 from holdfast.queue import Queue
 from holdfast.queue.events import CAUSES
-from holdfast.queue.standing import Standing
+from holdfast.queue.queue_state import Standing
 from holdfast.spark.events import (
     EVENTS,
     NONE,

@@ -20,7 +20,7 @@ from holdfast.base.metrics import Distribution, Kind, Labels, Rate, Reading, Reg
 from holdfast.broker.letters import led_to
 from holdfast.broker.memory import resident_bytes
 from holdfast.queue import Queue
-from holdfast.queue.forwarding import is_forwarded
+from holdfast.queue.dead_letter_forwarder import is_forwarded
 from holdfast.queue.stats import Counts
 
 if TYPE_CHECKING:

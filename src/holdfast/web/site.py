@@ -16,7 +16,7 @@ from holdfast.broker.host import Host
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.names import PART, name_in_store
 from holdfast.queue import Queue
-from holdfast.queue.polling import Polls
+from holdfast.queue.async_lease import Polls
 from holdfast.web.answers import Refused
 from holdfast.web.figures import Figures, names_of
 from holdfast.web.health import Pulse

@@ -27,7 +27,7 @@ import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import SystemFiles
 from holdfast.log.batch_inbox import Incoming
-from holdfast.queue.standing import FOR
+from holdfast.queue.queue_state import FOR
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.deadletters import excerpt
 from holdfast.spark.pipelines.lake_history import between, history, live

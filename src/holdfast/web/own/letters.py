@@ -9,8 +9,8 @@ from holdfast.broker.letters import letter_of as amqp_letter_of
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.permissions import Operation
 from holdfast.queue import DeadLetter, Queue, Waiting
-from holdfast.queue.forwarding import is_forwarded
-from holdfast.queue.moves import dead_letter_of
+from holdfast.queue.dead_letter_forwarder import is_forwarded
+from holdfast.queue.transfers import dead_letter_of
 from holdfast.web.own.queues import queue_of
 from holdfast.web.routes import Call
 from holdfast.web.site import Site

@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.base.errors import Closed, InvalidArgument, NotFound
 from holdfast.broker.permissions import Operation
 from holdfast.queue import Queue, Waiting
-from holdfast.queue.polling import Polls
+from holdfast.queue.async_lease import Polls
 from holdfast.web.fields import NUMBER, TEXT, body, said
 from holdfast.web.own.forms import BODY_MAX, HELD, MESSAGE, message_json, messages_in, parts_in
 from holdfast.web.own.queues import ONE, queue_of

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from holdfast.log.record_batch import Piece
+from holdfast.queue.attempts import Failure, Failures
+from holdfast.queue.byte_accounting import WeighedDelayed, WeighedRanges, Weights
 from holdfast.queue.dedup import Dedup, Timeline
 from holdfast.queue.delayed import Delayed
 from holdfast.queue.events import (
@@ -21,10 +23,8 @@ from holdfast.queue.events import (
     Snapshot,
     Sought,
 )
-from holdfast.queue.failures import Failure, Failures
 from holdfast.queue.lease import Lease, Leases
 from holdfast.queue.ready import Ready
-from holdfast.queue.weights import WeighedDelayed, WeighedRanges, Weights
 from holdfast.state import State
 
 __all__ = ["FOR", "Move", "Standing", "Totals", "available_key"]

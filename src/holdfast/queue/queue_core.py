@@ -13,19 +13,19 @@ from holdfast.base.metrics import Registry
 from holdfast.log.consumer_offsets import Position, place_of
 from holdfast.log.log import Log
 from holdfast.log.pending_block import Draft
-from holdfast.queue.bodies import Bodies
+from holdfast.queue.body_cache import Bodies
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
-from holdfast.queue.checkpointing import CheckpointHealth
+from holdfast.queue.checkpoint_health import CheckpointHealth
+from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue.dedup import Dedup, Timeline
 from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
-from holdfast.queue.forwarding import Forwarder
 from holdfast.queue.journal import PENDING_MAX, Journal
 from holdfast.queue.lease import NEVER
-from holdfast.queue.measures import Measures
+from holdfast.queue.limit_hold import Stills
+from holdfast.queue.metrics import Measures
+from holdfast.queue.queue_state import Standing
 from holdfast.queue.settings import QueueSettings
-from holdfast.queue.standing import Standing
-from holdfast.queue.stills import Stills
-from holdfast.queue.waiting import Waiters
+from holdfast.queue.waiters import Waiters
 from holdfast.state import State
 from holdfast.state.memory import MemoryState
 

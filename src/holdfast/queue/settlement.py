@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from holdfast.base.clock import NS, Duration, duration_ns
 from holdfast.base.errors import InvalidArgument, LeaseLost
 from holdfast.log.pending_block import Draft
-from holdfast.queue.core import EVENTS_MAX, SAMPLE
-from holdfast.queue.delivery import Delivery, by_lease, listed
+from holdfast.queue.dispatcher import EVENTS_MAX, SAMPLE
 from holdfast.queue.events import (
     Acked,
     Event,
@@ -16,9 +15,10 @@ from holdfast.queue.events import (
     encode,
     encode_ack_of_one,
 )
+from holdfast.queue.intake import Putting
 from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.lease import Lease
-from holdfast.queue.putting import Putting
+from holdfast.queue.messages import Delivery, by_lease, listed
 from holdfast.queue.ranges import spans_of
 
 __all__ = ["Parts", "Settling"]

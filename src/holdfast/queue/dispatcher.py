@@ -8,14 +8,14 @@ from holdfast.base.clock import NS
 from holdfast.base.errors import Closed, ReadOnly
 from holdfast.log.pending_block import Draft
 from holdfast.log.record import NO_HEADERS, Headers
-from holdfast.queue.bodies import Page
-from holdfast.queue.delivery import Delivery, make_delivery
+from holdfast.queue.body_cache import Page
 from holdfast.queue.events import Event, Leased, LeasedSpan, Moving, Returned, Settled, encode, encode_lease_of_one
 from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.lease import NEVER, Lease
-from holdfast.queue.memory import Memory
+from holdfast.queue.messages import Delivery, make_delivery
+from holdfast.queue.queue_core import Memory
 from holdfast.queue.ranges import spans_of
-from holdfast.queue.waiting import shares
+from holdfast.queue.waiters import shares
 
 __all__ = ["LONGEST_SLEEP_S", "SAMPLE", "Core"]
 

@@ -13,10 +13,10 @@ from holdfast.log.pending_block import Draft
 from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.delayed import Entry
 from holdfast.queue.lease import NEVER
-from holdfast.queue.moves import Moves
+from holdfast.queue.limit_hold import Still
 from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.settings import positive_ns
-from holdfast.queue.stills import Still
+from holdfast.queue.transfers import Moves
 
 __all__ = ["JOINED", "Putting"]
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from holdfast.base.clock import Instant
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.record import Headers
-from holdfast.queue.delivery import Delayed, Waiting
 from holdfast.queue.events import Settled, encode
 from holdfast.queue.lease import NEVER
+from holdfast.queue.messages import Delayed, Waiting
+from holdfast.queue.queue_state import FOR
 from holdfast.queue.ranges import spans_of
-from holdfast.queue.settling import Settling
-from holdfast.queue.standing import FOR
+from holdfast.queue.settlement import Settling
 from holdfast.queue.stats import Counts, LeaseInfo, Preview, Rates
 
 __all__ = ["Operating", "check_count", "check_position", "checked_ids"]

@@ -11,10 +11,10 @@ from typing import Any
 
 from holdfast.base.clock import NS, Duration, duration_ns
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument
-from holdfast.queue.delivery import Delivery
+from holdfast.queue.messages import Delivery
 from holdfast.queue.queue import Queue
 from holdfast.queue.settings import positive_ns
-from holdfast.queue.waiting import shares
+from holdfast.queue.waiters import shares
 
 __all__ = ["Polls"]
 

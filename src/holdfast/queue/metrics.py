@@ -7,7 +7,7 @@ from holdfast.base.clock import Clock
 from holdfast.base.metrics import Rate, Registry
 
 if TYPE_CHECKING:
-    from holdfast.queue.memory import Memory
+    from holdfast.queue.queue_core import Memory
 
 __all__ = ["Measures"]
 

@@ -10,7 +10,7 @@ from holdfast.base.critical_section import Condition
 from holdfast.log.pending_block import Draft
 
 if TYPE_CHECKING:
-    from holdfast.queue.delivery import Delivery
+    from holdfast.queue.messages import Delivery
 
 __all__ = ["Waiter", "Waiters", "shares"]
 

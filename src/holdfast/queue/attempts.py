@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from holdfast.queue.keys import after, number, number_of
 from holdfast.queue.ranges import Ranges
+from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import State, Transaction
 
 __all__ = ["Failure", "Failures"]

@@ -9,14 +9,14 @@ from holdfast.base.errors import HoldfastError, NotFound, StorageError
 from holdfast.log.batch import Extra
 from holdfast.log.log import Log
 from holdfast.log.record import HeaderValue, headers_size
-from holdfast.queue.core import LONGEST_SLEEP_S, Core
-from holdfast.queue.delivery import DeadLetter, Waiting
+from holdfast.queue.dead_letter_forwarder import Letter, is_forwarded
+from holdfast.queue.dispatcher import LONGEST_SLEEP_S, Core
 from holdfast.queue.events import LeasedSpan, Moving, Settled
-from holdfast.queue.forwarding import Letter, is_forwarded
 from holdfast.queue.lease import NEVER
-from holdfast.queue.memory import CHECKPOINT_VALUES, SWEEP_S
+from holdfast.queue.messages import DeadLetter, Waiting
+from holdfast.queue.queue_core import CHECKPOINT_VALUES, SWEEP_S
+from holdfast.queue.queue_state import FOR, Move
 from holdfast.queue.ranges import spans_of
-from holdfast.queue.standing import FOR, Move
 
 __all__ = ["DEATH", "Moves", "dead_letter_of"]
 
