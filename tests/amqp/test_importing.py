@@ -17,12 +17,12 @@ import pytest
 import holdfast
 from holdfast.amqp import methods as m
 from holdfast.amqp.client import Address, ChannelClosed, Client, ConnectionEnded, Got
-from holdfast.amqp.importing import Found, RabbitImport, RabbitSource, broker_over, define, is_fresh
-from holdfast.amqp.rabbitmq import Management, Unreachable, fitting
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.fields import Long
 from holdfast.broker.names import name_in_store
 from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
+from holdfast.importers.rabbitmq import Found, RabbitImport, RabbitSource, broker_over, define, is_fresh
+from holdfast.importers.rabbitmq_definitions import Management, Unreachable, fitting
 from tests.amqp.serving import Client as Publisher
 from tests.amqp.serving import Served, eventually, served
 from tests.cli.terminal import Result, Terminal

@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 
 from holdfast.base.checksum import crc32c
 from holdfast.errors import Corrupt, NotFound, StorageError
+from holdfast.importers.ledgerq_reader import (
+    Dedup,
+    Entry,
+    LedgerQFolder,
+    Retry,
+    gunzip,
+    parse_entry,
+    read_ledgerq,
+    walk,
+)
 from holdfast.log.compression import DECOMPRESSED_MAX
-from holdfast.queue.ledgerq import Dedup, Entry, LedgerQFolder, Retry, gunzip, parse_entry, read_ledgerq, walk
 from holdfast.testing import SimFiles
 
 FIXTURES = Path(__file__).parent / "fixtures" / "ledgerq"

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.amqp.rabbitmq import fitting, parse_definitions
 from holdfast.base.errors import NotFound
 from holdfast.base.units import plural
 from holdfast.broker.users import ARGON2
@@ -17,6 +16,7 @@ from holdfast.cli.notices import notify
 from holdfast.cli.options import DataOption, JsonOption, UsageError, YesOption, help_if_alone
 from holdfast.cli.output import json_document, json_line, make_table, safe_text, show, standard_output, write_json
 from holdfast.cli.passwords import PasswordFileOption, read_password
+from holdfast.importers.rabbitmq_definitions import fitting, parse_definitions
 
 __all__ = ["definitions_commands", "user_commands", "vhost_commands"]
 

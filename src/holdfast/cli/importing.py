@@ -9,25 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.amqp.client import Address, ChannelClosed, ConnectionEnded
-from holdfast.amqp.importing import (
-    Copied,
-    Found,
-    RabbitImport,
-    RabbitSource,
-    broker_over,
-    define,
-    is_fresh,
-    queues_in,
-)
-from holdfast.amqp.rabbitmq import (
-    UNKNOWN_TYPE,
-    Fitting,
-    Management,
-    Unreachable,
-    fitting,
-    guessed_management,
-    parse_definitions,
-)
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, plural
 from holdfast.cli.notices import notify
@@ -44,10 +25,29 @@ from holdfast.cli.output import (
     write_json,
 )
 from holdfast.cli.passwords import PasswordFileOption, read_password
+from holdfast.importers.ledgerq import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq
+from holdfast.importers.ledgerq_reader import read_ledgerq
+from holdfast.importers.rabbitmq import (
+    Copied,
+    Found,
+    RabbitImport,
+    RabbitSource,
+    broker_over,
+    define,
+    is_fresh,
+    queues_in,
+)
+from holdfast.importers.rabbitmq_definitions import (
+    UNKNOWN_TYPE,
+    Fitting,
+    Management,
+    Unreachable,
+    fitting,
+    guessed_management,
+    parse_definitions,
+)
 from holdfast.log import Flush
 from holdfast.queue import QueueSettings
-from holdfast.queue.importing import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq
-from holdfast.queue.ledgerq import read_ledgerq
 
 __all__ = ["import_commands"]
 

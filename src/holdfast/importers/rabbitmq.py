@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from holdfast.amqp.client import Address, ChannelClosed, Client, ConnectionEnded, Got
 from holdfast.amqp.frames import FrameError
-from holdfast.amqp.rabbitmq import UNKNOWN_TYPE, queue_type
 from holdfast.base.errors import HoldfastError, NotFound, QueueFull
 from holdfast.base.files import UnsyncedFiles
 from holdfast.broker.broker import Broker
@@ -24,6 +23,7 @@ from holdfast.broker.fields import MalformedField
 from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, instructions_in
 from holdfast.broker.properties import decode_properties, encode_properties
+from holdfast.importers.rabbitmq_definitions import UNKNOWN_TYPE, queue_type
 from holdfast.running_server import TRANSIENT
 from holdfast.store import Store
 

@@ -16,9 +16,9 @@ from holdfast.base.checksum import crc32c
 from holdfast.base.clock import NS
 from holdfast.base.errors import Corrupt, InvalidArgument, NotFound
 from holdfast.base.files import Files
+from holdfast.importers.ledgerq_reader import Entry, LedgerQFolder, gunzip, read_ledgerq
 from holdfast.log.log import Log
 from holdfast.log.record import Headers, HeaderValue, Message
-from holdfast.queue.ledgerq import Entry, LedgerQFolder, gunzip, read_ledgerq
 from holdfast.queue.queue import Queue
 from holdfast.queue.transfers import DEATH
 

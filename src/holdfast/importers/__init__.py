@@ -1,0 +1,1 @@
+"""Importers of queues and messages from other systems: LedgerQ and RabbitMQ."""
