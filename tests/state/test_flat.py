@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt, DiskFull, NewerFormat, StorageError, WriterStopped
 from holdfast.state import FlatState
-from holdfast.state.flat import _header
+from holdfast.state.simulated import _header
 from holdfast.testing import SimFiles, crash_points
 from tests.state.places import content, put
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Corrupt, NotFound
-from holdfast.state.mirror import open_mirrored
+from holdfast.state.read_only_copy import open_mirrored
 
 
 @pytest.fixture

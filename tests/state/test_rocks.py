@@ -17,7 +17,7 @@ from rocksdict import Options, SstFileWriter
 
 from holdfast.base.errors import Closed, Corrupt, DiskFull, HoldfastError, Locked, NotFound, StorageError, WriterStopped
 from holdfast.state import TABLE_FAMILIES, RocksState
-from holdfast.state.refusal import refusal
+from holdfast.state.rocksdb_errors import refusal
 from tests.interrupts import Interrupts, LimitExceeded
 from tests.state.places import content, put
 from tests.state.writer import number_in

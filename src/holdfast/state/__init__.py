@@ -1,10 +1,10 @@
 """State of queues and tables beside their logs: sorted bytes in column families, changed in transactions."""
 
-from holdfast.state.families import FAMILIES, TABLE_FAMILIES
-from holdfast.state.flat import FlatState
-from holdfast.state.opening import open_state, set_aside
+from holdfast.state.column_families import FAMILIES, TABLE_FAMILIES
+from holdfast.state.open_state import open_state, set_aside
 from holdfast.state.overlay import OverlayState
 from holdfast.state.rocks import RocksState
+from holdfast.state.simulated import FlatState
 from holdfast.state.state import State, Transaction
 
 __all__ = [

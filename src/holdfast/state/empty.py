@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.base.errors import Closed, ReadOnly
-from holdfast.state.families import check_family
+from holdfast.state.column_families import check_family
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
 
 __all__ = ["EmptyState"]

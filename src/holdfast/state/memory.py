@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.base.files import SystemFiles
-from holdfast.state.flat import FlatState, changed
+from holdfast.state.simulated import FlatState, changed
 from holdfast.state.state import Layer, Reads, check_reads
 
 __all__ = ["MemoryState"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from holdfast.base.errors import Closed
-from holdfast.state.families import check_family
+from holdfast.state.column_families import check_family
 from holdfast.state.state import Layer, Reads, State, Transaction, check_reads
 
 __all__ = ["OverlayState"]

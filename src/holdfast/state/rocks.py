@@ -24,11 +24,11 @@ from holdfast.base.errors import (
     raised_by_handler,
 )
 from holdfast.base.files import SystemFiles, errors_as_ours
-from holdfast.state.families import FAMILIES, check_family
-from holdfast.state.mirror import open_mirrored
-from holdfast.state.refusal import refusal
+from holdfast.state.column_families import FAMILIES, check_family
+from holdfast.state.read_only_copy import open_mirrored
+from holdfast.state.rocksdb_errors import refusal
+from holdfast.state.rocksdb_options import Tuning
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
-from holdfast.state.tuning import Tuning
 
 __all__ = ["RocksState", "is_orphaned"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from holdfast.base.errors import Closed, Conflict
-from holdfast.state.families import check_family
+from holdfast.state.column_families import check_family
 
 __all__ = ["Layer", "Reads", "State", "Transaction", "check_reads"]
 

@@ -29,7 +29,7 @@ from holdfast.base.errors import (
     WriterStopped,
 )
 from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
-from holdfast.state.families import check_family
+from holdfast.state.column_families import check_family
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
 
 __all__ = ["FlatState"]

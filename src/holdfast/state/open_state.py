@@ -6,10 +6,10 @@ from pathlib import Path
 
 from holdfast.base.errors import Corrupt, DiskFull, NotFound
 from holdfast.base.files import Files, SystemFiles, errors_as_ours
+from holdfast.state.column_families import FAMILIES
 from holdfast.state.empty import EmptyState
-from holdfast.state.families import FAMILIES
-from holdfast.state.flat import FlatState
 from holdfast.state.rocks import RocksState, is_orphaned
+from holdfast.state.simulated import FlatState
 from holdfast.state.state import State
 
 __all__ = ["open_state", "set_aside"]
