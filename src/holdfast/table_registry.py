@@ -24,12 +24,12 @@ from holdfast.state import TABLE_FAMILIES, OverlayState, State, open_state
 from holdfast.store_layout import few
 
 if TYPE_CHECKING:  # what tables need is loaded by those who have some
-    from holdfast.table.core import Core
-    from holdfast.table.keyring import Keyring
-    from holdfast.table.migrating import Migration, Migrations
-    from holdfast.table.migrating.phases import VersionChange
-    from holdfast.table.model import Model
-    from holdfast.table.staging import Staging
+    from holdfast.table.migration import Migration, Migrations
+    from holdfast.table.migration.phases import VersionChange
+    from holdfast.table.model.model import Model
+    from holdfast.table.storage.commit_pipeline import Core
+    from holdfast.table.storage.keyring import Keyring
+    from holdfast.table.storage.staging import Staging
     from holdfast.table.table import Table
 
     M = TypeVar("M", bound=Model)
@@ -114,8 +114,8 @@ class Tables:
 
     def _finish_deleting(self) -> None:
         """Delete what is left of deleted tables."""
-        from holdfast.table.place import clear_table  # noqa: PLC0415
-        from holdfast.table.views import prefix_of  # noqa: PLC0415
+        from holdfast.table.storage.applied_position import clear_table  # noqa: PLC0415
+        from holdfast.table.storage.table_state import prefix_of  # noqa: PLC0415
 
         root = self._path / TABLES
         with errors_as_ours("deleting tables in", root):
@@ -151,7 +151,7 @@ class Tables:
     def migrations(self) -> "Migrations":
         """Return the migrations of all tables."""
         if self._migrations is None:
-            from holdfast.table.migrating import Migrations  # noqa: PLC0415
+            from holdfast.table.migration import Migrations  # noqa: PLC0415
 
             self._migrations = Migrations(
                 self._files,
@@ -187,14 +187,14 @@ class Tables:
         Raises `NotFound` where it would have to be created by name or in a read-only store, `InvalidArgument` if it is
         open with another model or other settings, and what `Migrations.decide` and `begin` raise.
         """
-        from holdfast.table.backup import check_restored  # noqa: PLC0415 - who has no tables need not load them
-        from holdfast.table.definition import describe, model_from  # noqa: PLC0415
-        from holdfast.table.keyring import WITHOUT_KEYS  # noqa: PLC0415
-        from holdfast.table.migrating.lenient import lenient_images  # noqa: PLC0415
-        from holdfast.table.model import Model  # noqa: PLC0415
-        from holdfast.table.past import Past  # noqa: PLC0415
-        from holdfast.table.sealing import check_tokens, images_of  # noqa: PLC0415
+        from holdfast.table.migration.lenient_decoder import lenient_images  # noqa: PLC0415
+        from holdfast.table.model.definition import describe, model_from  # noqa: PLC0415
+        from holdfast.table.model.model import Model  # noqa: PLC0415
         from holdfast.table.settings import TableSettings  # noqa: PLC0415
+        from holdfast.table.storage.export import check_restored  # noqa: PLC0415 - who has no tables need not load them
+        from holdfast.table.storage.field_encryption import check_tokens, images_of  # noqa: PLC0415
+        from holdfast.table.storage.keyring import WITHOUT_KEYS  # noqa: PLC0415
+        from holdfast.table.storage.schema_history import Past  # noqa: PLC0415
         from holdfast.table.table import Table  # noqa: PLC0415
 
         if isinstance(model, str):
@@ -325,7 +325,7 @@ class Tables:
         Durable when this returns. Does nothing if the table was deleted or has another log. An open table then recovers
         before its next request.
         """
-        from holdfast.table.rows import decode_event  # noqa: PLC0415
+        from holdfast.table.storage.row_codec import decode_event  # noqa: PLC0415
 
         if not self._meta(self._folder(name)):
             logger.warning("a transaction changed the table %r, which is deleted", name, extra={"table": name})

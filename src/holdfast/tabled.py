@@ -13,7 +13,7 @@ from holdfast.typed_options import TableOptions
 
 if TYPE_CHECKING:
     from holdfast.table import Model, Table
-    from holdfast.table.migrating import Migrations
+    from holdfast.table.migration import Migrations
 
     M = TypeVar("M", bound=Model)
 

@@ -29,10 +29,10 @@ from holdfast.queue.queue_state import FOR
 from holdfast.table_registry import Tables
 
 if TYPE_CHECKING:
-    from holdfast.table.core import Core
-    from holdfast.table.decisions import Decision
-    from holdfast.table.requests import Operation, Outcome
-    from holdfast.table.staging import Staging
+    from holdfast.table.operations import Operation, Outcome
+    from holdfast.table.storage.commit_pipeline import Core
+    from holdfast.table.storage.staging import Staging
+    from holdfast.table.storage.transaction_log import Decision
 
 __all__ = ["TRANSACTIONS", "Transaction", "Transactions"]
 
@@ -260,7 +260,7 @@ class Transactions:
 
     def recover(self) -> int:
         """Finish transactions that were decided and may be incomplete; return how many. Called at opening."""
-        from holdfast.table.decisions import unfinished  # noqa: PLC0415 - who has no tables need not load them
+        from holdfast.table.storage.transaction_log import unfinished  # noqa: PLC0415 - who has no tables need not load them
 
         self._log = self._opened()
         left = unfinished(record.payload for record in self._log.read())
@@ -383,7 +383,7 @@ class Transactions:
         With one, it is as durable as that one's flush mode promises. Raises `WriterStopped` if it was decided, or may
         have been, and could not be carried out: then it is finished when the disk works.
         """
-        from holdfast.table.decisions import (  # noqa: PLC0415
+        from holdfast.table.storage.transaction_log import (  # noqa: PLC0415
             Decision,
             QueuePart,
             TablePart,
@@ -419,7 +419,7 @@ class Transactions:
 
     def _decide(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", payload: bytes, now: int) -> None:
         """Write the decision and carry it out. If that is interrupted, `finish` completes it before any later write."""
-        from holdfast.table.decisions import finished  # noqa: PLC0415
+        from holdfast.table.storage.transaction_log import finished  # noqa: PLC0415
 
         assert self._log is not None
         decided = False
@@ -448,7 +448,7 @@ class Transactions:
 
     def finish(self) -> None:
         """Finish a decided transaction that was not carried out, from its decision. Called with no lock held."""
-        from holdfast.table.decisions import finished, unfinished  # noqa: PLC0415
+        from holdfast.table.storage.transaction_log import finished, unfinished  # noqa: PLC0415
 
         if not self._unfinished:
             return
@@ -483,7 +483,7 @@ class Transactions:
             queue.put_decided(messages, transaction.version, now)
 
     def _finish(self, decision: "Decision") -> None:
-        from holdfast.table.decisions import message_of  # noqa: PLC0415
+        from holdfast.table.storage.transaction_log import message_of  # noqa: PLC0415
 
         logger.info("finishing a transaction that was cut off", extra={"version": decision.version})
         self._versions.see(decision.version)

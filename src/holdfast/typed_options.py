@@ -7,9 +7,9 @@ from holdfast.log.policy import Flush, Retention, Roll
 from holdfast.queue import Backoff
 
 if TYPE_CHECKING:
-    from holdfast.table.keyring import Keyring
-    from holdfast.table.migrating import Migration
-    from holdfast.table.migrating.phases import VersionChange
+    from holdfast.table.migration import Migration
+    from holdfast.table.migration.phases import VersionChange
+    from holdfast.table.storage.keyring import Keyring
 
 __all__ = ["LogOptions", "QueueOptions", "TableOptions"]
 

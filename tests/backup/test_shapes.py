@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Flush, Index, Migration, Model, Store, field
 from holdfast.cli.app import main
-from holdfast.table.migrating import Partial, Step
+from holdfast.table.migration import Partial, Step
 from tests.web.serving import Served
 
 

@@ -10,7 +10,7 @@ from holdfast import InvalidArgument, Keyring, Model, Store, field
 from holdfast.backup.backup import list_backups, verify_backup
 from holdfast.base.paths import local_path
 from holdfast.cli.app import main
-from holdfast.table.backup import backup_table
+from holdfast.table.storage.export import backup_table
 
 URL = "s3://bucket/x"
 

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import Backoff, Message, Migration, Model, Roll, Store, field
 from holdfast.pipeline_runs import Runs
 from holdfast.table import Index, Partial, each_row
-from holdfast.table.requests import Done
+from holdfast.table.operations import Done
 from tests.web.serving import Served
 
 __all__ = ["SCRIPT", "Crowd", "Held", "furnish", "prepare"]

@@ -7,7 +7,7 @@ from typing import Any
 import holdfast
 from holdfast import Flush, Roll, Store
 from holdfast.table import Add, Change, Delete, ListEdit, SetEdit, Table, Undelete
-from holdfast.table.requests import Operation
+from holdfast.table.operations import Operation
 from holdfast.testing import SimClock, SimFiles
 from tests.table.agreement import agree, described, no_trace_of
 from tests.table.model import Paper, is_as_expected

@@ -22,9 +22,9 @@ from holdfast.spark.pipelines import backfill
 from holdfast.spark.views import view_schema
 from holdfast.table import Change, Done, Each, Index, Model, Record, Ref, Reversed, text_of_key
 from holdfast.table import field as number
-from holdfast.table.keyring import Keyring
-from holdfast.table.migrating import Migration
-from holdfast.table.rows import decode_event
+from holdfast.table.migration import Migration
+from holdfast.table.storage.keyring import Keyring
+from holdfast.table.storage.row_codec import decode_event
 from holdfast.testing import SimClock
 
 FEW = 40

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.table import Table
-from holdfast.table.views import key_in, released
+from holdfast.table.storage.table_state import key_in, released
 from tests.table.model import Entry, Paper, each_once
 from tests.table.things import Query
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from holdfast import Store
 from holdfast.table import Add, Change, Delete, Model, Undelete, field
-from holdfast.table.indexes import Each, Index, Words
-from holdfast.table.requests import Operation
-from holdfast.table.updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
-from holdfast.table.watching import Watcher
+from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
+from holdfast.table.live.watcher import Watcher
+from holdfast.table.model.indexes import Each, Index, Words
+from holdfast.table.operations import Operation
 
 __all__ = [
     "MODES",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.table import Add, Change, Delete, DictEdit, Done, ListEdit, SetEdit, Undelete
-from holdfast.table.requests import Operation
+from holdfast.table.operations import Operation
 
 __all__ = ["Entry", "Expected", "Paper", "PaperModel"]
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 
-from holdfast.table.fields import field
-from holdfast.table.indexes import Each, Index, Keys, Normalized, Reversed, TypeOf, Values, Words
-from holdfast.table.model import Model, Ref
+from holdfast.table.model.fields import field
+from holdfast.table.model.indexes import Each, Index, Keys, Normalized, Reversed, TypeOf, Values, Words
+from holdfast.table.model.model import Model, Ref
 
 __all__ = ["Address", "Length", "Level", "Log", "Person", "Weight", "instant", "person"]
 

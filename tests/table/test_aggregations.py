@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.aggregations import Aggregation
-from holdfast.table.fields import field
-from holdfast.table.model import Model
+from holdfast.table.model.fields import field
+from holdfast.table.model.model import Model
+from holdfast.table.query.aggregations import Aggregation
 from tests.table.persons import Address, Level, Person, instant, person
 from tests.table.things import Thing
 

@@ -14,14 +14,15 @@ from holdfast import Corrupt, Flush, InvalidArgument, NotFound, Retention, Roll,
 from holdfast.base.errors import DiskFull, NewerFormat
 from holdfast.base.hlc import Versions
 from holdfast.state import TABLE_FAMILIES, open_state
-from holdfast.table import Model, ValidationFailed, backup, describe, field
-from holdfast.table.backup import BackupReport, backup_table, check_restored, restore_table, verify_backup
-from holdfast.table.backup_file import BackupReader, BackupWriter
-from holdfast.table.indexes import Index
-from holdfast.table.keyring import KeyMissing, Keyring
-from holdfast.table.rows import decode_event
-from holdfast.table.sealing import check_tokens, images_of
+from holdfast.table import Model, ValidationFailed, describe, field
+from holdfast.table.model.indexes import Index
 from holdfast.table.settings import TableSettings
+from holdfast.table.storage import export
+from holdfast.table.storage.export import BackupReport, backup_table, check_restored, restore_table, verify_backup
+from holdfast.table.storage.export_file import BackupReader, BackupWriter
+from holdfast.table.storage.field_encryption import check_tokens, images_of
+from holdfast.table.storage.keyring import KeyMissing, Keyring
+from holdfast.table.storage.row_codec import decode_event
 from holdfast.table.table import Table
 from holdfast.testing import SimClock, SimFiles, crash_points
 
@@ -397,7 +398,7 @@ def small_backup() -> tuple[bytes, list[tuple[bytes | None, Any]]]:
 
 
 def test_wherever_a_restore_is_cut_off_the_table_is_whole_or_known_to_be_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup, "_FRAME_RECORDS", 2)
+    monkeypatch.setattr(export, "_FRAME_RECORDS", 2)
     raw, expected = small_backup()
 
     class Restoring:

@@ -31,7 +31,7 @@ from holdfast.table import (
     ValidationFailed,
     field,
 )
-from holdfast.table.rows import EventKind, decode_event
+from holdfast.table.storage.row_codec import EventKind, decode_event
 from holdfast.testing import SimClock, SimFiles
 from tests.table.agreement import described
 from tests.table.things import KEYS, Slot, Thing
@@ -299,7 +299,7 @@ def test_a_key_that_was_deleted_for_good_can_be_added_anew_without_its_past(thin
 def test_a_long_past_is_deleted_as_ranges_and_a_short_one_version_by_version(
     store: Store, monkeypatch: pytest.MonkeyPatch, many: int, updates: bool
 ) -> None:
-    monkeypatch.setattr("holdfast.table.views._MANY", many)
+    monkeypatch.setattr("holdfast.table.storage.table_state._MANY", many)
     things = store.table(Thing, keep_all_versions=True, update_history=updates)
     for key in (A, B):
         things.add({"name": "Ada", "tags": {"a"}}, key=key)

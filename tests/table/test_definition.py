@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.table import InvalidModel, Limits, Model, ModelMeta, Ref, ValidationFailed, describe, field, model_from
-from holdfast.table.indexes import Each, Index, Keys, Normalized, Reversed, TypeOf, Words
+from holdfast.table.model.indexes import Each, Index, Keys, Normalized, Reversed, TypeOf, Words
 from tests.table.test_models import NOON, Account, Address, Colour, Everything, Length, Severity, account, everything
 
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Flush, Store
 from holdfast.base.hlc import version_of
 from holdfast.table import Addition, Record, Table
-from holdfast.table.rows import decode_event
+from holdfast.table.storage.row_codec import decode_event
 from tests.table.trouble import Account, Entry, Held, Running
 
 WRITERS = 6

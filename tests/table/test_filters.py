@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.expressions import Expression
-from holdfast.table.filters import compile_filter, none_of
-from holdfast.table.paths import Path
-from holdfast.table.search import search
+from holdfast.table.model.path_expressions import Path
+from holdfast.table.query.expressions import Expression
+from holdfast.table.query.filters import compile_filter, none_of
+from holdfast.table.query.search import search
 from tests.table.persons import Address, Length, Level, Person, Weight, instant, person
 
 P: Any = Person

@@ -7,8 +7,8 @@ import pytest
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.hlc import time_of
-from holdfast.table.history import RecordChanges, VersionChanges
-from holdfast.table.requests import Change, SetEdit
+from holdfast.table.operations import Change, SetEdit
+from holdfast.table.query.change_history import RecordChanges, VersionChanges
 from tests.table.following import MODES, Address, Item, Items, filled, table_of
 
 FIELDS: Any = Item

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.indexes import (
+from holdfast.table.model.field_path import parse_path
+from holdfast.table.model.indexes import (
     Each,
     Index,
     Keys,
@@ -20,10 +21,9 @@ from holdfast.table.indexes import (
     part_of,
     paths_of,
 )
-from holdfast.table.ordered import complement, encode
-from holdfast.table.search import normalize, words
-from holdfast.table.steps import parse_path
-from holdfast.table.types import FieldType, Kind
+from holdfast.table.model.types import FieldType, Kind
+from holdfast.table.query.search import normalize, words
+from holdfast.table.storage.order_preserving_encoding import complement, encode
 from tests.table.persons import Address, Length, Level, Person, Weight, person
 
 

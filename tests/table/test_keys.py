@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.fields import field
-from holdfast.table.indexes import Reversed, TypeOf
-from holdfast.table.keys import KeyLayout, KeySource
-from holdfast.table.model import Model
+from holdfast.table.model.fields import field
+from holdfast.table.model.indexes import Reversed, TypeOf
+from holdfast.table.model.keys import KeyLayout, KeySource
+from holdfast.table.model.model import Model
 from holdfast.testing import SimClock
 from tests.table.persons import Length, Level, Log, Person, Weight, instant, person
 

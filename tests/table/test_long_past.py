@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Store
-from holdfast.table.requests import Change
+from holdfast.table.operations import Change
 from tests.table.following import Item, Items, filled, table_of
 
 FIELDS: Any = Item
@@ -92,8 +92,8 @@ def test_by_the_records_it_finds_what_it_finds_by_the_index(
     table.delete(keys[3], hard=True)
     found = {}
     for long in (3, 1_000_000):
-        monkeypatch.setattr("holdfast.table.scanning._LONG_PAST", long)
-        monkeypatch.setattr("holdfast.table.scanning._ENTRIES_A_RECORD", 0.1)
+        monkeypatch.setattr("holdfast.table.query.scanner._LONG_PAST", long)
+        monkeypatch.setattr("holdfast.table.query.scanner._ENTRIES_A_RECORD", 0.1)
         whole = [(record.key, record.value) for record in table.scan(as_of=then, **asked)]
         assert pages(table, as_of=then, **asked) == whole
         found[long] = whole

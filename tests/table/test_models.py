@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.table import InvalidModel, Kind, Limits, Model, ModelMeta, Ref, ValidationFailed, copy_of, field, get_at
-from holdfast.table.indexes import Each, Index, Reversed, TypeOf, Words
-from holdfast.table.objects import copied, same
+from holdfast.table.model.indexes import Each, Index, Reversed, TypeOf, Words
+from holdfast.table.model.object_access import copied, same
 
 NOON = dt.datetime(2024, 5, 1, 12, 30, 15, 123456, tzinfo=dt.UTC)
 
@@ -152,7 +152,7 @@ def test_a_model_knows_its_fields() -> None:
 
 
 def test_class_attributes_are_paths_and_instance_attributes_are_values() -> None:
-    from holdfast.table.paths import Path
+    from holdfast.table.model.path_expressions import Path
 
     model: Any = Account
     assert isinstance(model.name, Path) and str(model.name) == "name"

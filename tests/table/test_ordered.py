@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.ordered import (
+from holdfast.table.model.types import FieldType, Kind
+from holdfast.table.storage.order_preserving_encoding import (
     complement,
     decode,
     decode_reversed,
@@ -22,7 +23,6 @@ from holdfast.table.ordered import (
     successor,
     text_prefix,
 )
-from holdfast.table.types import FieldType, Kind
 
 
 class Severity(Enum):

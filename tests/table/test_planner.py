@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.table import Index, Model, field
-from holdfast.table.expressions import Expression
-from holdfast.table.filters import compile_filter, none_of
-from holdfast.table.indexes import Each, Keys, Normalized, Reversed, compile_index
-from holdfast.table.keys import KeyLayout
-from holdfast.table.ordered import encode, successor
-from holdfast.table.planner import BY_KEY, Plan, TableScanRefused, order_key, plan
-from holdfast.table.ranges import literal_prefix, merged
-from holdfast.table.search import normalize, search
-from holdfast.table.types import FieldType, Kind
+from holdfast.table.model.indexes import Each, Keys, Normalized, Reversed, compile_index
+from holdfast.table.model.keys import KeyLayout
+from holdfast.table.model.types import FieldType, Kind
+from holdfast.table.query.expressions import Expression
+from holdfast.table.query.filters import compile_filter, none_of
+from holdfast.table.query.planner import BY_KEY, Plan, TableScanRefused, order_key, plan
+from holdfast.table.query.ranges import literal_prefix, merged
+from holdfast.table.query.search import normalize, search
+from holdfast.table.storage.order_preserving_encoding import encode, successor
 from tests.table.persons import Address, Length, Level, Log, Person, Weight, instant, person
 from tests.table.test_keys import Place
 from tests.table.things import Thing

@@ -16,10 +16,10 @@ from holdfast.base.errors import DiskFull, HoldfastError, InvalidArgument, ReadO
 from holdfast.log.record import Record as LogRecord
 from holdfast.table import replication
 from holdfast.table.errors import ValidationFailed
+from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
+from holdfast.table.operations import Add, Done, NoRecord
 from holdfast.table.record import Record
-from holdfast.table.requests import Add, Done, NoRecord
-from holdfast.table.rows import Event, EventKind, decode_event, decode_row, encode_event
-from holdfast.table.updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
+from holdfast.table.storage.row_codec import Event, EventKind, decode_event, decode_row, encode_event
 from holdfast.testing import SimClock, SimFiles
 from tests.table.following import (
     MODES,

@@ -20,11 +20,10 @@ from holdfast.base.errors import StorageError
 from holdfast.base.hlc import Versions
 from holdfast.state import TABLE_FAMILIES, State, open_state
 from holdfast.table import Add, Change, InvalidModel, Model, ValidationFailed, field
-from holdfast.table.indexes import Index
-from holdfast.table.keyring import EncryptionMissing, KeyMissing, Keyring
-from holdfast.table.planner import TableScanRefused
-from holdfast.table.rows import decode_event
-from holdfast.table.sealing import (
+from holdfast.table.model.indexes import Index
+from holdfast.table.query.planner import TableScanRefused
+from holdfast.table.settings import TableSettings
+from holdfast.table.storage.field_encryption import (
     SealBroken,
     check_tokens,
     images_of,
@@ -33,9 +32,10 @@ from holdfast.table.sealing import (
     reseal,
     sealed_images,
 )
-from holdfast.table.settings import TableSettings
+from holdfast.table.storage.keyring import EncryptionMissing, KeyMissing, Keyring
+from holdfast.table.storage.row_codec import decode_event
+from holdfast.table.storage.table_state import plain_images
 from holdfast.table.table import Table
-from holdfast.table.views import plain_images
 from holdfast.testing import SimClock, SimFiles
 
 SECRET = "hunter2-hunter2"
@@ -168,7 +168,7 @@ def test_processes_that_rotate_at_once_lose_no_key(tmp_path: Path, keyring: Keyr
     file = tmp_path / "keys.json"
     keyring.save(file)
     code = (
-        "import sys; from holdfast.table.keyring import Keyring; ring = Keyring.load(sys.argv[1])\n"
+        "import sys; from holdfast.table.storage.keyring import Keyring; ring = Keyring.load(sys.argv[1])\n"
         "for n in range(20): ring.rotate(f'{sys.argv[2]}{n}')"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(file), who]) for who in "ab"]
@@ -273,7 +273,7 @@ def test_without_the_package_that_encrypts_one_is_told_what_to_install(
 
 
 def test_tables_do_not_load_the_package_that_encrypts() -> None:
-    code = "import sys, holdfast.table.sealing, holdfast.table.keyring; print('cryptography' in sys.modules)"
+    code = "import sys, holdfast.table.storage.field_encryption, holdfast.table.storage.keyring; print('cryptography' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "False"
 

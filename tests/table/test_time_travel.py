@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import holdfast
 from holdfast import Flush, Roll, Store
 from holdfast.table import Table
-from holdfast.table.requests import Operation
+from holdfast.table.operations import Operation
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from holdfast.testing.files import CrashMode
 from tests.table.agreement import agree, described, no_trace_of

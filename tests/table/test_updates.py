@@ -9,10 +9,10 @@ import holdfast
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.table import Add, Change
-from holdfast.table.differences import differences
-from holdfast.table.planner import TableScanRefused
-from holdfast.table.scopes import NEWEST_FIRST
-from holdfast.table.updates import Addition, Alteration, OrderedKeys, Removal
+from holdfast.table.live.sync_updates import Addition, Alteration, OrderedKeys, Removal
+from holdfast.table.live.watch_scope import NEWEST_FIRST
+from holdfast.table.model.differences import differences
+from holdfast.table.query.planner import TableScanRefused
 from holdfast.testing import SimClock, SimFiles
 from tests.table.following import MODES, OPERATIONS, Item, Items, carry_out, filled, table_of
 

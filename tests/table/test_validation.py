@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.base.errors import HoldfastError
 from holdfast.table import Limits, Model, ValidationFailed, Violation, field, validate, validate_field
-from holdfast.table.types import FieldType, Kind
-from holdfast.table.validation import check_of
+from holdfast.table.model.types import FieldType, Kind
+from holdfast.table.model.validation import check_of
 
 
 class Level(IntEnum):

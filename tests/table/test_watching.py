@@ -11,10 +11,10 @@ import holdfast
 from holdfast import Flush, Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.table import Add, Delete
-from holdfast.table.planner import TableScanRefused
-from holdfast.table.search import search
-from holdfast.table.updates import Addition, Alteration, InitialValues, Removal
-from holdfast.table.watching import ListenerBehind, Watcher
+from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, Removal
+from holdfast.table.live.watcher import ListenerBehind, Watcher
+from holdfast.table.query.planner import TableScanRefused
+from holdfast.table.query.search import search
 from tests.table.following import MODES, Client, Item, Items, Person, begun, filled, heard, table_of
 
 FIELDS: Any = Item

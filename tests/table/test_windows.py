@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Store
-from holdfast.table.requests import Delete
-from holdfast.table.scopes import NEWEST_FIRST
+from holdfast.table.live.watch_scope import NEWEST_FIRST
+from holdfast.table.operations import Delete
 from holdfast.testing import SimClock, SimFiles
 from tests.table.following import MODES, OPERATIONS, Client, Item, Items, begun, carry_out, filled, heard, table_of
 
@@ -244,7 +244,7 @@ def test_a_listener_always_ends_with_what_a_scan_finds(
     for operation in before:
         carry_out(table, *operation)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.table.watching._AHEAD", ahead)
+        patch.setattr("holdfast.table.live.watcher._AHEAD", ahead)
         client = Client(table.watch(**watched))
     client.listen()
     assert client.keys == found(table, watched)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidArgument
 from holdfast.table import Model, describe, field, key_from_text, model_from, search
-from holdfast.table.expressions import Expression
-from holdfast.table.filters import compile_filter
-from holdfast.table.wording import InvalidFilter, parse_filter, parse_path
+from holdfast.table.query.expressions import Expression
+from holdfast.table.query.filter_parser import InvalidFilter, parse_filter, parse_path
+from holdfast.table.query.filters import compile_filter
 from tests.table.persons import Address, Length, Level, Person, Weight, instant, person
 
 

@@ -24,8 +24,8 @@ from holdfast.table import (
     field,
     search,
 )
-from holdfast.table.keys import KeyLayout
-from holdfast.table.requests import Operation
+from holdfast.table.model.keys import KeyLayout
+from holdfast.table.operations import Operation
 from tests.table.model import Entry, PaperModel
 
 __all__ = [

@@ -410,7 +410,7 @@ def documented() -> dict[str, str]:
 
 def everything(served: Served) -> dict[str, str]:
     """All metrics that a server with something of everything has."""
-    from holdfast.table.migrating.status import Counters
+    from holdfast.table.migration.status import Counters
 
     worked(served)
     Counters(served.store.metrics, "people")

@@ -6,7 +6,8 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.cli.options import UsageError
-from holdfast.table import Model, typed_changes
+from holdfast.table import Model
+from holdfast.table.model import change_parser
 
 __all__ = ["parse_changes", "parse_json"]
 
@@ -22,6 +23,6 @@ def parse_json(text: str | bytes) -> Any:
 def parse_changes(model: type[Model], given: Sequence[str], unset: Sequence[str] = ()) -> dict[Any, Any]:
     """Return the typed changes, by path; None removes a value."""
     try:
-        return typed_changes.parse_changes(model, given, unset)
+        return change_parser.parse_changes(model, given, unset)
     except InvalidArgument as error:
         raise UsageError(str(error)) from error

@@ -13,10 +13,10 @@ from holdfast.cli.options import Target, UsageError
 from holdfast.remote.store import RemoteStore
 from holdfast.remote.table import RemoteTable
 from holdfast.table import Model, Table, key_from_text
-from holdfast.table.expressions import Expression
-from holdfast.table.keyring import Keyring, KeyringNeeded
-from holdfast.table.reading import Point
-from holdfast.table.wording import parse_filter
+from holdfast.table.query.expressions import Expression
+from holdfast.table.query.filter_parser import parse_filter
+from holdfast.table.query.record_reader import Point
+from holdfast.table.storage.keyring import Keyring, KeyringNeeded
 
 __all__ = [
     "expression_of",

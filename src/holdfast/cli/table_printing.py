@@ -14,9 +14,9 @@ from holdfast.base.hlc import time_of
 from holdfast.base.units import plural
 from holdfast.cli.output import details, make_table, output_console, safe_text, show
 from holdfast.table import Record, text_of_key
-from holdfast.table.history import RecordChanges, VersionChanges
-from holdfast.table.plain import changes_json, json_of, record_json, time_json
-from holdfast.table.types import SCALARS, Kind
+from holdfast.table.model.json_output import changes_json, json_of, record_json, time_json
+from holdfast.table.model.types import SCALARS, Kind
+from holdfast.table.query.change_history import RecordChanges, VersionChanges
 
 __all__ = [
     "RecordTables",

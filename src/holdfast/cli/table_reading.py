@@ -35,11 +35,11 @@ from holdfast.cli.table_printing import (
 )
 from holdfast.remote.store import RemoteStore
 from holdfast.table import Table, TableScanRefused
-from holdfast.table.edits import steps_of
-from holdfast.table.keyring import WITHOUT_KEYS
-from holdfast.table.rows import image_of
-from holdfast.table.steps import type_at
-from holdfast.table.views import after
+from holdfast.table.model.field_edits import steps_of
+from holdfast.table.model.field_path import type_at
+from holdfast.table.storage.keyring import WITHOUT_KEYS
+from holdfast.table.storage.row_codec import image_of
+from holdfast.table.storage.table_state import after
 
 __all__ = ["list_tables", "show_changes", "show_migrations", "show_record", "show_scan"]
 

@@ -17,7 +17,7 @@ from holdfast.cli.table_changes import parse_changes, parse_json
 from holdfast.cli.table_opening import key_of, table_to_change
 from holdfast.cli.table_printing import time_json, time_text
 from holdfast.table import Add, Delete, Done, Table, Undelete, text_of_key
-from holdfast.table.requests import Operation, Outcome
+from holdfast.table.operations import Operation, Outcome
 
 __all__ = ["add_records", "change_record", "delete_records", "undelete_records"]
 

@@ -19,7 +19,7 @@ from holdfast.remote.wire import Wire, path_of
 if TYPE_CHECKING:  # what tables need is loaded by those who have some
     from holdfast.remote.table import RemoteTable
     from holdfast.table import Model
-    from holdfast.table.migrating.status import MigrationStatus
+    from holdfast.table.migration.status import MigrationStatus
 
     M = TypeVar("M", bound=Model)
 
@@ -222,7 +222,7 @@ class RemoteMigrations:
 
     def __iter__(self) -> "Iterator[MigrationStatus]":
         """Yield the migration status of each table."""
-        from holdfast.table.migrating.status import MigrationStatus  # noqa: PLC0415
+        from holdfast.table.migration.status import MigrationStatus  # noqa: PLC0415
 
         for one in self._wire.get(path_of("migrations"))["migrations"]:
             yield made(MigrationStatus, one)

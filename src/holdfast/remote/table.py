@@ -28,11 +28,11 @@ from holdfast.table import (
     model_from,
     text_of_key,
 )
-from holdfast.table.differences import hidden_in
-from holdfast.table.history import RecordChanges, VersionChanges
-from holdfast.table.model import ModelSpec
-from holdfast.table.reading import Point, selected
-from holdfast.table.requests import Operation, Outcome
+from holdfast.table.model.differences import hidden_in
+from holdfast.table.model.model import ModelSpec
+from holdfast.table.operations import Operation, Outcome
+from holdfast.table.query.change_history import RecordChanges, VersionChanges
+from holdfast.table.query.record_reader import Point, selected
 
 __all__ = ["RemoteScan", "RemoteTable", "TableLog"]
 

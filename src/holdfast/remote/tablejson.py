@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.table import DictEdit, ListEdit, Model, SetEdit
-from holdfast.table.edits import steps_of
-from holdfast.table.jsonform import json_value, python_value
-from holdfast.table.model import ModelSpec
-from holdfast.table.steps import path_text, type_at
-from holdfast.table.types import FieldType, Kind
+from holdfast.table.model.field_edits import steps_of
+from holdfast.table.model.field_path import path_text, type_at
+from holdfast.table.model.json_codec import json_value, python_value
+from holdfast.table.model.model import ModelSpec
+from holdfast.table.model.types import FieldType, Kind
 
 __all__ = ["changes_texts", "value_of", "values_of"]
 

@@ -14,15 +14,15 @@ from holdfast.spark.columns import Fields, columns_of, model_of
 from holdfast.spark.events import portions, sequences, texts_of
 from holdfast.spark.rows import Piece, byte_strings, payloads
 from holdfast.spark.schemas import TIME, arrow_schema
-from holdfast.table.model import Model
-from holdfast.table.rows import EventKind
+from holdfast.table.model.model import Model
+from holdfast.table.storage.row_codec import EventKind
 
 __all__ = ["HARD_DELETE", "ChangeRows", "Events", "Layout", "events_of", "read_heads", "time_of_versions"]
 
 HARD_DELETE = EventKind.HARD_DELETE.value
 
 _HEAD = np.dtype([("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("version", "<i8"), ("created", "<i8")])
-"""What every event begins with, as `holdfast.table.rows` writes it. Versions are below 2**63 until the year 2248."""
+"""What every event begins with, as `holdfast.table.storage.row_codec` writes it. Versions are below 2**63 until the year 2248."""
 _KINDS = ["", *(kind.name.lower().replace("_", "-") for kind in EventKind)]
 _LOGICAL_BITS = 20
 _OWN: dict[str, dict[str, pa.DataType]] = {

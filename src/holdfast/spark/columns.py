@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.spark.schemas import TIME
-from holdfast.table.definition import model_from
-from holdfast.table.fields import FieldSpec
-from holdfast.table.keyring import Keyring
-from holdfast.table.migrating.lenient import lenient_images
-from holdfast.table.model import Model, text_of_key
-from holdfast.table.sealing import sealed_images
-from holdfast.table.steps import variant_name, variant_of
-from holdfast.table.types import FieldType, Kind
-from holdfast.table.views import plain_images
+from holdfast.table.migration.lenient_decoder import lenient_images
+from holdfast.table.model.definition import model_from
+from holdfast.table.model.field_path import variant_name, variant_of
+from holdfast.table.model.fields import FieldSpec
+from holdfast.table.model.model import Model, text_of_key
+from holdfast.table.model.types import FieldType, Kind
+from holdfast.table.storage.field_encryption import sealed_images
+from holdfast.table.storage.keyring import Keyring
+from holdfast.table.storage.table_state import plain_images
 
 __all__ = ["Column", "Fields", "columns_of", "model_of"]
 

@@ -335,7 +335,7 @@ def _record_keys(options: Mapping[str, str]) -> frozenset[bytes] | None:
     value = options.get("key")
     if value is None:
         return None
-    from holdfast.table.model import key_from_text  # noqa: PLC0415 - only tables need it
+    from holdfast.table.model.model import key_from_text  # noqa: PLC0415 - only tables need it
 
     try:
         texts: list[str] = json.loads(value) if value.startswith("[") else [value]

@@ -1,13 +1,10 @@
 """Typed, versioned records: a table is a view of a log of changes."""
 
-from holdfast.table.backup import backup_table, restore_table, verify_backup
-from holdfast.table.definition import describe, model_from
 from holdfast.table.errors import InvalidModel, ValidationFailed
-from holdfast.table.expressions import none_of
-from holdfast.table.fields import field
-from holdfast.table.indexes import Each, Index, Keys, Normalized, Reversed, TypeOf, Values, Words
-from holdfast.table.keyring import KeyMissing, Keyring
-from holdfast.table.migrating import (
+from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
+from holdfast.table.live.watch_scope import NEWEST_FIRST
+from holdfast.table.live.watcher import ListenerBehind, Watcher
+from holdfast.table.migration import (
     Fatal,
     Migration,
     MigrationFailed,
@@ -18,10 +15,13 @@ from holdfast.table.migrating import (
     Success,
     each_row,
 )
-from holdfast.table.model import Model, ModelMeta, Ref, copy_of, get_at, key_from_text, text_of_key
-from holdfast.table.planner import TableScanRefused
-from holdfast.table.record import Record
-from holdfast.table.requests import (
+from holdfast.table.model.definition import describe, model_from
+from holdfast.table.model.fields import field
+from holdfast.table.model.indexes import Each, Index, Keys, Normalized, Reversed, TypeOf, Values, Words
+from holdfast.table.model.model import Model, ModelMeta, Ref, copy_of, get_at, key_from_text, text_of_key
+from holdfast.table.model.types import Kind, Limits
+from holdfast.table.model.validation import Violation, validate, validate_field
+from holdfast.table.operations import (
     Add,
     AlreadyExists,
     Change,
@@ -33,16 +33,16 @@ from holdfast.table.requests import (
     SetEdit,
     Undelete,
 )
-from holdfast.table.scanning import Scan
-from holdfast.table.scopes import NEWEST_FIRST
-from holdfast.table.sealing import SealBroken, keys_used, reseal
-from holdfast.table.search import search
+from holdfast.table.query.expressions import none_of
+from holdfast.table.query.planner import TableScanRefused
+from holdfast.table.query.scanner import Scan
+from holdfast.table.query.search import search
+from holdfast.table.record import Record
 from holdfast.table.settings import TableSettings
+from holdfast.table.storage.export import backup_table, restore_table, verify_backup
+from holdfast.table.storage.field_encryption import SealBroken, keys_used, reseal
+from holdfast.table.storage.keyring import KeyMissing, Keyring
 from holdfast.table.table import Table
-from holdfast.table.types import Kind, Limits
-from holdfast.table.updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
-from holdfast.table.validation import Violation, validate, validate_field
-from holdfast.table.watching import ListenerBehind, Watcher
 
 __all__ = [
     "NEWEST_FIRST",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.base.errors import HoldfastError, InvalidArgument
 
 if TYPE_CHECKING:
-    from holdfast.table.validation import Violation
+    from holdfast.table.model.validation import Violation
 
 __all__ = ["InvalidModel", "ValidationFailed"]
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.base.hlc import time_of
-from holdfast.table.model import Model
+from holdfast.table.model.model import Model
 
 __all__ = ["Record"]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from holdfast.base.errors import HoldfastError
-from holdfast.table.model import Model
-from holdfast.table.replication import Replication
-from holdfast.table.requests import Add, Change, Delete, Done, Outcome, Undelete
+from holdfast.table.live.replicator import Replication
+from holdfast.table.model.model import Model
+from holdfast.table.operations import Add, Change, Delete, Done, Outcome, Undelete
 
 __all__ = ["Table"]
 

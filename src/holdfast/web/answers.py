@@ -22,9 +22,9 @@ from holdfast.base.errors import (
 )
 from holdfast.broker.errors import AccessRefused, BrokerError, NoSuch, NotAllowed
 from holdfast.table.errors import ValidationFailed
-from holdfast.table.migrating.errors import MigrationNeeded, MigrationPending
-from holdfast.table.planner import TableScanRefused
-from holdfast.table.requests import AlreadyExists
+from holdfast.table.migration.errors import MigrationNeeded, MigrationPending
+from holdfast.table.operations import AlreadyExists
+from holdfast.table.query.planner import TableScanRefused
 from holdfast.web.routes import Reply
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from holdfast.table.fields import field
-from holdfast.table.indexes import Each, Index, Reversed
-from holdfast.table.model import Model
+from holdfast.table.model.fields import field
+from holdfast.table.model.indexes import Each, Index, Reversed
+from holdfast.table.model.model import Model
 
 
 def person_1() -> Any:

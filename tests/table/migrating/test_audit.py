@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.table.migrating import Fatal, Migration, MigrationFailed, Partial, Retry, Step, Success
+from holdfast.table.migration import Fatal, Migration, MigrationFailed, Partial, Retry, Step, Success
 from tests.table.migrating.models import person_2
 from tests.table.migrating.opening import Opened
 from tests.table.migrating.test_phases import aged, filled

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Closed, NotFound
-from holdfast.table.fields import field
-from holdfast.table.migrating import (
+from holdfast.table.migration import (
     Fatal,
     Migration,
     MigrationFailed,
@@ -18,7 +17,8 @@ from holdfast.table.migrating import (
     Step,
     Success,
 )
-from holdfast.table.model import Model
+from holdfast.table.model.fields import field
+from holdfast.table.model.model import Model
 from holdfast.testing import SimClock
 from tests.queue.calls import until
 from tests.table.migrating.models import person_2

@@ -10,13 +10,13 @@ import pytest
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.table.errors import ValidationFailed
-from holdfast.table.fields import field
-from holdfast.table.indexes import Index, Reversed
-from holdfast.table.migrating import Fatal, Migration, MigrationFailed, Step, each_row
-from holdfast.table.migrating.backfill import Filling
-from holdfast.table.migrating.verdicts import IndexWork
-from holdfast.table.model import Model, text_of_key
-from holdfast.table.requests import Change, Delete, Undelete
+from holdfast.table.migration import Fatal, Migration, MigrationFailed, Step, each_row
+from holdfast.table.migration.backfill import Filling
+from holdfast.table.migration.compatibility import IndexWork
+from holdfast.table.model.fields import field
+from holdfast.table.model.indexes import Index, Reversed
+from holdfast.table.model.model import Model, text_of_key
+from holdfast.table.operations import Change, Delete, Undelete
 from tests.table.migrating.models import counted_1, counted_2, counted_unique
 from tests.table.migrating.opening import Opened
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.table import Index, Model, TableScanRefused, field
-from holdfast.table.migrating import Migration, each_row
+from holdfast.table.migration import Migration, each_row
 from tests.table.migrating.opening import Opened
 
 Open = Callable[..., Opened]

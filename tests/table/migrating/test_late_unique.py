@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.table import Model, TableScanRefused, ValidationFailed, backup_table, field, restore_table
-from holdfast.table.late_unique import LateUnique
-from holdfast.table.migrating import Migration, MigrationFailed, each_row
+from holdfast.table.migration import Migration, MigrationFailed, each_row
+from holdfast.table.storage.deferred_unique import LateUnique
 from tests.table.migrating.opening import Opened
 from tests.table.migrating.test_indexes import ENTRIES
 
@@ -114,8 +114,11 @@ def test_a_rebuild_that_was_interrupted_goes_on(
     table.change(keys[0], {"code": "z"}), table.change(keys[1], {"code": "y"})
     before = hf.entries(*ENTRIES)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("holdfast.table.core._REPLAY", 1)
-        patch.setattr(f"holdfast.table.late_unique.LateUnique.{where}", Interrupting(getattr(LateUnique, where), after))
+        patch.setattr("holdfast.table.storage.commit_pipeline._REPLAY", 1)
+        patch.setattr(
+            f"holdfast.table.storage.deferred_unique.LateUnique.{where}",
+            Interrupting(getattr(LateUnique, where), after),
+        )
         table.rebuild()
     hf = opened()
     table = hf.table(badge(unique=True))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.table import Index, Model, field
-from holdfast.table.migrating import Migration, MigrationNeeded, each_row
+from holdfast.table.migration import Migration, MigrationNeeded, each_row
 from tests.table.migrating.opening import Opened
 
 Open = Callable[..., Opened]

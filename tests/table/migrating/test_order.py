@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.fields import field
-from holdfast.table.migrating import Fatal, Migration, MigrationFailed, MigrationPending
-from holdfast.table.model import Model, ModelMeta
+from holdfast.table.migration import Fatal, Migration, MigrationFailed, MigrationPending
+from holdfast.table.model.fields import field
+from holdfast.table.model.model import Model, ModelMeta
 from tests.table.migrating.opening import Opened
 
 Open = Callable[..., Opened]

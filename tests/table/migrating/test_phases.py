@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt, InvalidArgument
 from holdfast.table.errors import ValidationFailed
-from holdfast.table.fields import field
-from holdfast.table.migrating import (
+from holdfast.table.migration import (
     Fatal,
     Migration,
     MigrationFailed,
@@ -19,8 +18,9 @@ from holdfast.table.migrating import (
     Success,
     each_row,
 )
-from holdfast.table.model import Model
-from holdfast.table.rows import EventKind, decode_event
+from holdfast.table.model.fields import field
+from holdfast.table.model.model import Model
+from holdfast.table.storage.row_codec import EventKind, decode_event
 from holdfast.testing import SimClock
 from tests.table.migrating.models import person_1, person_2
 from tests.table.migrating.opening import Opened

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.table.migrating import (
+from holdfast.table.migration import (
     Fatal,
     Migration,
     MigrationFailed,

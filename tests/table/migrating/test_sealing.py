@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.table import Keyring, Model, SealBroken, ValidationFailed, backup_table, each_row, field, restore_table
-from holdfast.table.migrating import Migration, MigrationFailed
-from holdfast.table.rows import decode_event
+from holdfast.table.migration import Migration, MigrationFailed
+from holdfast.table.storage.row_codec import decode_event
 from tests.table.migrating.opening import Opened
 
 Open = Callable[..., Opened]

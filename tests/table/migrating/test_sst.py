@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.log import Log
-from holdfast.table.migrating import (
+from holdfast.table.migration import (
     BackfillPlan,
     Migration,
     MigrationFailed,
@@ -20,10 +20,10 @@ from holdfast.table.migrating import (
     plan_of,
     write_sst,
 )
-from holdfast.table.migrating.backfill import active, turn_on
-from holdfast.table.migrating.verdicts import IndexWork
-from holdfast.table.requests import Add, Change
-from holdfast.table.rows import Event, decode_event
+from holdfast.table.migration.backfill import active, turn_on
+from holdfast.table.migration.compatibility import IndexWork
+from holdfast.table.operations import Add, Change
+from holdfast.table.storage.row_codec import Event, decode_event
 from tests.table.migrating.models import counted_1, counted_2, counted_unique
 from tests.table.migrating.opening import Opened
 from tests.table.migrating.test_indexes import ENTRIES, busy

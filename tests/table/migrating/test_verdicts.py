@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.table.definition import describe
-from holdfast.table.fields import field
-from holdfast.table.indexes import Each, Index, Reversed
-from holdfast.table.migrating import (
+from holdfast.table.migration import (
     IncompatibleModel,
     NeedsMigration,
     NewIndexes,
@@ -18,8 +15,11 @@ from holdfast.table.migrating import (
     UpToDate,
     judge,
 )
-from holdfast.table.model import Model, ModelMeta, Ref
-from holdfast.table.types import Limits
+from holdfast.table.model.definition import describe
+from holdfast.table.model.fields import field
+from holdfast.table.model.indexes import Each, Index, Reversed
+from holdfast.table.model.model import Model, ModelMeta, Ref
+from holdfast.table.model.types import Limits
 
 
 def model(

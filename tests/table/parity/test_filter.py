@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import none_of
-from holdfast.table.expressions import Expression
+from holdfast.table.query.expressions import Expression
 from tests.table.parity.asking import Open, past_of
 from tests.table.parity.models import Complex, Sample, sample
 

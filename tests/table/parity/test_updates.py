@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import InvalidArgument
 from holdfast.table import Addition, OrderedKeys
-from holdfast.table.scopes import NEWEST_FIRST
+from holdfast.table.live.watch_scope import NEWEST_FIRST
 from tests.table.following import heard
 from tests.table.parity.asking import Open, added, places
 from tests.table.parity.models import Log, Sample, Severity, Simple, logs, sample

@@ -26,17 +26,17 @@ from holdfast.spark.columns import model_of
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.private import make_private
 from holdfast.spark.shuffles import partitions_for
-from holdfast.table.definition import model_from
-from holdfast.table.indexes import Index
-from holdfast.table.keyring import Keyring
-from holdfast.table.migrating.backfill import BackfillPlan, entries_of_rows, restricted, rows_of
-from holdfast.table.migrating.lenient import lenient_images
-from holdfast.table.migrating.phases import Migration
-from holdfast.table.migrating.sst import write_sst
-from holdfast.table.model import Model
-from holdfast.table.rows import decode_event
-from holdfast.table.sealing import sealed_images
-from holdfast.table.views import View, plain_images
+from holdfast.table.migration.backfill import BackfillPlan, entries_of_rows, restricted, rows_of
+from holdfast.table.migration.bulk_ingest import write_sst
+from holdfast.table.migration.lenient_decoder import lenient_images
+from holdfast.table.migration.phases import Migration
+from holdfast.table.model.definition import model_from
+from holdfast.table.model.indexes import Index
+from holdfast.table.model.model import Model
+from holdfast.table.storage.field_encryption import sealed_images
+from holdfast.table.storage.keyring import Keyring
+from holdfast.table.storage.row_codec import decode_event
+from holdfast.table.storage.table_state import View, plain_images
 from holdfast.typed_options import TableOptions
 
 __all__ = ["build", "entries", "events", "migrate", "run"]

@@ -9,12 +9,12 @@ from holdfast.base.hlc import time_of
 from holdfast.base.units import iso_time, parse_time
 from holdfast.broker.permissions import Operation
 from holdfast.table import Model, Record, Table, key_from_text, text_of_key
-from holdfast.table.definition import describe
-from holdfast.table.plain import changes_json, json_of, record_json, time_json
-from holdfast.table.reading import Point
-from holdfast.table.requests import Add, Delete, Done, Outcome, Undelete
-from holdfast.table.typed_changes import parse_changes
-from holdfast.table.wording import parse_filter
+from holdfast.table.model.change_parser import parse_changes
+from holdfast.table.model.definition import describe
+from holdfast.table.model.json_output import changes_json, json_of, record_json, time_json
+from holdfast.table.operations import Add, Delete, Done, Outcome, Undelete
+from holdfast.table.query.filter_parser import parse_filter
+from holdfast.table.query.record_reader import Point
 from holdfast.web.answers import encoded, error_word
 from holdfast.web.fields import TEXT, WHOLE, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes

@@ -1,0 +1,242 @@
+"""Selections of records for updates and watchers, with their order: by keys, by a scan, or by last change."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.table.live.watch_window import Rank
+from holdfast.table.model.field_path import parse_path
+from holdfast.table.model.indexes import compile_index, paths_of
+from holdfast.table.model.model import Model
+from holdfast.table.query.filters import Test, compile_filter
+from holdfast.table.query.planner import Order, Plan, order_key
+from holdfast.table.query.scanner import Scanning, _Cursor, cursor_text
+from holdfast.table.record import Record
+from holdfast.table.storage.order_preserving_encoding import complement
+from holdfast.table.storage.table_state import after, inverted, version_in
+
+__all__ = ["NEWEST_FIRST", "KeysScope", "NewestScope", "ScanScope", "Scope", "scope_of"]
+
+M = TypeVar("M", bound=Model)
+
+
+class _NewestFirst:
+    """Marker of an order that no field gives."""
+
+    def __repr__(self) -> str:
+        return "NEWEST_FIRST"
+
+
+NEWEST_FIRST: Any = _NewestFirst()
+"""As `order`: what was changed last comes first. For tables with `update_history`."""
+
+
+class Scope(Protocol[M]):
+    """Some records of a table, in an order."""
+
+    def rank(self, record: Record[M]) -> Rank | None:
+        """Return the rank of a record; None if it does not belong to the scope."""
+        ...
+
+    def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
+        """Return the records in the state, all or those behind a rank."""
+        ...
+
+    def moved_by(self, fields: Sequence[int]) -> bool:
+        """Return whether a change of these fields can change a record's rank."""
+        ...
+
+
+def scope_of(
+    table: Scanning[M],
+    keys: Sequence[bytes] | None,
+    where: Any,
+    order: Order | None,
+    start: bytes | None,
+    include_start: bool,
+    version: int | None,
+    allow_table_scan: bool,
+) -> Scope[M]:
+    """Return the scope for a caller's arguments."""
+    if start is not None and not isinstance(start, bytes):
+        raise InvalidArgument(f"start is the key of a record, which is bytes, not {type(start).__name__}")
+    if keys is not None:
+        if order is not None or start is not None:
+            raise InvalidArgument("keys have an order of their own: give keys, or an order and a start")
+        return KeysScope(table, keys, where, version)
+    if order is NEWEST_FIRST:
+        if start is not None or version is not None:
+            raise InvalidArgument("the newest come first: NEWEST_FIRST takes neither a start nor to_version")
+        return NewestScope(table, where)
+    return ScanScope(table, where, order, start, include_start, version, allow_table_scan)
+
+
+class KeysScope(Generic[M]):
+    """Records by their keys, in the order of these."""
+
+    def __init__(self, table: Scanning[M], keys: Sequence[bytes], where: Any, version: int | None) -> None:
+        self._table = table
+        self._version = version
+        self._places = {key: place.to_bytes(8, "big") for place, key in enumerate(dict.fromkeys(keys))}
+        self._test: Test = compile_filter(where, table._fetcher(version))
+
+    def rank(self, record: Record[M]) -> Rank | None:
+        """As `Scope.rank`."""
+        place = self._places.get(record.key)
+        return None if place is None or not self._test(record.value) else (place, record.key)
+
+    def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
+        """As `Scope.records`."""
+        for key, place in self._places.items():
+            if behind is None or (place, key) > behind:
+                record = self._table.get(key, as_of=self._version)
+                if record is not None and self._test(record.value):
+                    yield record
+
+    def moved_by(self, fields: Sequence[int]) -> bool:
+        """As `Scope.moved_by`: never."""
+        return False
+
+
+class NewestScope(Generic[M]):
+    """Records by their last change, the newest first."""
+
+    def __init__(self, table: Scanning[M], where: Any) -> None:
+        if not table.settings.update_history:
+            raise InvalidArgument(
+                f"the table {table.name!r} keeps no list of its updates: open it with keep_all_versions=True and "
+                "update_history=True for NEWEST_FIRST"
+            )
+        self._table = table
+        self._test: Test = compile_filter(where, table._fetcher(None))
+
+    def rank(self, record: Record[M]) -> Rank | None:
+        """As `Scope.rank`."""
+        return (inverted(record.version), record.key) if self._test(record.value) else None
+
+    def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
+        """As `Scope.records`."""
+        table = self._table
+        table._catch_up()
+        prefix = table.view.prefix
+        start = prefix if behind is None else prefix + behind[0] + behind[1] + b"\0"
+        for name, _ in table.view.state.scan("update_history", start, after(prefix)):
+            place = name[len(prefix) :]
+            record = table.get(place[8:])
+            # Each record once: by its last change.
+            if record is not None and record.version == version_in(place[:8]) and self._test(record.value):
+                yield record
+
+    def moved_by(self, fields: Sequence[int]) -> bool:
+        """As `Scope.moved_by`: always."""
+        return True
+
+
+class ScanScope(Generic[M]):
+    """The records that a scan finds, in its order."""
+
+    def __init__(
+        self,
+        table: Scanning[M],
+        where: Any,
+        order: Order | None,
+        start: bytes | None,
+        include_start: bool,
+        version: int | None,
+        allow_table_scan: bool,
+    ) -> None:
+        self._table = table
+        self._where = where
+        self._options: dict[str, Any] = {"order": order, "as_of": version, "allow_table_scan": allow_table_scan}
+        self._plan: Plan = table.scan(where, **self._options).plan
+        self._test: Test = compile_filter(where, table._fetcher(version))
+        self._place = _places(table, self._plan)
+        self._numbers = {table.spec.fields[name].number for name in _fields(self._plan)}
+        self._begin: Rank | None = None
+        self._include_start = include_start
+        if start is not None:
+            self._begin = self._begin_at(start, version)
+
+    def rank(self, record: Record[M]) -> Rank | None:
+        """As `Scope.rank`."""
+        rank = self._rank(record) if self._test(record.value) else None
+        if rank is None or self._begin is None:
+            return rank
+        return rank if rank > self._begin or (rank == self._begin and self._include_start) else None
+
+    def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
+        """As `Scope.records`."""
+        options = self._options
+        if behind is None and self._begin is not None:
+            if self._include_start:
+                record = self._table.get(self._begin[1], as_of=options["as_of"])
+                if record is not None and self.rank(record) == self._begin:
+                    yield record
+            behind = self._begin
+        if behind is not None:
+            options = {**options, "cursor": cursor_text(_Cursor(self._turned(behind[0]), behind[1]), self._plan)}
+        yield from self._table.scan(self._where, **options)
+
+    def moved_by(self, fields: Sequence[int]) -> bool:
+        """As `Scope.moved_by`."""
+        return not self._numbers.isdisjoint(fields)
+
+    def _rank(self, record: Record[M]) -> Rank | None:
+        place = self._place(record)
+        return None if place is None else (self._turned(place), record.key)
+
+    def _turned(self, place: bytes) -> bytes:
+        """Convert a position to bytes that sort in scan order, and back."""
+        backwards = self._plan.reverse and self._plan.kind != "key"  # keys stand as they are wanted already
+        return complement(place) if backwards and not self._plan.sort else place
+
+    def _begin_at(self, start: bytes, version: int | None) -> Rank:
+        if self._plan.kind == "table" and not self._plan.sort:
+            return self._turned(start), start
+        record = self._table.get(start, as_of=version, include_deleted=True)
+        if record is None:
+            raise InvalidArgument("there is no record with the key to start from: start from one that is there")
+        rank = self._rank(record)
+        if rank is None and self._plan.kind == "index" and not self._plan.sort:
+            # The filter does not let it through: what comes behind it still does.
+            place = _places(self._table, self._plan, anywhere=True)(record)
+            rank = None if place is None else (self._turned(place), start)
+        if rank is None:
+            raise InvalidArgument("the record to start from is not on this way: start from another one")
+        return rank
+
+
+def _places(table: Scanning[Any], plan: Plan, *, anywhere: bool = False) -> Callable[[Record[Any]], bytes | None]:
+    """Return the function that gives the position of a record in a scan, or `anywhere` in its index; None if none."""
+    if plan.sort:
+        sort_key = order_key(table.spec, plan.sort)
+        return lambda record: sort_key(record.value, record.key)
+    if plan.kind == "key":
+        places = {key: place.to_bytes(8, "big") for place, key in enumerate(plan.keys)}
+        return lambda record: places.get(record.key)
+    if plan.kind == "unique":
+        return lambda record: bytes(8)
+    if plan.index is None:
+        return lambda record: record.key if _within(plan, record.key) else None
+    entries = compile_index(table.spec, plan.index)
+    first = max if plan.reverse else min
+
+    def place_of(record: Record[Any]) -> bytes | None:
+        places = [value + record.key for value in entries(record.value)]
+        return first([place for place in places if anywhere or _within(plan, place)], default=None)
+
+    return place_of
+
+
+def _within(plan: Plan, place: bytes) -> bool:
+    return any(low <= place and (high is None or place < high) for low, high in plan.ranges)
+
+
+def _fields(plan: Plan) -> set[str]:
+    """Return the fields that decide a record's rank."""
+    found = set()
+    for part in plan.sort or (plan.index.parts if plan.index is not None else ()):
+        for path in paths_of(part):
+            if path != "$key":
+                found.add(str(parse_path(path)[0]))
+    return found

@@ -1,0 +1,149 @@
+"""Ingestion of index entries that were built elsewhere, as sorted files that RocksDB takes in as a whole.
+
+Elsewhere means many tasks at once, as on Spark: each calls `entries_of` for its records, the entries are sorted by
+family and key, and `write_sst` writes each sorted part to a file. `ingest` ingests the files, and then applies the log
+beyond the plan's position, so that nothing is missed that happened meanwhile.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rocksdict import Options, SstFileWriter
+
+from holdfast.base.errors import HoldfastError, InvalidArgument, ReadOnly
+from holdfast.state import State, Transaction
+from holdfast.state.rocks import RocksState
+from holdfast.table.migration.backfill import (
+    FAMILIES,
+    BackfillPlan,
+    Entry,
+    clear,
+    duplicate,
+    entries_of_rows,
+    restricted,
+    rows_of,
+)
+from holdfast.table.migration.errors import MigrationFailed
+from holdfast.table.model.definition import describe
+from holdfast.table.model.model import text_of_key
+from holdfast.table.storage.commit_pipeline import Core
+from holdfast.table.storage.row_codec import Event, Row, decode_event
+from holdfast.table.storage.table_state import View, key_in
+
+__all__ = ["ingest", "write_sst"]
+
+Paths = Sequence[str | os.PathLike[str]]
+
+
+def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | os.PathLike[str]) -> int:
+    """Write entries of one family, which are sorted by key, into a file for `ingest`; return how many.
+
+    Without entries no file is made. One key with two values means two records with one unique value, and raises
+    `MigrationFailed`; equal entries are written once.
+    """
+    if family not in FAMILIES:
+        raise InvalidArgument(f"there are no entries in {family!r}: the families are {', '.join(FAMILIES)}")
+    writer: SstFileWriter | None = None
+    count = 0
+    try:
+        for key, same in groupby(entries, key=lambda entry: entry[0]):
+            values = sorted({value for _, value in same})
+            if len(values) > 1:
+                owners = " and ".join(text_of_key(key_in(value)) for value in values)
+                raise MigrationFailed(f"a value that is to be unique is that of the records {owners}")
+            if writer is None:
+                writer = SstFileWriter(Options(raw_mode=True))
+                writer.open(os.fspath(path))
+            writer[key] = values[-1]
+            count += 1
+        if writer is not None:
+            writer.finish()
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise InvalidArgument(f"writing {os.fspath(path)!r} failed: {error}") from error
+    return count
+
+
+def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> int:
+    """Ingest files of entries into a table's state, and then the entries of records that changed after the plan.
+
+    Returns how many records that are. Requests wait meanwhile. The table's view must not maintain the planned indexes
+    yet; the caller enables them afterwards. Called again, as after a crash, it starts over. Raises `InvalidArgument` if
+    the plan is not valid any more, and `MigrationFailed` if a record changed after the plan to a duplicate value.
+    """
+    _check_plan(table, plan)
+    state = table.view.state
+    with table.writing():
+        clear(state, plan.prefix, plan.indexes, plan.uniques)
+        for family, paths in files.items():
+            if family not in FAMILIES:
+                raise InvalidArgument(f"there are no entries in {family!r}: the families are {', '.join(FAMILIES)}")
+            if paths:
+                _ingest_files(state, family, paths)
+        return _follow(table, plan)
+
+
+def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
+    table._check_open()
+    if table.read_only:
+        raise ReadOnly("the store was opened read-only: open it without read_only=True to take in an index")
+    if plan.table != table.name or plan.definition != describe(table.model):
+        raise InvalidArgument(
+            f"this plan is not one of {table.name!r} as it is open now: make it anew, and build again"
+        )
+    if plan.log != table.changelog.id or plan.start != table.changelog.start or plan.position > table.position:
+        raise InvalidArgument(f"the log of {table.name!r} is not the one of this plan any more: build the index again")
+    if plan.history != table.view.history:
+        raise InvalidArgument(f"keep_all_versions of {table.name!r} is not as it was for this plan: build again")
+
+
+def _follow(table: Core[Any], plan: BackfillPlan) -> int:
+    """Replace the entries of all records that changed after the plan; return how many records."""
+    touched = {record.key or b"" for record in table.changelog.read(plan.position, table.position)}
+    if not touched:
+        return 0
+    events: dict[bytes, list[Event]] = {key: [] for key in touched}
+    for record in table.changelog.read(plan.start, plan.position):
+        if record.key in events:
+            events[record.key].append(decode_event(record.payload))
+    state = table.view.state
+    view = restricted(table.spec, table.view.images, plan.indexes, plan.uniques, history=plan.history)
+    batch = state.transaction()
+    for key, known in events.items():
+        for family, name, value in entries_of_rows(view, key, rows_of(known)):
+            if state.get(family, name) == value:
+                batch.delete(family, name)
+    for key in sorted(touched):
+        rows = _rows(table, key)
+        _put(batch, view, key, rows, entries_of_rows(view, key, rows))
+    batch.commit()
+    return len(touched)
+
+
+def _put(batch: Transaction, view: View, key: bytes, rows: list[Row], entries: list[Entry]) -> None:
+    for family, name, value in entries:
+        known = batch.get(family, name)
+        if family == "unique" and known is not None and key_in(known) != key:
+            raise MigrationFailed(duplicate(view, name, key_in(known), key, rows[-1]))
+        batch.put(family, name, value)
+
+
+def _rows(table: Core[Any], key: bytes) -> list[Row]:
+    """Return the versions of a record in the state, the oldest first."""
+    present = table.view.row(key)
+    if present is None:
+        return []
+    rows = list(table.view.rows_of(key))[::-1] if table.view.history else []
+    if not rows or rows[-1].version != present.version:
+        rows.append(present)
+    return rows
+
+
+def _ingest_files(state: State, family: str, paths: Paths) -> None:
+    """Ingest files into RocksDB: their entries are visible at once, and durable."""
+    if not isinstance(state, RocksState):
+        raise InvalidArgument("only a state on a disk takes sorted files: open the store with the machine's files")
+    state.ingest(family, paths)

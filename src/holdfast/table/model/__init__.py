@@ -1,0 +1,1 @@
+"""Models of records: fields, types, paths, validation, keys and indexes."""

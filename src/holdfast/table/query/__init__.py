@@ -1,0 +1,1 @@
+"""Reads of a table: filters, planning, scans, aggregations, history."""

@@ -1,0 +1,1 @@
+"""Storage of a table: commits, state, encoding, encryption, export."""

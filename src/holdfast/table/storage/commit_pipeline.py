@@ -1,0 +1,660 @@
+"""The writing half of a table: a request becomes one append to the log, a shared sync and one batch of the state."""
+
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.base.clock import Clock
+from holdfast.base.critical_section import Condition
+from holdfast.base.errors import (
+    Closed,
+    Corrupt,
+    HoldfastError,
+    InvalidArgument,
+    ReadOnly,
+    StorageError,
+    WriterStopped,
+)
+from holdfast.base.fair_lock import Ticket, Turnstile
+from holdfast.base.hlc import Fenced, Versions
+from holdfast.log.batch import Extra
+from holdfast.log.log import Log
+from holdfast.log.pending_block import Draft
+from holdfast.log.read_only_log import ReadOnlyLog
+from holdfast.state import State, Transaction
+from holdfast.table.model.keys import KeyLayout
+from holdfast.table.model.model import Model
+from holdfast.table.operations import Operation, Outcome
+from holdfast.table.settings import TableSettings
+from holdfast.table.storage.applied_position import Place, clear_table, keep_place, place_in
+from holdfast.table.storage.deferred_unique import LateUnique
+from holdfast.table.storage.row_cache import RowCache
+from holdfast.table.storage.row_codec import EventKind, Row, decode_event, encode_event
+from holdfast.table.storage.schema_history import NEVER, NO_PAST, Past
+from holdfast.table.storage.staging import Busy, Staging, Step
+from holdfast.table.storage.table_state import Images, View, plain_images
+
+__all__ = ["Core", "Doubtful"]
+
+logger = logging.getLogger("holdfast.table")
+
+M = TypeVar("M", bound=Model)
+S = TypeVar("S", bound=Staging)
+
+
+class Gate(Protocol):
+    """Access check that `holdfast.table.migration` puts before a table."""
+
+    def check(self) -> None:
+        """Raise, unless the caller may pass."""
+        ...
+
+
+class Doubtful(WriterStopped):
+    """The state may differ from the log: release all locks, call `Core.recover` and begin again."""
+
+
+_REPLAY = 1000
+"""Records whose events are replayed in one batch."""
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A pending request: accepted by the log, perhaps not durable yet, and not yet applied to the state."""
+
+    steps: list[Step]
+    names: set[bytes]
+    batch: Transaction
+    draft: Draft
+    offset: int
+    """Index of its first event in the draft."""
+    version: int
+    landed: bool = field(default=False)
+
+    @property
+    def position(self) -> int:
+        """Return the log position after its last event."""
+        return self.draft.first + self.offset + len(self.steps)
+
+
+class Core(Generic[M]):
+    """The writing half of a table.
+
+    Threads: any. A request holds `_lock` while it is staged and handed to the log, and not while it waits for the disk.
+    `landing` is held while requests are applied to the state, in the order of the log. Exclusive access is claimed at
+    `_turnstile`, where requests wait; a transaction does not hold `_lock` between its calls. `landing` is taken before
+    `_lock`, except by `rebuild`, which takes it when no request is pending.
+
+    After a disk failure or an interrupt it may be unknown whether a request is in the log or in the state. Then `doubt`
+    is set, and the next request recovers first: it writes what the log has gathered, and applies the log to the state.
+    No request is staged while `doubt` is set. Reads try to recover too, and otherwise see the state as it is.
+    """
+
+    def __init__(
+        self,
+        model: type[M],
+        settings: TableSettings,
+        log: Log,
+        state: State,
+        versions: Versions,
+        *,
+        clock: Clock,
+        images: Images | None = None,
+        tables: "Callable[[str], Any]" = lambda name: None,
+        read_only: bool = False,
+        past: Past = NO_PAST,
+    ) -> None:
+        """`tables` finds other tables by name, for references; `past` is the schema history of the log."""
+        self.name = model.__spec__.name
+        self.past = past
+        self.settings = settings
+        self.changelog = log
+        """The log of its changes, which nobody else may write. Users are given `log`."""
+        self.log = ReadOnlyLog(
+            log,
+            f"it is what the table {self.name!r} is built from. Change records with add, change and delete; forget one "
+            "with delete(hard=True), and all of them with Store.delete_table",
+        )
+        """The log of its changes, to be read and followed."""
+        self.read_only = read_only
+        self.tables = tables
+        self._state = state
+        self._clock = clock
+        self.bind(model, images or plain_images(model))
+        self._versions = versions
+        self._lock = threading.RLock()
+        self._landed = Condition(self._lock)
+        self._turnstile = Turnstile(self._landed)
+        self.landing = threading.Lock()
+        self._flights: deque[_Flight] = deque()
+        self._pending: set[bytes] = set()
+        """Keys of records and of unique values that pending requests touch."""
+        self.cache = RowCache()
+        self._durable = log.settings.flush.mode == "sync"
+        self.closed = False
+        # In the object and not in its class, where each read would find it only after a miss.
+        self.before_read: Callable[[], None] | None = None
+        """Called before a read. While a transaction of the store is running, it reserves the table if that transaction
+        reads it; in a store that was opened read-only, it applies what the owner wrote."""
+        self.doubt = ""
+        """Why the state may differ from the log; empty if not. Set by plain assignments; `recover` clears it."""
+        self._doubtful: list[_Flight] = []
+        """Requests of which it is not known whether they are in the log."""
+        self.before_recovery: Callable[[], None] = lambda: None
+        """Finishes a transaction whose decision is in its log and whose changes are not all applied."""
+        self.recover_state: Callable[[], None] = state.recover
+        """Opens the state again after a failed write. Called with no lock held."""
+        self._reserved: Ticket | None = None
+        """The ticket of the transaction that has reserved the table, or of the last one that had."""
+        self.gate: Gate | None = None
+        """The access check while the table is migrated."""
+        self.rebuilt = False
+        """Whether the state was rebuilt from the log, at opening or since then."""
+        self.position = 0
+        """The log position up to which the state is applied."""
+        self.last_version = 0
+        """A version that no change in the state is above. After `apply` it may be higher than that of any change."""
+        self._open()
+        if read_only:
+            self.before_read = self._refresh
+
+    def bind(self, model: type[M], images: Images) -> None:
+        """Use this class for the records; it may replace one with an equal definition."""
+        self.model = model
+        self.spec = model.__spec__
+        self.plannable = self.spec
+        """The model, as far as scans may rely on it: without indexes and unique fields that are being filled."""
+        self.layout = KeyLayout(self.spec, self._clock)
+        self.view = View(
+            self._state,
+            self.spec,
+            images,
+            history=self.settings.keep_all_versions,
+            updates=self.settings.update_history,
+        )
+        self._decode = images.decode
+        self._keeps_past = self.settings.keep_all_versions
+        self._kept_past = self.settings.keep_all_versions + 2 * self.settings.update_history
+
+    join: Callable[[Sequence[Operation]], list[Outcome] | None] | None = None
+    """Offers a request to a transaction first; None where there is none."""
+
+    # Requests
+
+    def write(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Carry out a request: its changes get one version, and the valid operations are applied together.
+
+        The outcome of an invalid operation is its error, which is returned and not raised; it changes nothing. Returns
+        when the changes are as durable as the log's flush mode promises, and can be read. In a transaction the
+        operations are only staged. Raises `StorageError` if the disk fails; it may take effect all the same.
+        """
+        self._check_writable()
+        if self.join is not None and (outcomes := self.join(operations)) is not None:
+            return outcomes
+        try:
+            while True:
+                try:
+                    with self._lock:
+                        staging, outcomes = self._stage(operations)
+                        if not staging.steps:
+                            return outcomes
+                        flight = self._take_off(staging)
+                    break
+                except Fenced:
+                    self.wait_for_transaction()
+                except Doubtful:
+                    self.recover()
+            self._land(flight)
+            return outcomes
+        except HoldfastError:
+            raise
+        except BaseException:  # an interrupt: whoever comes next brings what is on its way to its end
+            self.doubt = self.doubt or "a request was interrupted"
+            raise
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the table exclusively, with `_lock` held: no request is pending, and other threads wait to begin one.
+
+        Raises `InvalidArgument` if a transaction of this thread has reserved the table.
+        """
+        self._check_free()
+        ticket = Ticket()
+        try:
+            self._turnstile.claim(ticket)
+            self._check_writable()
+            with self._lock:
+                self._check_now()
+                self._wait_for_flights(self._check_now)
+                yield
+        finally:
+            ticket.over = True
+            self._turnstile.tidy()
+
+    def _stand_back(self) -> None:
+        """Wait at the turnstile for exclusive claims, then check again that the table may be written.
+
+        Called with `_lock` held, which is released while it waits.
+        """
+        self._check_free()
+        self._turnstile.enter()
+        self._check_now()
+
+    def _wait_for_flights(self, check: Callable[[], None] | None = None) -> None:
+        while self._flights:
+            self._landed.wait(1)
+            if check is not None:
+                check()
+
+    def reserve(self, ticket: Ticket) -> None:
+        """Give a transaction exclusive write access until its ticket is over; return when no request is pending.
+
+        `_lock` is not held afterwards: other threads wait at the turnstile, in turn. A write of the same thread that is
+        not part of the transaction, as of another task, raises `InvalidArgument`.
+        """
+        self._check_free()
+        self._turnstile.claim(ticket)
+        while True:
+            if self.doubt:
+                self.recover()
+            with self._lock:
+                self._wait_for_flights()
+                if not self.doubt:
+                    self._reserved = ticket
+                    return
+
+    def tidy(self) -> None:
+        """Wake callers that wait for a ticket that is over; without this they notice a little later."""
+        self._turnstile.tidy()
+
+    def wait_for_transaction(self) -> None:
+        """Return when the transaction that is running in the store has ended. Call it after `Fenced`, holding no lock.
+
+        Raises `InvalidArgument` if that transaction is of this thread.
+        """
+        self._versions.wait_for_end()
+
+    def begin_staging(self, version: int) -> Staging:
+        """Return a staging for a transaction that has reserved the table.
+
+        Raises `InvalidArgument` if the state is at the transaction's version or above it.
+        """
+        if version <= self.last_version:
+            raise InvalidArgument(
+                f"the table {self.name!r} was opened and changed after the transaction began: open it first"
+            )
+        return self.staging(Staging, version)
+
+    def staging(self, kind: type[S], version: int) -> S:
+        """Return a staging of this kind for a request."""
+        size_max = self.changelog.settings.max_message
+        return kind(self.model, self.view, self.layout, version, self._pending, size_max)
+
+    def check_size(self, staging: Staging) -> None:
+        """Raise the error that the log would raise if the staged events are too large for it."""
+        self.changelog.check_size(*records_of(staging.steps))
+
+    def take_off(self, staging: Staging) -> "_Flight":
+        """Append staged events to the log; return when they are as durable as its flush mode promises.
+
+        For callers with exclusive access: a transaction or a migration. They apply the result with `put_into` and
+        `arrive`. If this fails, the request may be in the log: call `stop`, or set `doubt`.
+        """
+        with self._lock:
+            flight = self._take_off(staging)
+        self._make_safe(flight)
+        return flight
+
+    def stop(self, why: str) -> None:
+        """Set `doubt`: what the log or the state has of the pending requests is unknown. The next one recovers."""
+        with self._lock:
+            self.doubt = self.doubt or why
+            self._doubt_flights()
+
+    def _doubt_flights(self) -> None:
+        self._doubtful += self._flights
+        self._flights.clear()
+        self._pending.clear()
+        self._landed.notify_all()
+
+    def recover(self) -> None:
+        """Write what the log has gathered and apply the log to the state, after an interrupt or a disk failure.
+
+        Called with no lock held. Raises `WriterStopped` as long as the disk fails. Can be called again if it is
+        interrupted. Does not recover a table that is closed.
+        """
+        try:
+            self.before_recovery()
+            self.recover_state()
+            with self.landing, self._lock:
+                if self.doubt and not self.closed:
+                    self._recover()
+        except StorageError as error:
+            raise WriterStopped(
+                f"the table {self.name!r} takes no requests: {self.doubt or 'its state has failed'}. It goes on when "
+                f"the disk works, without opening the store again: {error}"
+            ) from error
+
+    def _recover(self) -> None:
+        why, self.doubt = self.doubt, ""  # what is cut off from here on, in another thread, is not forgotten
+        try:
+            self._doubt_flights()
+            self.changelog.recover()
+            self.changelog.write_out()  # all that was gathered is in the log now, or has failed
+            place = place_in(self._state, self.view.prefix, self.changelog)
+            self.cache.reset()
+            if place is None:
+                self._rebuild(force=True)
+            else:
+                self.position, self.last_version = place.position, place.version
+                self.follow()
+            for one in self._doubtful:
+                one.landed = one.draft.error is None
+            self._doubtful.clear()
+            self._landed.notify_all()
+        except BaseException:
+            self.doubt = why
+            raise
+        logger.warning("the table %s goes on: %s", self.name, why, extra={"table": self.name})
+
+    def _recover_to_read(self) -> None:
+        """Try to recover before a read; if the disk fails or a transaction holds the table, read the state as it is."""
+        if not self.read_only and (self._reserved is None or self._reserved.ended):
+            with contextlib.suppress(StorageError):
+                self.recover()
+
+    def _stage(self, operations: Sequence[Operation]) -> tuple[Staging, list[Outcome]]:
+        while True:
+            if self._turnstile.line or self.doubt:
+                self._stand_back()
+            staging = self.staging(Staging, self._versions.next())
+            try:
+                outcomes = [staging.run(operation) for operation in operations]
+                return staging, staging.outcomes(outcomes) if staging.undone else outcomes
+            except Busy:
+                # What another thread has on its way may fail to get there: nothing is ever built on it.
+                self._landed.wait(1)
+                self._check_now()
+
+    def _take_off(self, staging: Staging) -> _Flight:
+        return self._launch(staging.steps, staging.names, staging.version, staging.batch)
+
+    def _launch(self, steps: list[Step], names: set[bytes], version: int, batch: Transaction | None = None) -> _Flight:
+        if batch is None:
+            batch = self._state.transaction()
+            for step in steps:
+                self.view.apply(batch, *step)
+        records = records_of(steps)
+        try:
+            draft, first, _ = self.changelog.gather(*records)
+            flight = _Flight(steps, names, batch, draft, first - draft.first, version)
+            self._pending |= flight.names
+            self._flights.append(flight)
+            return flight
+        except HoldfastError:  # nothing of it was taken
+            raise
+        except BaseException:  # before the lock is free: nobody may build upon a state that lacks this
+            self.doubt = self.doubt or "a request was interrupted while it was handed to the log"
+            raise
+
+    def _make_safe(self, flight: _Flight) -> None:
+        self.changelog.commit(flight.draft)
+        if not self._durable:
+            self.changelog.write_out()  # if not synced: the state must not be ahead of what a kill leaves
+        if flight.draft.error is not None:
+            raise flight.draft.error
+
+    def _land(self, flight: _Flight) -> None:
+        """Make a request as durable as the flush mode promises and apply it to the state.
+
+        After an error it is applied, or nothing of it was written, or `doubt` is set.
+        """
+        try:
+            self._make_safe(flight)
+            if not self._follow(flight):
+                self.recover()
+                if not flight.landed:
+                    raise WriterStopped(
+                        f"the table {self.name!r} was closed before this was in its state: {self.doubt}"
+                    )
+        except BaseException as error:
+            if flight.draft.error is None:
+                self.doubt = self.doubt or f"a request is perhaps in the log, and not in the state ({error!r})"
+            else:  # nothing of it was written
+                self._forget([flight])
+            raise
+
+    def _follow(self, flight: _Flight) -> bool:
+        """Apply a pending request to the state, with those before it and those of its draft, except failed ones.
+
+        Returns False, and applies nothing, if `doubt` is set.
+        """
+        with self.landing:
+            if flight.landed:
+                return True
+            if self.doubt:
+                return False
+            with self._lock:
+                landing: list[_Flight] = []
+                for one in self._flights:
+                    if one.draft is not flight.draft and flight in landing:
+                        break
+                    landing.append(one)
+                arrived = [one for one in landing if one.draft.error is None]
+            if len(arrived) == 1:
+                batch = arrived[0].batch
+                self._put_place(batch, arrived)
+            else:
+                batch = self._state.transaction()
+                self.put_into(batch, arrived)
+            batch.commit(sync=False)
+            self.arrive(arrived)
+            return True
+
+    def put_into(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
+        """Add the changes of these requests, and the log position after them, to a batch; then call `arrive`."""
+        for one in flights:
+            batch.absorb(one.batch)
+        self._put_place(batch, flights)
+
+    def _put_place(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
+        self._keep_place(batch, flights[-1].position, self._latest(flights))
+        self.cache.hold(step.key for one in flights for step in one.steps)
+
+    def arrive(self, flights: "Sequence[_Flight]") -> None:
+        """Mark these requests as applied and remove them from the pending ones. Called after the batch is committed."""
+        self.cache.release()
+        # Only now: whoever asks for the records as of this version must not be given older ones.
+        self.position, self.last_version = flights[-1].position, self._latest(flights)
+        for one in flights:
+            one.landed = True
+        self._forget(flights)
+
+    def _latest(self, flights: "Sequence[_Flight]") -> int:
+        """Return `last_version` after these requests; it never goes back."""
+        return max(self.last_version, *[one.version for one in flights])
+
+    def _forget(self, flights: "Sequence[_Flight]") -> None:
+        """Remove these from the pending requests. Idempotent, should an interrupt divide it."""
+        with self._lock:
+            for one in [*filter(self._flights.__contains__, flights)]:
+                self._flights.remove(one)
+            self._pending.clear()
+            for one in self._flights:
+                self._pending |= one.names
+            self._landed.notify_all()
+
+    def _keep_place(self, batch: Transaction, position: int, version: int) -> None:
+        keep_place(batch, self.view.prefix, Place(self.changelog.id, position, version, self._kept_past))
+
+    def _commit(self, batch: Transaction, position: int, version: int) -> None:
+        """Commit a batch together with its log position, without a sync, and clear the row cache."""
+        self._keep_place(batch, position, version)
+        batch.commit(sync=False)
+        self.cache.clear()
+        # Only now: whoever sees the version must find what it did in the state.
+        self.position, self.last_version = position, version
+
+    # Following the log
+
+    def _open(self) -> None:
+        place = place_in(self._state, self.view.prefix, self.changelog)
+        if place is None:
+            self.rebuild(force=True)
+        elif place.kept != self._kept_past:
+            self.rebuild()  # the log knows the past that was not kept, or not all of it
+        else:
+            self.position, self.last_version = place.position, place.version
+            self._versions.see(place.version)
+            self.follow()
+
+    def rebuild(self, *, force: bool = False) -> int:
+        """Delete the state and build it from the log; return how many events were applied.
+
+        Waits for exclusive access. Concurrent readers see what is built so far. With a damaged log the state would be
+        incomplete: that raises `Corrupt`, before anything is deleted, unless `force`.
+        """
+        ticket = Ticket()
+        try:
+            self._turnstile.claim(ticket)
+            if self.doubt:
+                self.recover()
+            with self._lock:
+                self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
+                with self.landing:
+                    return self._rebuild(force=force)
+        finally:
+            ticket.over = True
+            self._turnstile.tidy()
+
+    def _rebuild(self, *, force: bool) -> int:
+        if not force and (damage := self.changelog.verify().damage):
+            raise Corrupt(
+                f"the log of the table {self.name!r} is damaged ({damage[0]}): what is there stays as it is; "
+                "rebuild(force=True) builds what the log still has"
+            )
+        clear_table(self._state, self.view.prefix)
+        self.position = self.changelog.start
+        self.rebuilt = True
+        return self.follow(anew=True)
+
+    def follow(self, *, anew: bool = False) -> int:
+        """Apply the log from `position` to its readable end; return how many events.
+
+        `anew` means that the state was cleared: fields that became unique later start again without that constraint.
+        """
+        count = 0
+        late = LateUnique(self.view, self.past.unique_since, 0 if anew else self.last_version)
+        current: dict[bytes, tuple[Row | None, Any]] = {}
+        batch = self._state.transaction()
+        end = self.changelog.readable()[1]
+        version = self.last_version
+        for record in self.changelog.read(self.position, end):
+            event = decode_event(record.payload)
+            key = record.key or b""
+            if len(current) >= _REPLAY or (event.kind is EventKind.HARD_DELETE and key in current):
+                self._commit(batch, record.sequence, late.kept(version))
+                batch, current = self._state.transaction(), {}
+            while (since := late.due(event.version - 1)) is not None:
+                self._commit(batch, record.sequence, late.kept(version))
+                late.start(since)
+                batch, current = self._state.transaction(), {}
+            if key not in current:
+                row = self.view.row(key)
+                current[key] = (row, None if row is None else self.view.images.decode(key, row.image))
+            old, before = current[key]
+            after_it = self.view.images.decode(key, event.image) if event.image else None
+            current[key] = (self.view.apply(batch, key, event, old, before, after_it), after_it)
+            version = max(version, event.version)
+            count += 1
+        while (since := late.due(NEVER - 1)) is not None:
+            self._commit(batch, end, late.kept(version))
+            late.start(since)
+            batch, version = self._state.transaction(), max(version, since)
+        if self.position != end or self.last_version != version:
+            self._commit(batch, end, version)
+        self._versions.see(self.last_version)
+        return count
+
+    # Ends
+
+    def close(self) -> None:
+        """Refuse further requests and wait for the pending ones, until none finishes within 5 seconds. Idempotent.
+
+        If `doubt` is set, it tries to recover first. What cannot be recovered is recovered at the next opening.
+        """
+        if self.doubt and not (self.closed or self.read_only):
+            with contextlib.suppress(HoldfastError):  # else the next opening does it
+                self.recover()
+        with self._lock:
+            self.closed = True
+            self._wait_for_last()
+
+    def _wait_for_last(self) -> None:
+        while self._flights:
+            if self.doubt:
+                self._doubt_flights()
+            elif not self._landed.wait(5):
+                break
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(f"the table {self.name!r} is closed: open the store again")
+        if self.gate is not None:
+            self.gate.check()
+
+    def _check_writable(self) -> None:
+        """Raise, unless the table may be written; recover if `doubt` is set. Called with no lock held."""
+        if self.closed or self.gate is not None or self.read_only:
+            self._check_may_write()
+        if self.doubt:
+            self.recover()
+
+    def _check_now(self) -> None:
+        """As `_check_writable`, with `_lock` held: nothing can be recovered then, and `doubt` raises `Doubtful`."""
+        self._check_may_write()
+        if self.doubt:
+            raise Doubtful(f"the table {self.name!r} takes no requests: {self.doubt}. Try again")
+
+    def _check_may_write(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly("the store was opened read-only: open it without read_only=True to change a table")
+
+    def _check_free(self) -> None:
+        if self._reserved is not None and self._reserved.mine:
+            raise InvalidArgument(
+                f"a transaction of this thread has the table {self.name!r}: end it first, or write in it"
+            )
+
+    def _catch_up(self) -> None:
+        self._check_open()
+        if self.doubt:
+            self._recover_to_read()
+        if self.before_read is not None:
+            self.before_read()
+
+    def _refresh(self) -> None:
+        """Apply what the process that owns the store wrote to the log."""
+        with self._lock:
+            self.changelog.refresh()
+            if self.changelog.visible_end > self.position:
+                self.follow()
+
+
+def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[Extra], int]:
+    """Return the arguments of `Log.gather` for events: payloads, keys, and the size of the largest with its key."""
+    payloads: list[bytes] = []
+    extras: list[Extra] = []
+    largest = 0
+    for position, step in enumerate(steps):
+        key = step.key
+        payload = encode_event(step.event)
+        payloads.append(payload)
+        extras.append(Extra(position, "key", key, len(key)))
+        largest = max(largest, len(payload) + len(key))
+    return payloads, extras, largest
