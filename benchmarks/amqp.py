@@ -32,7 +32,7 @@ from benchmarks.amqp_load import Load, Wire
 from benchmarks.command import run
 from benchmarks.harness import Line, Sample, Workshop, measure_pairs, quiet
 from benchmarks.report import PeerColumns
-from holdfast.broker.fields import decode_table
+from holdfast.broker.amqp_values import decode_table
 
 __all__ = ["CASES", "URL", "Case", "main"]
 

@@ -18,7 +18,7 @@ from typing import Self
 from holdfast.amqp import methods as m
 from holdfast.amqp.frames import content_frames
 from holdfast.base.units import parse_size
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 from tests.amqp.serving import Client, Served
 
 __all__ = ["Figures", "Peak", "bound", "drain", "fill", "measure"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.amqp import methods as m
 from holdfast.amqp.frames import read_frame
-from holdfast.broker.fields import FieldValue
-from holdfast.broker.properties import Properties, encode_properties
+from holdfast.broker.amqp_values import FieldValue
+from holdfast.broker.basic_properties import Properties, encode_properties
 from tests.amqp.recorded import FRAME_MAX, SESSIONS, greeted, published, sent
 
 __all__ = ["CHEAP", "DEAR", "HANDSHAKE", "LASTING", "SCRIPTS", "chunks", "cut", "invented", "mutated"]

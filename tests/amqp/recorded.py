@@ -39,8 +39,8 @@ from holdfast.amqp.methods import (
     TxSelect,
     method_frame,
 )
-from holdfast.broker.fields import FieldValue
-from holdfast.broker.properties import PERSISTENT_ONLY, Properties, encode_properties
+from holdfast.broker.amqp_values import FieldValue
+from holdfast.broker.basic_properties import PERSISTENT_ONLY, Properties, encode_properties
 
 __all__ = ["FRAME_MAX", "GREETING", "SESSIONS", "published", "sent"]
 

@@ -25,7 +25,7 @@ from holdfast.amqp.frames import (
     decode_content_header,
     read_frame,
 )
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 
 __all__ = [
     "Arrived",

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.amqp import methods as m
 from holdfast.amqp.frames import BODY, HEADER, METHOD, PROTOCOL_HEADER, frame
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 from tests.amqp.recorded import greeted
 from tests.amqp.serving import Client, Closed, Served, Watcher, eventually, publish_frames, served
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pamqp import decode as pamqp_decode
 from pamqp import encode as pamqp_encode
 
-from holdfast.broker.fields import (
+from holdfast.broker.amqp_values import (
     DEPTH_MAX,
     FieldValue,
     LateTime,

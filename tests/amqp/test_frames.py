@@ -25,7 +25,7 @@ from holdfast.amqp.frames import (
     frame,
     read_frame,
 )
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 
 kinds = st.sampled_from([METHOD, HEADER, BODY, HEARTBEAT])
 channels = st.integers(0, 65535)

@@ -24,7 +24,7 @@ from holdfast.amqp.frames import BODY, HEADER, HEARTBEAT, METHOD, PROTOCOL_HEADE
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings
 from holdfast.base.files import UnsyncedFiles
-from holdfast.broker.properties import Properties, decode_properties, encode_properties
+from holdfast.broker.basic_properties import Properties, decode_properties, encode_properties
 from tests.amqp.mutations import CHEAP, DEAR, HANDSHAKE, LASTING, SCRIPTS, chunks, cut, invented, mutated
 from tests.amqp.recorded import CLIENT, FRAME_MAX, published, sent
 from tests.amqp.serving import Closed, Served, Watcher, frames_of, served

@@ -18,9 +18,9 @@ import holdfast
 from holdfast.amqp import methods as m
 from holdfast.amqp.client import Address, ChannelClosed, Client, ConnectionEnded, Got
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.fields import Long
-from holdfast.broker.names import name_in_store
-from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
+from holdfast.broker.amqp_values import Long
+from holdfast.broker.basic_properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties
+from holdfast.broker.store_names import name_in_store
 from holdfast.importers.rabbitmq import Found, RabbitImport, RabbitSource, broker_over, define, is_fresh
 from holdfast.importers.rabbitmq_definitions import Management, Unreachable, fitting
 from tests.amqp.serving import Client as Publisher

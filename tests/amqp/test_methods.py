@@ -27,7 +27,7 @@ from holdfast.amqp.methods import (
     encode_method,
     method_frame,
 )
-from holdfast.broker.fields import MalformedField
+from holdfast.broker.amqp_values import MalformedField
 from tests.amqp.values import damaged, prefixes, shorts, tables
 
 ALL = sorted(DECLARED, key=lambda method: DECLARED[method][:2])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pamqp import commands, header
 from pamqp import frame as pamqp_frame
 
-from holdfast.broker.fields import MalformedField, encode_table
-from holdfast.broker.properties import (
+from holdfast.broker.amqp_values import MalformedField, encode_table
+from holdfast.broker.basic_properties import (
     PERSISTENT_ONLY,
     Properties,
     decode_properties,

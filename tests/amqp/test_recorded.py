@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.amqp.frames import HEADER, METHOD, PROTOCOL_HEADER, decode_content_header, read_frame
 from holdfast.amqp.methods import decode_method
-from holdfast.broker.properties import decode_properties
+from holdfast.broker.basic_properties import decode_properties
 from tests.amqp.recorded import FRAME_MAX, SESSIONS
 
 INCOMPLETE = {"breaks off within a message"}

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from holdfast.broker.fields import LateTime
+from holdfast.broker.amqp_values import LateTime
 
 __all__ = ["damaged", "prefixes", "shorts", "tables", "times", "values"]
 

@@ -8,11 +8,11 @@ import pytest
 import holdfast
 from holdfast import InvalidArgument, NotFound
 from holdfast.broker.administration import Administration, with_hashes
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 from holdfast.broker.broker import Broker
 from holdfast.broker.definitions import open_definitions
 from holdfast.broker.errors import AccessRefused, NotAllowed
 from holdfast.broker.message import Content, instructions_in
-from holdfast.broker.properties import PERSISTENT_ONLY
 from holdfast.broker.users import ARGON2, Cost
 from holdfast.store import Store
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.arguments import TIME_MAX_MS, QueueArguments, queue_settings
+from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.fields import LateTime
+from holdfast.broker.queue_arguments import TIME_MAX_MS, QueueArguments, queue_settings
 
 
 def test_nothing_asked_is_a_classic_queue_without_limits() -> None:

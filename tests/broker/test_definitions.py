@@ -11,9 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import Corrupt, Flush, InvalidArgument, Roll, Store
+from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
 from holdfast.broker.errors import BrokerError, NoSuch, PreconditionFailed
-from holdfast.broker.fields import LateTime
 from holdfast.broker.users import SHA256, Cost
 from holdfast.testing import SimClock, SimFiles, crash_points
 

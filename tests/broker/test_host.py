@@ -9,13 +9,13 @@ import holdfast
 from holdfast import Flush, Store
 from holdfast.base.errors import InvalidArgument, StorageError
 from holdfast.base.files import UnsyncedFiles
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import NoSuch
-from holdfast.broker.host import Host
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, instructions_in
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.users import Cost
+from holdfast.broker.vhost import Host
 
 Open = Callable[..., Broker]
 

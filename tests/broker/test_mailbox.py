@@ -8,10 +8,10 @@ import pytest
 
 import holdfast
 from holdfast.base.files import UnsyncedFiles
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 from holdfast.broker.broker import Broker
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, instructions_in
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.users import Cost
 from holdfast.queue import Delivery
 

@@ -17,10 +17,10 @@ import holdfast
 from holdfast.base.files import UnsyncedFiles
 from holdfast.base.open_files import AWAKE
 from holdfast.broker.broker import Broker
-from holdfast.broker.host import Host
-from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.memory import Limits, resident_bytes
+from holdfast.broker.memory_alarm import Limits, resident_bytes
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.users import Cost
+from holdfast.broker.vhost import Host
 
 MANY = int(os.environ.get("HOLDFAST_TEST_QUEUES", "1000"))
 EVERY = MANY // 40

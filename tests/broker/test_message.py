@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.arguments import QueueArguments
-from holdfast.broker.fields import MalformedField
+from holdfast.broker.amqp_values import MalformedField
+from holdfast.broker.basic_properties import (
+    PERSISTENT_ONLY,
+    Properties,
+    decode_properties,
+    encode_properties,
+    mode_if_modest,
+)
 from holdfast.broker.message import Content, as_message, columns_of, instructions_in
-from holdfast.broker.properties import PERSISTENT_ONLY, Properties, decode_properties, encode_properties, mode_if_modest
+from holdfast.broker.queue_arguments import QueueArguments
 from holdfast.log.batch import ALL, check_batch
 from tests.amqp.values import damaged, prefixes, shorts, tables
 

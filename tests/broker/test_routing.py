@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.errors import NoSuch
-from holdfast.broker.fields import LateTime
 from holdfast.broker.routing import EXCHANGE_TYPES, Binding, DestinationKind, Router, header_match
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Flush, HoldfastError, Log, Store
-from holdfast.broker.syncer import Syncer
+from holdfast.broker.group_commit import Syncer
 from tests.disks import PATIENCE_S, SlowFiles
 from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by
 

@@ -1,6 +1,6 @@
 """The traffic of an exchange: counted from nothing."""
 
-from holdfast.broker.traffic import Traffic
+from holdfast.broker.exchange_stats import Traffic
 
 
 def test_an_exchange_that_nobody_used_has_counted_nothing() -> None:

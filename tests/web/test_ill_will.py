@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 import holdfast
 from holdfast.amqp.settings import Settings
 from holdfast.base.errors import Closed, StorageError
-from holdfast.broker.letters import letters_in, put_back
+from holdfast.broker.dead_letter_browser import letters_in, put_back
 from holdfast.broker.message import PROPERTIES
 from holdfast.broker.users import Users
 from holdfast.web.own import messages

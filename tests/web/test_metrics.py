@@ -14,8 +14,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from holdfast.amqp import methods as m
-from holdfast.broker.host import Host
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.vhost import Host
 from holdfast.web.figures import Figures, names_of
 from tests.amqp.serving import Client
 from tests.tiers import rounds

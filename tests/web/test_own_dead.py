@@ -7,9 +7,9 @@ import pika
 import pytest
 
 import holdfast
-from holdfast.broker.host import Host
-from holdfast.broker.letters import put_back
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.dead_letter_browser import put_back
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.vhost import Host
 from holdfast.queue import DeadLetter
 from tests.web.serving import Served
 

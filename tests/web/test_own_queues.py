@@ -11,8 +11,8 @@ import pika
 import pytest
 
 import holdfast
-from holdfast.broker.fields import LateTime
-from holdfast.broker.properties import Properties, encode_properties
+from holdfast.broker.amqp_values import LateTime
+from holdfast.broker.basic_properties import Properties, encode_properties
 from tests.amqp.serving import Client, eventually
 from tests.web.serving import Served, q
 

@@ -16,7 +16,6 @@ from holdfast.amqp.subscription import Subscription
 from holdfast.amqp.transaction import Transaction
 from holdfast.amqp.unacked import Taken, Unacked
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.arguments import amqp_type
 from holdfast.broker.errors import (
     AccessRefused,
     CommandInvalid,
@@ -25,10 +24,11 @@ from holdfast.broker.errors import (
     PreconditionFailed,
     named,
 )
-from holdfast.broker.host import MESSAGE_MAX
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import content_of, counted
 from holdfast.broker.permissions import Operation
+from holdfast.broker.queue_arguments import amqp_type
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.vhost import MESSAGE_MAX
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from holdfast.amqp.frames import (
     read_frame,
 )
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.broker.properties import PERSISTENT_ONLY
+from holdfast.broker.basic_properties import PERSISTENT_ONLY
 
 __all__ = ["Address", "ChannelClosed", "Client", "ConnectionEnded", "Got"]
 

@@ -26,10 +26,10 @@ from holdfast.amqp.login import Login
 from holdfast.amqp.publishing import PUBLISH, Publishing
 from holdfast.amqp.tuning import check_tuning
 from holdfast.base.errors import HoldfastError
+from holdfast.broker.amqp_values import MalformedField, cut_short
 from holdfast.broker.errors import BrokerError, InternalError
-from holdfast.broker.fields import MalformedField, cut_short
-from holdfast.broker.host import Host
 from holdfast.broker.users import log_failed_login
+from holdfast.broker.vhost import Host
 
 if TYPE_CHECKING:
     from holdfast.amqp.server import Server

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.amqp import methods as m
 from holdfast.broker.errors import NoSuch
-from holdfast.broker.host import Host
-from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.names import check_deletable, check_new_name, check_not_default, stripped
 from holdfast.broker.permissions import Operation
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.routing import Arguments, DestinationKind
+from holdfast.broker.store_names import check_deletable, check_new_name, check_not_default, stripped
 from holdfast.broker.topology import check_type
+from holdfast.broker.vhost import Host
 
 if TYPE_CHECKING:
     from holdfast.amqp.connection import Connection

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from holdfast.broker.fields import (
+from holdfast.broker.amqp_values import (
     FieldValue,
     MalformedField,
     decode_long,

@@ -6,7 +6,7 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
-from holdfast.broker.fields import MalformedField, decode_table
+from holdfast.broker.amqp_values import MalformedField, decode_table
 from holdfast.broker.users import login_refused
 
 if TYPE_CHECKING:

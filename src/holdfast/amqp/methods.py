@@ -81,7 +81,7 @@ from holdfast.amqp.topology_methods import (
     QueueUnbind,
     QueueUnbindOk,
 )
-from holdfast.broker.fields import MalformedField, encode_short
+from holdfast.broker.amqp_values import MalformedField, encode_short
 
 __all__ = [
     "REPLY_CODES",

@@ -20,11 +20,11 @@ from holdfast.amqp.frames import (
 from holdfast.amqp.methods import BasicPublish, BasicReturn, decode_method, method_frame
 from holdfast.amqp.replies import REPLY_TO
 from holdfast.base.errors import HoldfastError
+from holdfast.broker.amqp_values import MalformedField
 from holdfast.broker.errors import NotOffered, PreconditionFailed
-from holdfast.broker.fields import MalformedField
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.exchange_stats import Traffic
 from holdfast.broker.message import Content, Instructions, instructions_in
-from holdfast.broker.traffic import Traffic
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:

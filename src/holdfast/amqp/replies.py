@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.amqp.frames import FrameError, content_frames
 from holdfast.amqp.methods import BasicDeliver, method_frame
+from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.properties import Properties, encode_properties
 
 if TYPE_CHECKING:
     from holdfast.amqp.channel import Channel

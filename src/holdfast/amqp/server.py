@@ -23,7 +23,7 @@ from holdfast.base.files import UnsyncedFiles
 from holdfast.broker.administration import Administration
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.memory import Limits
+from holdfast.broker.memory_alarm import Limits
 from holdfast.running_server import TRANSIENT
 from holdfast.store import Store
 

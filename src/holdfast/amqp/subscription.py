@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.amqp.frames import FRAME_START, HEADER_START, content_frames
 from holdfast.amqp.methods import BasicDeliver, method_frame
-from holdfast.broker.fields import encode_short
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.amqp_values import encode_short
 from holdfast.broker.message import EXCHANGE, PROPERTIES, Content, content_of, counted
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.log.record import Headers
 from holdfast.queue import Delivery
 

@@ -7,8 +7,8 @@ from holdfast.amqp.methods import BasicPublish
 from holdfast.amqp.unacked import Taken
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import InternalError, PreconditionFailed
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Instructions
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:

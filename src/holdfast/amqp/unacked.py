@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from holdfast.amqp.subscription import Subscription
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.queue_dispatcher import Mailbox
 
 __all__ = ["Taken", "Unacked"]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.broker.definitions import Definition, HostDefinition, as_fields
-from holdfast.broker.names import name_in_store
+from holdfast.broker.store_names import name_in_store
 from holdfast.broker.users import ARGON2, SHA256, Permission, User, UserCheck, Users, imported_hash
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.host import Host
+    from holdfast.broker.vhost import Host
 
 __all__ = ["Administration", "with_hashes"]
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.deadletters import DeadLetters
+from holdfast.broker.dead_letter_router import DeadLetters
 from holdfast.broker.definitions import Definitions, HostDefinition, open_definitions
 from holdfast.broker.errors import no_such_vhost
-from holdfast.broker.host import DEAD_LETTERS, Host
-from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.memory import Limits, MemoryWatch
+from holdfast.broker.group_commit import Done, Syncer
+from holdfast.broker.memory_alarm import Limits, MemoryWatch
 from holdfast.broker.permissions import Permissions
-from holdfast.broker.syncer import Done, Syncer
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.users import Cost, UserCheck
+from holdfast.broker.vhost import DEAD_LETTERS, Host
 from holdfast.log.log import Log
 from holdfast.store import Store
 

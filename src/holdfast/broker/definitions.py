@@ -16,12 +16,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Corrupt, InvalidArgument
-from holdfast.broker.arguments import queue_settings
+from holdfast.broker.amqp_values import LateTime, MalformedField, encode_table, time_at
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.fields import LateTime, MalformedField, encode_table, time_at
-from holdfast.broker.names import check_reserved
 from holdfast.broker.programs import check_program_queue
+from holdfast.broker.queue_arguments import queue_settings
 from holdfast.broker.routing import Binding
+from holdfast.broker.store_names import check_reserved
 from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
 from holdfast.broker.users import (
     ARGON2,

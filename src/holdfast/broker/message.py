@@ -10,16 +10,16 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.broker.arguments import TIME_MAX_MS, QueueArguments
-from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.fields import FieldValue, Long, MalformedField, cut_short
-from holdfast.broker.properties import (
+from holdfast.broker.amqp_values import FieldValue, Long, MalformedField, cut_short
+from holdfast.broker.basic_properties import (
     PERSISTENT_ONLY,
     Properties,
     decode_properties,
     encode_properties,
     mode_if_modest,
 )
+from holdfast.broker.errors import PreconditionFailed
+from holdfast.broker.queue_arguments import TIME_MAX_MS, QueueArguments
 from holdfast.log.batch import ALL, Extra
 from holdfast.log.record import Headers, HeaderValue, Message
 

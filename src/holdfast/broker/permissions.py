@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Literal
 
 from holdfast.broker.errors import AccessRefused, NotAllowed
-from holdfast.broker.names import PART
+from holdfast.broker.store_names import PART
 from holdfast.broker.users import Kind, Users
 
 __all__ = ["OWN", "RULES", "Operation", "Permissions", "Rule"]

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.broker.arguments import check_chosen, check_equivalent, check_same_arguments
-from holdfast.broker.names import name_in_store
+from holdfast.broker.queue_arguments import check_chosen, check_equivalent, check_same_arguments
+from holdfast.broker.store_names import name_in_store
 from holdfast.broker.topology import QueueDefinition
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
+from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.errors import NoSuch, named
-from holdfast.broker.fields import LateTime
 
 __all__ = ["EXCHANGE_TYPES", "X_MATCHES", "Arguments", "Binding", "DestinationKind", "Router", "header_match"]
 

@@ -5,15 +5,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.broker.arguments import (
-    COMPARED,
-    QueueArguments,
-    amqp_type,
-    check_equivalent,
-    check_same_arguments,
-    check_x_match,
-    new_settings,
-)
 from holdfast.broker.errors import (
     AccessRefused,
     CommandInvalid,
@@ -22,8 +13,17 @@ from holdfast.broker.errors import (
     ResourceLocked,
     named,
 )
-from holdfast.broker.names import check_deletable, check_new_name, check_not_default, stripped
+from holdfast.broker.queue_arguments import (
+    COMPARED,
+    QueueArguments,
+    amqp_type,
+    check_equivalent,
+    check_same_arguments,
+    check_x_match,
+    new_settings,
+)
 from holdfast.broker.routing import EXCHANGE_TYPES, Arguments, Binding, DestinationKind, Router
+from holdfast.broker.store_names import check_deletable, check_new_name, check_not_default, stripped
 
 __all__ = [
     "Binding",

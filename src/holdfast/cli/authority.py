@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
-from holdfast.broker.names import name_in_store
+from holdfast.broker.store_names import name_in_store
 from holdfast.broker.topology import QueueDefinition
 from holdfast.cli.notices import notify
 from holdfast.cli.opening import remote_at, store_to_read, store_to_write

@@ -20,7 +20,7 @@ from holdfast.amqp.listening import shown
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings, load
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.memory import keep_allocator_small
+from holdfast.broker.memory_alarm import keep_allocator_small
 from holdfast.broker.users import DEFAULT, Users
 from holdfast.cli.logs import LineFormatter
 from holdfast.cli.notices import notify

@@ -16,13 +16,13 @@ from holdfast.amqp.client import Address, ChannelClosed, Client, ConnectionEnded
 from holdfast.amqp.frames import FrameError
 from holdfast.base.errors import HoldfastError, NotFound, QueueFull
 from holdfast.base.files import UnsyncedFiles
+from holdfast.broker.amqp_values import MalformedField
+from holdfast.broker.basic_properties import decode_properties, encode_properties
 from holdfast.broker.broker import Broker
 from holdfast.broker.definitions import open_definitions
 from holdfast.broker.errors import BrokerError
-from holdfast.broker.fields import MalformedField
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, instructions_in
-from holdfast.broker.properties import decode_properties, encode_properties
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.importers.rabbitmq_definitions import UNKNOWN_TYPE, queue_type
 from holdfast.running_server import TRANSIENT
 from holdfast.store import Store

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.amqp.client import Address
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.broker.arguments import queue_settings
+from holdfast.broker.queue_arguments import queue_settings
 from holdfast.broker.topology import ExchangeDefinition, check_exchange
 from holdfast.broker.users import imported_hash
 

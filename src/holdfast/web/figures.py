@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.metrics import Distribution, Kind, Labels, Rate, Reading, Registry, Sample
-from holdfast.broker.letters import led_to
-from holdfast.broker.memory import resident_bytes
+from holdfast.broker.dead_letter_browser import led_to
+from holdfast.broker.memory_alarm import resident_bytes
 from holdfast.queue import Queue
 from holdfast.queue.dead_letter_forwarder import is_forwarded
 from holdfast.queue.stats import Counts
@@ -26,8 +26,8 @@ from holdfast.queue.stats import Counts
 if TYPE_CHECKING:
     from holdfast.amqp.server import Server
     from holdfast.broker.broker import Broker
-    from holdfast.broker.host import Host
-    from holdfast.broker.mailbox import Mailbox
+    from holdfast.broker.queue_dispatcher import Mailbox
+    from holdfast.broker.vhost import Host
     from holdfast.store import Store
 
 __all__ = ["OBJECTS", "Figures", "Known", "Rates", "Totals", "Watched", "names_of"]

@@ -12,9 +12,9 @@ from holdfast.amqp.server import Server
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Closed, NotFound, StorageError
 from holdfast.base.names import check_name
-from holdfast.broker.host import Host
-from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.names import PART, name_in_store
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.store_names import PART, name_in_store
+from holdfast.broker.vhost import Host
 from holdfast.queue import Queue
 from holdfast.queue.async_lease import Polls
 from holdfast.web.answers import Refused

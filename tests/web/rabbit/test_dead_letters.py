@@ -9,7 +9,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from holdfast.broker import deadletters
+from holdfast.broker import dead_letter_router
 from tests.web.rabbit.conftest import until
 from tests.web.serving import Served
 
@@ -41,7 +41,7 @@ def test_dead_letters_that_no_queue_takes_are_counted_logged_now_and_then_and_sh
     channel.queue_declare("grave", durable=True)
     grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
     channel.queue_declare("careful", durable=True, arguments=grave)
-    with caplog.at_level(logging.WARNING, deadletters.logger.name):
+    with caplog.at_level(logging.WARNING, dead_letter_router.logger.name):
         reject(channel, "lossy", 3)
         until(lambda: total(broker) == before + 3, "the dead letters are gone")
         reject(channel, "unbound", 2)
@@ -65,7 +65,7 @@ def test_dead_letters_that_no_queue_takes_are_counted_logged_now_and_then_and_sh
 def test_every_dropped_dead_letter_is_in_a_log_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bool
 ) -> None:
-    monkeypatch.setattr(deadletters, "_LOG_EVERY_S", 3600.0 if ends else 2.0)
+    monkeypatch.setattr(dead_letter_router, "_LOG_EVERY_S", 3600.0 if ends else 2.0)
     dropped = {"one": 5, "two": 4, "three": 2}
 
     def logged() -> Counter[str]:
@@ -75,7 +75,7 @@ def test_every_dropped_dead_letter_is_in_a_log_line(
                 found[match[1]] += int(match[2])
         return Counter({name: found[name] for name in dropped})  # a server of other tests may log, too
 
-    with caplog.at_level(logging.WARNING, deadletters.logger.name):
+    with caplog.at_level(logging.WARNING, dead_letter_router.logger.name):
         with Served(tmp_path / "data") as served:
             with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", served.amqp)) as connection:
                 for name, count in dropped.items():

@@ -17,8 +17,8 @@ import holdfast
 from holdfast.amqp.client import Address, Client
 from holdfast.base.errors import HoldfastError
 from holdfast.base.units import format_count, format_duration, format_size, plural
+from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.broker.definitions import open_definitions
-from holdfast.broker.properties import Properties, encode_properties
 from holdfast.cli.demo.figures import Figures
 from holdfast.cli.demo.orders import orders
 from holdfast.cli.demo.shipping import QUEUE

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
-from holdfast.broker.letters import led_to, put_back
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.dead_letter_browser import led_to, put_back
 from holdfast.broker.permissions import Operation
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.queue import DeadLetter
 from holdfast.web.fields import body
 from holdfast.web.own.forms import BODY_MAX, as_json, moments

@@ -8,9 +8,9 @@ from holdfast.base.clock import instant_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.json_payload import Body, body_json, bytes_of
 from holdfast.base.units import iso_time, parse_time
-from holdfast.broker.fields import LateTime, MalformedField
+from holdfast.broker.amqp_values import LateTime, MalformedField
+from holdfast.broker.basic_properties import decode_properties
 from holdfast.broker.message import EXCHANGE, PROPERTIES, content_of
-from holdfast.broker.properties import decode_properties
 from holdfast.log.record import HeaderValue, Message
 from holdfast.queue import Delivery, Waiting
 from holdfast.web.fields import BYTES, NUMBER, TEXT, WHOLE, body, said

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.letters import led_to
-from holdfast.broker.letters import letter_of as amqp_letter_of
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.dead_letter_browser import led_to
+from holdfast.broker.dead_letter_browser import letter_of as amqp_letter_of
 from holdfast.broker.permissions import Operation
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.queue import DeadLetter, Queue, Waiting
 from holdfast.queue.dead_letter_forwarder import is_forwarded
 from holdfast.queue.transfers import dead_letter_of

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.dead_letter_browser import led_to
 from holdfast.broker.definitions import check_arguments
-from holdfast.broker.letters import led_to
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.permissions import Operation
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.users import Kind
 from holdfast.queue import LeaseInfo, Queue
 from holdfast.web.answers import ResourceLocked

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.queue import Counts, Queue
 from holdfast.web.callers import Caller
 from holdfast.web.own.forms import plain

@@ -3,9 +3,9 @@
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
-from holdfast.broker.host import Host
 from holdfast.broker.permissions import Operation
 from holdfast.broker.routing import Binding, DestinationKind
+from holdfast.broker.vhost import Host
 from holdfast.web.rabbit.lists import LISTING, answered
 from holdfast.web.rabbit.seen import (
     arguments_of,

@@ -4,9 +4,9 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.definitions import check_name
-from holdfast.broker.host import Host
 from holdfast.broker.permissions import Operation
 from holdfast.broker.topology import ExchangeDefinition
+from holdfast.broker.vhost import Host
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.measures import exchange_stats
 from holdfast.web.rabbit.seen import (

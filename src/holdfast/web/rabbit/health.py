@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.host import Host
+from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.broker.message import Content, instructions_in
 from holdfast.broker.permissions import Operation
-from holdfast.broker.properties import Properties, encode_properties
+from holdfast.broker.vhost import Host
 from holdfast.web.rabbit.certificates import not_after
 from holdfast.web.rabbit.overview import listeners_of
 from holdfast.web.rabbit.seen import host_of, hosts_of, may

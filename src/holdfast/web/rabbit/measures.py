@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from holdfast.base.errors import HoldfastError
-from holdfast.broker.traffic import Traffic
+from holdfast.broker.exchange_stats import Traffic
 from holdfast.queue import Queue
 from holdfast.web.rabbit.shapes import rate
 

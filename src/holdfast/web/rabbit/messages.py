@@ -5,13 +5,13 @@ import binascii
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument, QueueFull
+from holdfast.broker.amqp_values import MalformedField
+from holdfast.broker.basic_properties import Properties, decode_properties, encode_properties
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.fields import MalformedField
-from holdfast.broker.host import MESSAGE_MAX, Host
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, Instructions, content_of, instructions_in
 from holdfast.broker.permissions import Operation
-from holdfast.broker.properties import Properties, decode_properties, encode_properties
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.vhost import MESSAGE_MAX, Host
 from holdfast.log.log import Log
 from holdfast.queue import Delivery
 from holdfast.web.rabbit.seen import body_of, exchange_name, host_of, may, routing_key_in, table_of, text_of

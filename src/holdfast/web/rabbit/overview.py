@@ -11,7 +11,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.amqp.login import LIKE_RABBITMQ
 from holdfast.base.clock import SystemClock
-from holdfast.broker.memory import resident_bytes
+from holdfast.broker.memory_alarm import resident_bytes
 from holdfast.broker.routing import EXCHANGE_TYPES
 from holdfast.queue import Queue
 from holdfast.web.answers import Refused

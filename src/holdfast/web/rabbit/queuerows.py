@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.reporting import name_of
 from holdfast.base.errors import Closed, HoldfastError
-from holdfast.broker.host import Host
-from holdfast.broker.mailbox import Mailbox
-from holdfast.broker.memory import MemoryWatch
+from holdfast.broker.basic_properties import decode_properties
+from holdfast.broker.memory_alarm import MemoryWatch
 from holdfast.broker.message import content_of
-from holdfast.broker.properties import decode_properties
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.topology import QueueDefinition
+from holdfast.broker.vhost import Host
 from holdfast.queue import Queue
 from holdfast.web.rabbit.measures import flow_of, message_stats
 from holdfast.web.rabbit.shapes import node_name, plain, rate

@@ -3,8 +3,8 @@
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.host import Host
 from holdfast.broker.permissions import Operation
+from holdfast.broker.vhost import Host
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.queuerows import (
     Entry,

@@ -4,9 +4,9 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.definitions import check_arguments
-from holdfast.broker.host import Host
 from holdfast.broker.permissions import Operation
 from holdfast.broker.users import User, UserCheck
+from holdfast.broker.vhost import Host
 from holdfast.web.answers import Refused
 from holdfast.web.callers import MAKE_ONE
 from holdfast.web.routes import Call

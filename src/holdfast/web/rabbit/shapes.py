@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from holdfast.amqp.reporting import ChannelReport, ConnectionReport, ConsumerReport
-from holdfast.broker.fields import LateTime
+from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition
 from holdfast.broker.users import Permission, User

@@ -3,8 +3,8 @@
 from typing import Any
 
 from holdfast.amqp.reporting import ConnectionReport
-from holdfast.broker.host import Host
 from holdfast.broker.users import tags_of
+from holdfast.broker.vhost import Host
 from holdfast.queue import Queue
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.measures import message_stats, totals_of

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.amqp_values import Long, MalformedField
+from holdfast.broker.basic_properties import decode_properties, encode_properties
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.fields import Long, MalformedField
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, content_of, instructions_in
-from holdfast.broker.properties import decode_properties, encode_properties
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.queue import DeadLetter, Waiting
 
 if TYPE_CHECKING:
-    from holdfast.broker.host import Host
     from holdfast.broker.topology import QueueDefinition
+    from holdfast.broker.vhost import Host
 
 __all__ = ["REDRIVEN", "led_to", "letter_of", "letters_in", "put_back"]
 

@@ -7,7 +7,7 @@ The broker stores and forwards it unchanged, and decodes it only for the few pro
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
-from holdfast.broker.fields import (
+from holdfast.broker.amqp_values import (
     FieldValue,
     MalformedField,
     decode_short,

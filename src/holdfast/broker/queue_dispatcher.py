@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from holdfast.base.errors import Closed, QueueFull
-from holdfast.broker.arguments import effective
 from holdfast.broker.message import Content, Instructions, as_message, columns_of, is_plain
+from holdfast.broker.queue_arguments import effective
 from holdfast.broker.topology import QueueDefinition
 from holdfast.log.record import Message
 from holdfast.queue import Delivery, Queue

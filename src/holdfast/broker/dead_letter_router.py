@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Closed
+from holdfast.broker.amqp_values import Long, MalformedField
+from holdfast.broker.basic_properties import Properties, decode_properties, encode_properties
 from holdfast.broker.errors import NoSuch, PreconditionFailed
-from holdfast.broker.fields import Long, MalformedField
-from holdfast.broker.mailbox import Mailbox
 from holdfast.broker.message import Content, content_of, copies_in, instructions_in
-from holdfast.broker.properties import Properties, decode_properties, encode_properties
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.log.log import Log
 from holdfast.queue.dead_letter_forwarder import Letter
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.host import Host
+    from holdfast.broker.vhost import Host
 
 __all__ = ["DeadLetters", "die"]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.names import shortened
-from holdfast.broker.arguments import FORWARDED, SETTINGS, check_chosen, queue_settings
 from holdfast.broker.errors import NoSuch, PreconditionFailed, named
-from holdfast.broker.mailbox import Mailbox
+from holdfast.broker.exchange_stats import Traffic
 from holdfast.broker.message import Content, lifetime_s
-from holdfast.broker.names import check_reserved, name_in_store, stripped
 from holdfast.broker.programs import check_program_queue
+from holdfast.broker.queue_arguments import FORWARDED, SETTINGS, check_chosen, queue_settings
+from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
+from holdfast.broker.store_names import check_reserved, name_in_store, stripped
 from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
-from holdfast.broker.traffic import Traffic
 from holdfast.log.policy import Flush, Roll
 from holdfast.typed_options import QueueOptions
 

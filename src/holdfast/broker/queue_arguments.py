@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.base.clock import duration_ns
+from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.errors import PreconditionFailed, named
-from holdfast.broker.fields import LateTime
 from holdfast.broker.routing import X_MATCHES, Arguments
 from holdfast.queue.settings import QueueSettings
 
