@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.amqp.listening import listen_on, usable
+from holdfast.amqp.listeners import listen_on, usable
 from holdfast.amqp.settings import load
 from holdfast.base.errors import InvalidArgument
 
@@ -133,7 +133,7 @@ def test_the_loopback_of_ipv6_is_left_out_where_there_is_no_ipv6(monkeypatch: py
         return real(family, *rest)
 
     real = socket.socket
-    monkeypatch.setattr("holdfast.amqp.listening.socket.socket", no_ipv6)
+    monkeypatch.setattr("holdfast.amqp.listeners.socket.socket", no_ipv6)
     assert usable(["127.0.0.1", "::1"]) == ["127.0.0.1"]
     assert usable(["::1"]) == ["::1"]  # which cannot be listened on then, and that is said
     (one,) = listen_on(["127.0.0.1", "::1"], 0, 1)

@@ -11,7 +11,7 @@ from pamqp import commands
 from pamqp import frame as pamqp_frame
 
 from holdfast.amqp import methods
-from holdfast.amqp.layout import DECLARED
+from holdfast.amqp.method_codec import DECLARED
 from holdfast.amqp.methods import (
     REPLY_CODES,
     AccessRequest,

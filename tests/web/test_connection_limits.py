@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.amqp.file_limits import shares_of
 from holdfast.amqp.frames import PROTOCOL_HEADER
 from holdfast.amqp.settings import Settings
-from holdfast.amqp.shares import shares_of
 from tests.amqp.serving import Client
 from tests.interop.certificates import Authority
 from tests.web.serving import Served

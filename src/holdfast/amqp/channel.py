@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
-from holdfast.amqp.declaring import Declaring
+from holdfast.amqp.consumer import Subscription
+from holdfast.amqp.direct_reply_to import REPLY_TO
 from holdfast.amqp.frames import ACK_FRAME, END_OCTET, content_frames
-from holdfast.amqp.publishing import Publishing
-from holdfast.amqp.replies import REPLY_TO
-from holdfast.amqp.subscription import Subscription
+from holdfast.amqp.publisher import Publishing
+from holdfast.amqp.topology_commands import Declaring
 from holdfast.amqp.transaction import Transaction
 from holdfast.amqp.unacked import Taken, Unacked
 from holdfast.base.errors import HoldfastError

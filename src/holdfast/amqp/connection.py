@@ -23,7 +23,7 @@ from holdfast.amqp.frames import (
     read_frame,
 )
 from holdfast.amqp.login import Login
-from holdfast.amqp.publishing import PUBLISH, Publishing
+from holdfast.amqp.publisher import PUBLISH, Publishing
 from holdfast.amqp.tuning import check_tuning
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.amqp_values import MalformedField, cut_short

@@ -32,7 +32,6 @@ from holdfast.amqp.control_methods import (
     ConnectionUpdateSecretOk,
 )
 from holdfast.amqp.frames import METHOD, FrameError, frame
-from holdfast.amqp.layout import DECLARED, Layout
 from holdfast.amqp.message_methods import (
     BasicAck,
     BasicCancel,
@@ -61,6 +60,7 @@ from holdfast.amqp.message_methods import (
     TxSelect,
     TxSelectOk,
 )
+from holdfast.amqp.method_codec import DECLARED, Layout
 from holdfast.amqp.topology_methods import (
     ExchangeBind,
     ExchangeBindOk,

@@ -7,16 +7,16 @@ import shutil
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from holdfast.amqp.accepting import Acceptor
+from holdfast.amqp.acceptor import Acceptor
 from holdfast.amqp.admission import Admission
 from holdfast.amqp.channel import Channel
 from holdfast.amqp.connection import Connection
-from holdfast.amqp.listening import listen_on
-from holdfast.amqp.patience import look
-from holdfast.amqp.replies import Replies
-from holdfast.amqp.reporting import Report
+from holdfast.amqp.connection_report import Report
+from holdfast.amqp.direct_reply_to import Replies
+from holdfast.amqp.file_limits import shares_of
+from holdfast.amqp.listeners import listen_on
+from holdfast.amqp.liveness import look
 from holdfast.amqp.settings import Settings
-from holdfast.amqp.shares import shares_of
 from holdfast.amqp.tls import tls_context
 from holdfast.base.errors import StorageError
 from holdfast.base.files import UnsyncedFiles

@@ -7,7 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.amqp.listening import addresses_in
+from holdfast.amqp.listeners import addresses_in
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import parse_duration, parse_size
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from holdfast.amqp.layout import NO_FIELDS, Bit, Long, Short, ShortStr, Table, wire
+from holdfast.amqp.method_codec import NO_FIELDS, Bit, Long, Short, ShortStr, Table, wire
 
 __all__ = [
     "ExchangeBind",

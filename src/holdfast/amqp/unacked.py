@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from typing import NamedTuple
 
-from holdfast.amqp.subscription import Subscription
+from holdfast.amqp.consumer import Subscription
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.queue_dispatcher import Mailbox
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import holdfast
-from holdfast.amqp.listening import usable
+from holdfast.amqp.listeners import usable
 from holdfast.amqp.settings import Settings, load
 from holdfast.amqp.tls import check_tls
 from holdfast.base.errors import HoldfastError

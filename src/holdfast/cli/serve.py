@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.amqp.listening import shown
+from holdfast.amqp.listeners import shown
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings, load
 from holdfast.base.errors import InvalidArgument

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import capnp
 
-from holdfast.amqp.accepting import Acceptor
+from holdfast.amqp.acceptor import Acceptor
 from holdfast.amqp.admission import Admission, Admitted
-from holdfast.amqp.listening import addresses_in, listen_on
-from holdfast.amqp.shares import clients_allowed
+from holdfast.amqp.file_limits import clients_allowed
+from holdfast.amqp.listeners import addresses_in, listen_on
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.rpc.access import Access
 from holdfast.rpc.client import Client, Desk

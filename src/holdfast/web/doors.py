@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.amqp.file_limits import shares_of
 from holdfast.amqp.server import Server
-from holdfast.amqp.shares import shares_of
 from holdfast.base.errors import NotFound
 from holdfast.broker.users import Kind
 from holdfast.queue import Queue

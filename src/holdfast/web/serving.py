@@ -12,11 +12,11 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from holdfast.amqp.accepting import Acceptor
+from holdfast.amqp.acceptor import Acceptor
 from holdfast.amqp.admission import Admission, Admitted
-from holdfast.amqp.listening import listen_on
+from holdfast.amqp.file_limits import shares_of
+from holdfast.amqp.listeners import listen_on
 from holdfast.amqp.settings import Settings
-from holdfast.amqp.shares import shares_of
 from holdfast.amqp.tls import tls_context
 from holdfast.base.errors import InvalidArgument, StorageError
 from holdfast.web.connections import BUSY, Connections

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.amqp.reporting import ChannelReport, ConnectionReport
+from holdfast.amqp.connection_report import ChannelReport, ConnectionReport
 from holdfast.broker.errors import AccessRefused
 from holdfast.web.rabbit.lists import LISTING, answered, columns_of
 from holdfast.web.rabbit.seen import host_of, hosts_of, nothing_at

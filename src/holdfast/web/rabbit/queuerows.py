@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from holdfast.amqp.connection import Connection
-from holdfast.amqp.reporting import name_of
+from holdfast.amqp.connection_report import name_of
 from holdfast.base.errors import Closed, HoldfastError
 from holdfast.broker.basic_properties import decode_properties
 from holdfast.broker.memory_alarm import MemoryWatch

@@ -11,7 +11,7 @@ from socket import gethostname
 from typing import Any
 from urllib.parse import quote_plus
 
-from holdfast.amqp.reporting import ChannelReport, ConnectionReport, ConsumerReport
+from holdfast.amqp.connection_report import ChannelReport, ConnectionReport, ConsumerReport
 from holdfast.broker.amqp_values import LateTime
 from holdfast.broker.routing import Binding
 from holdfast.broker.topology import ExchangeDefinition

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.amqp.reporting import ConnectionReport
+from holdfast.amqp.connection_report import ConnectionReport
 from holdfast.broker.users import tags_of
 from holdfast.broker.vhost import Host
 from holdfast.queue import Queue

@@ -5,6 +5,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.amqp.direct_reply_to import REPLY_TO
 from holdfast.amqp.frames import (
     ACK_FRAME,
     BODY,
@@ -18,7 +19,6 @@ from holdfast.amqp.frames import (
     decode_content_header,
 )
 from holdfast.amqp.methods import BasicPublish, BasicReturn, decode_method, method_frame
-from holdfast.amqp.replies import REPLY_TO
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.amqp_values import MalformedField
 from holdfast.broker.errors import NotOffered, PreconditionFailed

@@ -12,8 +12,8 @@ from holdfast.base.metrics import Rate, Reading
 if TYPE_CHECKING:
     from holdfast.amqp.channel import Channel
     from holdfast.amqp.connection import Connection
+    from holdfast.amqp.consumer import Subscription
     from holdfast.amqp.server import Server
-    from holdfast.amqp.subscription import Subscription
 
 __all__ = ["ChannelReport", "ConnectionReport", "ConsumerReport", "Report", "TlsReport", "name_of"]
 
