@@ -5,7 +5,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.rpc.identifiers import Identifiers
+from holdfast.rpc.ids import Identifiers
 
 MINE = Identifiers(b"log-1" * 3, "orders")
 OTHERS = [Identifiers(b"log-2" * 3, "orders"), Identifiers(b"log-1" * 3, "invoices")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Flush, InvalidArgument, Message, MessageTooLarge, Queue, QueueFull, Store
-from holdfast.rpc.rounds import Rounds
+from holdfast.rpc.write_batcher import Rounds
 
 
 @pytest.fixture

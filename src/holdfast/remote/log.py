@@ -22,9 +22,9 @@ from holdfast.log import (
 )
 from holdfast.log.consumer_offsets import QUEUE, Position
 from holdfast.log.settings import MESSAGE_MAX
+from holdfast.remote.codec import damage_from, made, message_json, record_from, seconds, time_text
 from holdfast.remote.errors import Refused
-from holdfast.remote.jsonform import damage_from, made, message_json, record_from, seconds, time_text
-from holdfast.remote.wire import Wire, path_of
+from holdfast.remote.http_client import Wire, path_of
 
 __all__ = ["LogLimits", "RemoteLog", "RemotePositions", "RemoteTailer"]
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.remote.wire import Wire, path_of
+from holdfast.remote.http_client import Wire, path_of
 
 __all__ = ["RemotePipelines"]
 

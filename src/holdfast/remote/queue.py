@@ -23,7 +23,7 @@ from holdfast.queue import (
 )
 from holdfast.queue.messages import listed, make_delivery
 from holdfast.queue.settings import from_json
-from holdfast.remote.jsonform import (
+from holdfast.remote.codec import (
     headers_from,
     letter_from,
     made,
@@ -32,8 +32,8 @@ from holdfast.remote.jsonform import (
     time_text,
     waiting_from,
 )
+from holdfast.remote.http_client import Wire, path_of
 from holdfast.remote.log import RemoteLog
-from holdfast.remote.wire import Wire, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

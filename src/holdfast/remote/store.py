@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from holdfast.base.clock import Duration
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.remote.address import Address
-from holdfast.remote.authority import RemoteAuthority
-from holdfast.remote.jsonform import made, seconds
+from holdfast.remote.admin import RemoteAuthority
+from holdfast.remote.codec import made, seconds
+from holdfast.remote.http_client import Wire, path_of
 from holdfast.remote.log import RemoteLog
 from holdfast.remote.pipelines import RemotePipelines
 from holdfast.remote.queue import RemoteQueue
-from holdfast.remote.wire import Wire, path_of
 
 if TYPE_CHECKING:  # what tables need is loaded by those who have some
     from holdfast.remote.table import RemoteTable

@@ -11,9 +11,9 @@ from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time
 from holdfast.log.settings import MESSAGE_MAX
 from holdfast.remote.errors import error_of
+from holdfast.remote.http_client import Wire, path_of
 from holdfast.remote.log import LogLimits
-from holdfast.remote.tablejson import changes_texts, value_of, values_of
-from holdfast.remote.wire import Wire, path_of
+from holdfast.remote.table_codec import changes_texts, value_of, values_of
 from holdfast.table import (
     Add,
     Change,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.base.errors import HoldfastError
-from holdfast.rpc.access import Access
-from holdfast.rpc.served import Served, Shelf
-from holdfast.rpc.wire import Wire
+from holdfast.rpc.auth import Access
+from holdfast.rpc.queue_service import Served, Shelf
+from holdfast.rpc.transport import Wire
 
 __all__ = ["CALLS_MAX", "Client", "Desk", "TooManyCalls"]
 

@@ -11,8 +11,8 @@ from holdfast.log.record import Message
 from holdfast.queue import Delivery
 from holdfast.rpc.client import Client
 from holdfast.rpc.errors import answered
-from holdfast.rpc.identifiers import SIZE
-from holdfast.rpc.served import Served
+from holdfast.rpc.ids import SIZE
+from holdfast.rpc.queue_service import Served
 
 __all__ = ["LONGEST_S", "Queueber", "fitting", "keeping"]
 

@@ -16,11 +16,11 @@ from holdfast.amqp.admission import Admission, Admitted
 from holdfast.amqp.file_limits import clients_allowed
 from holdfast.amqp.listeners import addresses_in, listen_on
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.rpc.access import Access
+from holdfast.rpc.auth import Access
 from holdfast.rpc.client import Client, Desk
-from holdfast.rpc.served import Find, Shelf
+from holdfast.rpc.queue_service import Find, Shelf
 from holdfast.rpc.session import Door
-from holdfast.rpc.wire import Wire
+from holdfast.rpc.transport import Wire
 
 __all__ = ["RpcServer", "RpcSettings"]
 

@@ -10,13 +10,13 @@ from holdfast.broker.errors import AccessRefused
 from holdfast.broker.permissions import Operation
 from holdfast.broker.users import log_failed_login
 from holdfast.log.record import Headers, HeaderValue, Message
-from holdfast.rpc.access import Visitor
+from holdfast.rpc.auth import Visitor
 from holdfast.rpc.client import Client
 from holdfast.rpc.errors import answered
+from holdfast.rpc.queue_service import Served
 from holdfast.rpc.queueber import LONGEST_S, Queueber, fitting, keeping
-from holdfast.rpc.rounds import Pair
 from holdfast.rpc.schema import HOLDFAST
-from holdfast.rpc.served import Served
+from holdfast.rpc.write_batcher import Pair
 
 __all__ = ["Door", "Session", "WorkQueue"]
 

@@ -78,7 +78,7 @@ def _rpc(site: Site) -> "RpcServer | None":
     settings = site.settings
     if settings.rpc_port is None:
         return None
-    from holdfast.rpc.access import Access  # noqa: PLC0415 - loads a large library, which not everybody wants
+    from holdfast.rpc.auth import Access  # noqa: PLC0415 - loads a large library, which not everybody wants
     from holdfast.rpc.server import RpcServer, RpcSettings  # noqa: PLC0415
 
     users = site.broker.users

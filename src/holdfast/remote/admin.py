@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.remote.wire import Wire, path_of
+from holdfast.remote.http_client import Wire, path_of
 
 __all__ = ["RemoteAuthority"]
 

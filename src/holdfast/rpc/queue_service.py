@@ -8,8 +8,8 @@ from holdfast.base.errors import Closed
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue import Delivery, Queue
 from holdfast.queue.async_lease import Polls
-from holdfast.rpc.identifiers import Identifiers
-from holdfast.rpc.rounds import Pair, Rounds
+from holdfast.rpc.ids import Identifiers
+from holdfast.rpc.write_batcher import Pair, Rounds
 
 __all__ = ["Find", "Served", "Shelf"]
 
