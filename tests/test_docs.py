@@ -14,8 +14,8 @@ import yaml  # type: ignore[import-untyped]
 
 from holdfast.amqp.settings import describe
 from holdfast.base.errors import HoldfastError
-from holdfast.web.history import history_routes
-from holdfast.web.own import OWN
+from holdfast.web.api import OWN
+from holdfast.web.stats_history import history_routes
 from tests.blocks import ROOT, Block, blocks_of
 from tests.story import Interpreter, Story
 

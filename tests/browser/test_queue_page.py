@@ -250,7 +250,7 @@ def test_a_look_at_dead_letters_that_saw_not_all_says_so(
     queue = home.served.store.queue("floods", max_attempts=1)
     queue.put_many([b"drop"] * 40)
     queue.nack(queue.lease(40), "too much")
-    monkeypatch.setattr("holdfast.web.own.dead._LOOKED_AT", 30)
+    monkeypatch.setattr("holdfast.web.api.dead_letters._LOOKED_AT", 30)
     page = visitor.open("dead")
     expect(visitor.row("floods").locator("td[data-label='Dead letters']")).to_have_text("30+")
     expect(page.locator("main")).to_contain_text(re.compile(r"At least \d+ dead letters in"))

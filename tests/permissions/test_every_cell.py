@@ -16,7 +16,7 @@ import pytest
 from holdfast import Model, field
 from holdfast.broker.users import Cost, Users
 from holdfast.table import text_of_key
-from holdfast.web.own import OWN
+from holdfast.web.api import OWN
 from holdfast.web.routes import Needs
 from tests.permissions.table import GUEST, IN_ITSELF, TABLE, USERS, Row, allowed
 from tests.web.serving import CHEAP, Served

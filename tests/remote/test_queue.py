@@ -123,7 +123,7 @@ def test_dead_letters_are_dropped_by_id_or_all(remote: RemoteStore) -> None:
 def test_all_dead_letters_are_seen_whole_however_many_and_however_large(
     remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.own.dead._LOOKED_AT", 700)
+    monkeypatch.setattr("holdfast.web.api.dead_letters._LOOKED_AT", 700)
     queue = put(remote, "failing3", *[b"%d" % n for n in range(1500)], b"x" * 100_000)
     queue.nack(queue.lease(1501), "no")
     assert [one.payload for one in queue.dead_letters()] == [*(b"%d" % n for n in range(1500)), b"x" * 100_000]

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from holdfast.cli.pipeline_options import options_of
 from holdfast.spark.conditions import FUNCTIONS, safe_condition
 from holdfast.spark.pipelines import PIPELINES, load_pipeline
-from holdfast.web.own.pipeline_options import OPTIONS, OptionKind
+from holdfast.web.api.pipeline_options import OPTIONS, OptionKind
 
 
 @pytest.mark.parametrize("name", PIPELINES)

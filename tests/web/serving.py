@@ -17,7 +17,7 @@ import holdfast
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings
 from holdfast.broker.users import Cost
-from holdfast.web.doors import Web
+from holdfast.web.web_server import Web
 
 __all__ = ["Answer", "Served", "q"]
 

@@ -17,7 +17,7 @@ from holdfast.broker.definitions import open_definitions
 from holdfast.cli.doctor import ports_of
 from holdfast.doctor import Check, examine
 from holdfast.running_server import RunningServer, server_of
-from holdfast.web.checks import check_certificate, check_encryption, check_users
+from holdfast.web.server_checks import check_certificate, check_encryption, check_users
 from tests.amqp.serving import Served as ServedApart
 from tests.interop.certificates import Authority
 from tests.web.serving import Served

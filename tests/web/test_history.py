@@ -12,8 +12,8 @@ import holdfast
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.testing import SimClock, SimFiles
-from holdfast.web.figures import Totals
-from holdfast.web.history import LOG, SERIES, History
+from holdfast.web.overview_stats import Totals
+from holdfast.web.stats_history import LOG, SERIES, History
 from tests.web.serving import Served
 
 HOUR_S, DAY_S = 3600, 86_400

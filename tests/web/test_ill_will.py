@@ -16,10 +16,10 @@ from holdfast.base.errors import Closed, StorageError
 from holdfast.broker.dead_letter_browser import letters_in, put_back
 from holdfast.broker.message import PROPERTIES
 from holdfast.broker.users import Users
-from holdfast.web.own import messages
-from holdfast.web.serving import WebServer
-from holdfast.web.site import Site
+from holdfast.web.api import messages
+from holdfast.web.context import Site
 from holdfast.web.tokens import SESSIONS_MAX, Tokens
+from holdfast.web.uvicorn_thread import WebServer
 from tests.web.serving import CHEAP, Served
 
 ALL = "/api/holdfast/queues"
@@ -286,7 +286,7 @@ def test_who_needs_a_broker_that_is_gone_is_told_so(tmp_path: Path) -> None:
 
 
 def test_what_was_said_to_be_not_done_is_not_done_later(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.web.site._PATIENCE_S", 0.5)
+    monkeypatch.setattr("holdfast.web.context._PATIENCE_S", 0.5)
     held, done = threading.Event(), threading.Event()
     served.server.post(lambda: held.wait(PATIENCE_S))
     with pytest.raises(StorageError, match="nothing was done"):

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from holdfast.amqp import methods as m
 from holdfast.broker.queue_dispatcher import Mailbox
 from holdfast.broker.vhost import Host
-from holdfast.web.figures import Figures, names_of
+from holdfast.web.overview_stats import Figures, names_of
 from tests.amqp.serving import Client
 from tests.tiers import rounds
 from tests.web.serving import Served, q
@@ -183,7 +183,7 @@ def test_the_oldest_message_gets_older_until_it_is_taken(served: Served) -> None
 def test_of_more_queues_than_are_asked_at_a_time_the_oldest_is_found_all_the_same(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.figures._ASKED_MAX", 2)
+    monkeypatch.setattr("holdfast.web.overview_stats._ASKED_MAX", 2)
     queues = [served.store.queue(f"q{number}") for number in range(7)]
     for queue in queues:
         queue.put(b"x")

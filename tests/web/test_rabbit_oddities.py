@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.web.rabbit.lists import pattern_of
+from holdfast.web.rabbitmq_api.pagination import pattern_of
 from tests.web.serving import Served
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import Model, Ref, field
 from holdfast.testing import SimClock
-from holdfast.web.answers import Refused
-from holdfast.web.callers import check_host, check_same_site, is_loopback
+from holdfast.web.auth import check_host, check_same_site, is_loopback
+from holdfast.web.responses import Refused
 from holdfast.web.tokens import Tokens
 from tests.web.serving import Served
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.web.answers import Refused
-from holdfast.web.own.pipeline_options import checked_master, checked_options
-from holdfast.web.paths import AllowedPaths
+from holdfast.web.allowed_paths import AllowedPaths
+from holdfast.web.api.pipeline_options import checked_master, checked_options
+from holdfast.web.responses import Refused
 from tests.amqp.serving import Served as ServedApart
 from tests.web.serving import Served
 

@@ -8,8 +8,8 @@ import pytest
 from openapi_spec_validator import validate
 
 import holdfast
-from holdfast.web.own import OWN
-from holdfast.web.own.rows import page_of
+from holdfast.web.api import OWN
+from holdfast.web.api.queue_summary import page_of
 from holdfast.web.routes import Routes
 from tests.amqp.serving import eventually
 from tests.web.serving import Served

@@ -20,7 +20,7 @@ from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, safe_text, show, standard_output
 from holdfast.doctor import Check, Port, examine
 from holdfast.running_server import RunningServer, server_of
-from holdfast.web.checks import check_certificate, check_encryption, check_users
+from holdfast.web.server_checks import check_certificate, check_encryption, check_users
 
 __all__ = ["doctor", "ports_of"]
 

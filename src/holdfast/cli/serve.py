@@ -107,7 +107,7 @@ async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopped.set)
-    from holdfast.web.doors import Web  # noqa: PLC0415 - needs what only a server has
+    from holdfast.web.web_server import Web  # noqa: PLC0415 - needs what only a server has
 
     server = Server(store, settings)
     web: Web | None = None

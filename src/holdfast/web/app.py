@@ -18,8 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.users import log_failed_login
-from holdfast.web.answers import SECURITY, NotAuthenticated, Refused, refusal, response
-from holdfast.web.callers import (
+from holdfast.web.auth import (
     Caller,
     caller_of,
     check_host,
@@ -28,9 +27,10 @@ from holdfast.web.callers import (
     is_loopback,
     is_remembered,
 )
-from holdfast.web.fields import check_body, check_query
+from holdfast.web.context import Site
+from holdfast.web.request_schema import check_body, check_query
+from holdfast.web.responses import SECURITY, NotAuthenticated, Refused, refusal, response
 from holdfast.web.routes import Call, Needs, Route, Routes, Table, segments_of
-from holdfast.web.site import Site
 
 __all__ = ["BODY_MAX", "make_app"]
 

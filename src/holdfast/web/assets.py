@@ -4,7 +4,7 @@ import functools
 import hashlib
 from importlib import resources
 
-from holdfast.web.answers import Refused
+from holdfast.web.responses import Refused
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 __all__ = ["asset_routes"]

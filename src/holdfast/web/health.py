@@ -11,7 +11,7 @@ from holdfast.base.units import iso_time
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 if TYPE_CHECKING:
-    from holdfast.web.site import Site
+    from holdfast.web.context import Site
 
 __all__ = ["Pulse", "checkpoint_warning", "health_routes", "readiness"]
 

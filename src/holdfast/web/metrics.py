@@ -24,11 +24,11 @@ from prometheus_client.utils import floatToGoString
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.metrics import Distribution, Kind, Registry, Sample
-from holdfast.web.figures import OBJECTS, Known, Totals
+from holdfast.web.overview_stats import OBJECTS, Known, Totals
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 if TYPE_CHECKING:
-    from holdfast.web.site import Site
+    from holdfast.web.context import Site
 
 __all__ = ["EachObject", "WholeServer", "metric_routes"]
 

@@ -15,8 +15,8 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.permissions import Operation
 
 if TYPE_CHECKING:
-    from holdfast.web.callers import Caller
-    from holdfast.web.site import Site
+    from holdfast.web.auth import Caller
+    from holdfast.web.context import Site
 
 __all__ = ["Call", "Needs", "Reply", "Route", "Routes", "Table", "segments_of"]
 

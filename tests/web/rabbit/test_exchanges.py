@@ -5,8 +5,8 @@ from urllib.parse import unquote_plus
 import pytest
 
 from holdfast.broker.routing import Binding
-from holdfast.web.rabbit.bindings import chosen
-from holdfast.web.rabbit.shapes import properties_key
+from holdfast.web.rabbitmq_api.bindings import chosen
+from holdfast.web.rabbitmq_api.serializers import properties_key
 from tests.web.rabbit.conftest import add_user
 from tests.web.serving import Served, q
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import InvalidArgument
-from holdfast.web.rabbit.certificates import not_after
+from holdfast.web.rabbitmq_api.certificates import not_after
 from tests.interop.certificates import Authority
 from tests.web.rabbit.conftest import add_user, until
 from tests.web.serving import Served

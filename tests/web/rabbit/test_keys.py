@@ -9,7 +9,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from holdfast.web.rabbit.shapes import node_name
+from holdfast.web.rabbitmq_api.serializers import node_name
 from tests.web.rabbit.conftest import Connect
 from tests.web.serving import Served, q
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError, InvalidArgument
-from holdfast.web.rabbit.lists import answered, columns_of, fitting, pattern_of
+from holdfast.web.rabbitmq_api.pagination import answered, columns_of, fitting, pattern_of
 from tests.web.serving import Served
 
 

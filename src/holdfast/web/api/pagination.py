@@ -1,0 +1,44 @@
+"""Filtering by name and paging, shared by all lists of the API."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.web.rabbitmq_api.pagination import fitting
+from holdfast.web.routes import Call
+
+__all__ = ["PAGING", "named", "paged"]
+
+T = TypeVar("T")
+_PAGE_MAX = 500
+PAGING = {
+    "page": "Which page, from 1.",
+    "page_size": f"How many on a page, 100 unless said otherwise, {_PAGE_MAX} at most.",
+    "name": "Only those whose name has this in it.",
+    "use_regex": "name is a regular expression.",
+}
+"""What the query of a list may say."""
+
+
+def named(call: Call, found: list[T], name: Callable[[T], str]) -> list[T]:
+    """Return the items whose names match the request's filter."""
+    if not (wanted := call.query.get("name")):
+        return found
+    if call.flag("use_regex"):
+        return fitting(found, wanted, name)
+    return [one for one in found if wanted.lower() in name(one).lower()]
+
+
+def paged(call: Call, found: list[T], total: int, show: Callable[[T], Any]) -> dict[str, Any]:
+    """Return one page of the items; only these are rendered. Items for which `show` returns None are gone."""
+    size = call.number("page_size", 100, most=_PAGE_MAX, least=1)
+    page = call.number("page", 1, least=1)
+    shown = [row for one in found[(page - 1) * size : page * size] if (row := show(one)) is not None]
+    return {
+        "items": shown,
+        "page": page,
+        "page_size": size,
+        "page_count": max(1, -(-len(found) // size)),
+        "filtered_count": len(found),
+        "total_count": total,
+        "item_count": len(shown),
+    }

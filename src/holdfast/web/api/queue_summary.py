@@ -1,0 +1,219 @@
+"""Queues as rows of a list: cheap enough for ten thousand; costly fields are added only to rows that are shown."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.queue import Counts, Queue
+from holdfast.web.api.pagination import named, paged
+from holdfast.web.api.schemas import plain
+from holdfast.web.auth import Caller
+from holdfast.web.context import Site
+from holdfast.web.routes import Call
+
+__all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json", "shown_lag"]
+
+_ASKED_MAX = 500
+"""Up to so many queues, a sort by age reads each oldest message; with more, it uses the cached ages."""
+_SORTED_BY = (
+    *(
+        "name",
+        "vhost",
+        "ready",
+        "delayed",
+        "leased",
+        "moving",
+        "oldest_age",
+        "lag",
+        "put_rate",
+        "lease_rate",
+        "ack_rate",
+    ),
+    *("consumers", "state", "memory", "log", "durable", "exclusive", "auto_delete", "in_broker"),
+)
+_FRESH_S = 2.0
+
+
+class Found(NamedTuple):
+    """A queue with its virtual host and name, and its mailbox if the broker has one."""
+
+    vhost: str
+    name: str
+    queue: Queue
+    mailbox: Mailbox | None
+
+
+class _Others:
+    """Queues in the store that the broker does not know, cached for two seconds: finding them reads a folder."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._clock = SystemClock()
+        self._looked: dict[Site, tuple[float, list[Found]]] = {}
+
+    def of(self, site: Site) -> list[Found]:
+        with self._guard:
+            now = self._clock.monotonic()
+            looked, found = self._looked.get(site, (float("-inf"), []))
+            if now - looked > _FRESH_S:
+                known = site.broker.by_store_name
+                names = [name for name in site.store.queues() if name not in known and "\x1f" not in name]
+                found = [
+                    Found("/", name, queue, None)
+                    for name in names
+                    if (queue := site.store.find_queue(name)) is not None
+                ]
+                self._looked = {site: (now, found)}
+            return [one for one in found if one.queue.name not in site.broker.by_store_name and not one.queue.closed]
+
+
+_others = _Others()
+
+
+def all_queues(site: Site, who: Caller, vhost: str | None = None) -> Iterator[Found]:
+    """Yield the queues of the virtual hosts that the caller sees; permissions on each are not checked."""
+    for host in list(site.broker.hosts.values()):
+        if vhost not in (None, host.name) or not _may_see(site, who, host.name):
+            continue
+        for mailbox in list(host.mailboxes.values()):
+            yield Found(host.name, mailbox.name, mailbox.queue, mailbox)
+        if host.name == "/":
+            yield from _others.of(site)
+
+
+def _may_see(site: Site, who: Caller, vhost: str) -> bool:
+    return who.sees_all or bool(site.broker.users.permissions(who.name, vhost))
+
+
+def light_row(site: Site, found: Found) -> dict[str, Any]:
+    """Return a queue's row with what costs nothing: counts and rates."""
+    vhost, name, queue, mailbox = found
+    try:
+        counts = queue.counts()
+        rates = queue.rates()
+        state = "paused" if queue.paused else site.broker.memory.state(queue).replace("normal", "running")
+    except HoldfastError:
+        return {"vhost": vhost, "name": name, "state": "closed", "ready": 0, "delayed": 0, "leased": 0, "moving": 0}
+    definition = mailbox.definition if mailbox is not None else None
+    return {
+        "vhost": vhost,
+        "name": name,
+        "log": queue.log.name,
+        "ready": counts.ready,
+        "delayed": counts.delayed,
+        "leased": counts.leased,
+        "moving": counts.moving,
+        "put_rate": rates.put,
+        "lease_rate": rates.lease,
+        "ack_rate": rates.ack,
+        "consumers": len(mailbox.consumers) if mailbox is not None else 0,
+        "dead_letters_dropped": mailbox.dead_letters_dropped if mailbox is not None else 0,
+        "state": state,
+        "memory": queue.cached_bytes,
+        "durable": definition.durable if definition is not None else True,
+        "exclusive": definition.exclusive if definition is not None else False,
+        "auto_delete": definition.auto_delete if definition is not None else False,
+        "in_broker": mailbox is not None,
+        "arguments": plain(dict(definition.arguments)) if definition is not None else {},
+    }
+
+
+def row(site: Site, found: Found) -> dict[str, Any]:
+    """Return a queue's row with the age of its oldest message and its lag."""
+    light = light_row(site, found)
+    try:
+        figures = found.queue.stats()
+    except HoldfastError:
+        return {**light, "oldest_age": None, "lag": 0, "dead": 0, "died": 0}
+    return {
+        **light,
+        "oldest_age": figures.oldest_age,
+        "lag": shown_lag(figures.ready, figures.lag),
+        "dead": figures.dead,
+        "died": figures.total_dead,
+    }
+
+
+def shown_lag(ready: int, lag: int) -> int:
+    """Return a queue's lag, but 0 if nothing is ready: then it waits for consumers or due times only."""
+    return lag if ready else 0
+
+
+def page_of(call: Call) -> dict[str, Any]:
+    """Return one page of all queues, filtered and sorted as the query says."""
+    query = call.query
+    site = call.site
+    if vhost := query.get("vhost"):
+        site.host(vhost)  # one that is not there is an error, and not without queues
+    found = list(all_queues(site, call.who, vhost or None))
+    total = len(found)
+    found = named(call, found, lambda one: one.name)
+    sort, reverse = query.get("sort") or "name", call.flag("sort_reverse")
+    if sort not in _SORTED_BY:
+        raise InvalidArgument(f"queues cannot be sorted by {sort!r}; they can by: {', '.join(_SORTED_BY)}")
+    found.sort(key=lambda one: (one.vhost, one.name))
+    if sort != "name" or reverse:
+        # Of very many queues the ages are those that the totals go by, which may be some seconds old.
+        ages = site.figures.ages() if sort == "oldest_age" and len(found) > _ASKED_MAX else None
+        found.sort(key=lambda one: _sortable(_value(site, one, sort, ages)), reverse=reverse)
+    return paged(call, found, total, lambda one: row(site, one))
+
+
+_RATES = {"put_rate": "put", "lease_rate": "lease", "ack_rate": "ack"}
+
+
+def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | None) -> Any:
+    """Return the sort key of a queue, and compute no more than that."""
+    if sort in ("name", "vhost"):
+        return getattr(found, sort)
+    if sort == "consumers":
+        return len(found.mailbox.consumers) if found.mailbox is not None else 0
+    try:
+        if sort in Counts._fields:
+            return getattr(found.queue.counts(), sort)
+        if sort in _RATES:
+            return getattr(found.queue.rates(), _RATES[sort])
+        if sort == "lag":
+            return shown_lag(found.queue.counts().ready, place_now(found.queue)[1])
+        if sort == "oldest_age":
+            return row(site, found)["oldest_age"] if ages is None else ages.get(found.queue)
+    except HoldfastError:  # it was closed meanwhile
+        return 0
+    return light_row(site, found).get(sort)
+
+
+def place_now(queue: Queue) -> tuple[int, int]:
+    """Return the sequence of the oldest unacknowledged message, and its distance to the end of the log.
+
+    Reads without the queue's lock first, and with it only if something changes meanwhile.
+    """
+    try:
+        floor = queue.standing.floor()
+    except (RuntimeError, ValueError):  # something came or went while it was walked
+        lag = queue.stats().lag
+        return max(0, queue.log.end - lag), lag
+    return floor, max(0, queue.log.end - floor)
+
+
+def _sortable(value: Any) -> tuple[int, Any]:
+    match value:
+        case None:
+            return (0, 0)
+        case str():
+            return (2, value)
+        case bool() | int() | float():
+            return (1, value)
+    return (3, str(value))
+
+
+def settings_json(queue: Queue) -> dict[str, Any]:
+    """Return a queue's settings as JSON."""
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in asdict(queue.settings).items()
+    }

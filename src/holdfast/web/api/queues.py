@@ -1,0 +1,344 @@
+"""API routes for queues: list, declare, delete, purge, pause, seek, and show leases and delayed messages."""
+
+import contextlib
+from dataclasses import asdict
+from typing import Any
+
+from holdfast.base.errors import HoldfastError, InvalidArgument
+from holdfast.broker.dead_letter_browser import led_to
+from holdfast.broker.definitions import check_arguments
+from holdfast.broker.permissions import Operation
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.users import Kind
+from holdfast.queue import LeaseInfo, Queue
+from holdfast.web.api.pagination import PAGING
+from holdfast.web.api.queue_summary import Found, all_queues, page_of, row, settings_json, shown_lag
+from holdfast.web.api.schemas import BODY_MAX, instant, message_json, moments, plain
+from holdfast.web.request_schema import FLAG, TEXT, body, said
+from holdfast.web.responses import ResourceLocked
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+__all__ = ["ONE", "queue_of", "queue_routes"]
+
+queue_routes = Routes("queues")
+_ALL = "/api/holdfast/queues"
+ONE = _ALL + "/{vhost}/{name}"
+_IDS_SHOWN = 100
+_LEASES_MAX = 100_000
+_ENDLESS_NS = 365 * 86_400 * 10**9
+"""From so long a lease on it is one of the broker's, which last ten years."""
+_KINDS: tuple[Kind, ...] = ("configure", "write", "read")
+_QUEUES_MAX = 1000
+_SAMPLE = 10
+
+
+def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Queue, Mailbox | None]:
+    """Return the queue that the path names, with its mailbox, if the caller may perform the operation on it.
+
+    Raises 403 if not, 404 if there is no such queue, and 409 for an exclusive queue unless the request is a GET.
+    """
+    vhost, name = call.path["vhost"], call.path["name"]
+    call.site.host(vhost)
+    call.may(operation, name, vhost=vhost)
+    queue, mailbox = call.site.queue(vhost, name)
+    if mailbox is not None and mailbox.definition.exclusive and call.method != "GET":
+        raise ResourceLocked(name)
+    return queue, mailbox
+
+
+@queue_routes.get(
+    _ALL,
+    needs=Needs.LOGIN,
+    says="Queues, a page at a time.",
+    query={
+        **PAGING,
+        "sort": "By which field: ready, oldest_age, put_rate...",
+        "sort_reverse": "The largest first.",
+        "vhost": "Only those of this virtual host.",
+    },
+)
+def queues(call: Call) -> dict[str, Any]:
+    """Return a page of queues."""
+    return page_of(call)
+
+
+@queue_routes.post(
+    _ALL,
+    needs=Needs.LOGIN,
+    says="Declare a durable queue; one that is there like this is no error.",
+    takes=body(
+        "name",
+        vhost=TEXT,
+        name=TEXT,
+        arguments={"type": "object", "description": "As AMQP has them: x-message-ttl, x-max-length..."},
+    ),
+)
+def declare(call: Call) -> Reply:
+    """Declare a durable queue that AMQP clients see, too.
+
+    A dead-letter exchange also needs read permission on the queue, and write permission on the exchange.
+    """
+    vhost, name = call.field("vhost", str, "/"), call.field("name", str)
+    arguments = call.field("arguments", dict, {})
+    check_arguments(arguments)
+    host = call.site.host(vhost)
+    call.may(Operation.QUEUE_DECLARE, name, vhost=vhost)
+    if isinstance(dead := arguments.get("x-dead-letter-exchange"), str):  # or messages get where their sender may not
+        call.may(Operation.QUEUE_TAKE, name, vhost=vhost)
+        call.may(Operation.EXCHANGE_PUBLISH, dead, vhost=vhost)
+    if not name:
+        raise InvalidArgument("a queue needs a name")
+    mailbox = call.site.on_broker(
+        lambda: host.declare_queue(
+            name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=call.site
+        )
+    )
+    return Reply(row(call.site, Found(vhost, name, mailbox.queue, mailbox)), 201)
+
+
+@queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
+def one_queue(call: Call) -> dict[str, Any]:
+    """Return statistics, settings, consumers, bindings and the caller's permissions.
+
+    Needs read permission on the queue, or the tag monitoring or administrator.
+    """
+    vhost, name = call.path["vhost"], call.path["name"]
+    call.site.host(vhost)
+    if not call.who.sees_all:
+        call.may(Operation.QUEUE_LOOK, name, vhost=vhost)
+    queue, mailbox = call.site.queue(vhost, name)
+    allowed = call.site.broker.users.allowed
+    stats = queue.stats()
+    dead = queue.settings.dead_letter
+    known = {} if mailbox is None else call.site.on_broker(lambda: _of_broker(call, mailbox))
+    return {
+        **row(call.site, Found(vhost, name, queue, mailbox)),
+        "paused": queue.paused,
+        "may": {kind: allowed(call.who.name, vhost, kind, name) for kind in _KINDS},
+        "stats": {
+            **asdict(stats),
+            "lag": shown_lag(stats.ready, stats.lag),
+            **moments(next_due=stats.next_due, checkpoint_failing_since=stats.checkpoint_failing_since),
+        },
+        "put_total": queue.log.end,
+        "settings": settings_json(queue),
+        "dead_letter": None if dead is None or ":" in dead else {"vhost": vhost, "name": dead},
+        "dead_letter_queues": [],
+        "consumers_detail": [],
+        "bindings": [],
+        **known,
+    }
+
+
+def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
+    host = call.site.host(call.path["vhost"])
+    topology = host.topology
+    wanted = mailbox.definition.settings
+    dead = None
+    if wanted.dead_letter_exchange is not None:
+        dead = {"exchange": wanted.dead_letter_exchange, "routing_key": wanted.dead_letter_routing_key}
+    return {
+        "dead_letter_exchange": dead,
+        "dead_letter_queues": [
+            {"vhost": call.path["vhost"], "name": one, "ready": host.mailboxes[one].queue.counts().ready}
+            for one in sorted(led_to(host, mailbox.definition))
+            if one in host.mailboxes
+        ],
+        "consumers_detail": [
+            {
+                "tag": one.tag,
+                "connection": one.connection,
+                "channel": one.number,
+                "user": one.user,
+                "prefetch": one.prefetch,
+                "no_ack": one.no_ack,
+                "unacked": one.unacked,
+                "priority": one.priority,
+                "active": one.active,
+            }
+            for one in call.site.server.report.consumers(call.path["vhost"], mailbox.name)
+        ],
+        "bindings": [
+            {"source": one.source, "routing_key": one.routing_key, "arguments": plain(dict(one.arguments))}
+            for one in topology.bindings_to("queue", mailbox.name)
+        ],
+    }
+
+
+@queue_routes.delete(ONE, needs=Needs.USER, says="Delete a queue with its messages.")
+def delete(call: Call) -> None:
+    """Delete a queue with its messages."""
+    queue, mailbox = queue_of(call, Operation.QUEUE_DELETE)
+    if mailbox is None:
+        call.site.store.delete_queue(queue.name)
+    else:
+        host = call.site.host(call.path["vhost"])
+        call.site.on_broker(lambda: host.delete_queue(mailbox.name, mailbox.definition.owner))
+
+
+@queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
+def purge(call: Call) -> dict[str, int]:
+    """Drop every message that is not leased, also delayed ones; return how many. On disk when this responds."""
+    queue, _ = queue_of(call, Operation.QUEUE_PURGE)
+    purged = queue.purge()
+    queue.sync()
+    return {"purged": purged}
+
+
+@queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Hand out nothing until it is resumed.")
+def pause(call: Call) -> dict[str, bool]:
+    """Pause a queue, also beyond a restart: it accepts messages, but delivers none."""
+    queue, _ = queue_of(call, Operation.QUEUE_STEER)
+    queue.pause()
+    return {"paused": True}
+
+
+@queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Hand out messages again.")
+def resume(call: Call) -> dict[str, bool]:
+    """Resume deliveries."""
+    queue, _ = queue_of(call, Operation.QUEUE_STEER)
+    queue.resume()
+    return {"paused": False}
+
+
+@queue_routes.get(
+    ONE + "/leases",
+    needs=Needs.USER,
+    says="What is held by consumers, and until when.",
+    query={"count": "How many leases, 1000 unless said otherwise."},
+)
+def leases(call: Call) -> dict[str, Any]:
+    """Return the leases, oldest first."""
+    queue, _ = queue_of(call)
+    return {
+        "leases": [
+            {
+                "lease": one.id,
+                "count": len(one.ids),
+                "ids": list(one.ids[:_IDS_SHOWN]),
+                **moments(since=one.since, expires=one.expires_at),
+                "held_by": "consumer" if _is_endless(one) else None,
+            }
+            for one in queue.leases(call.number("count", 1000, most=_LEASES_MAX, least=1))
+        ]
+    }
+
+
+def _is_endless(lease: LeaseInfo) -> bool:
+    """Whether a lease is the broker's: it ends with the consumer or its acknowledgement, not with time."""
+    return lease.expires_at - lease.since >= _ENDLESS_NS
+
+
+@queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Give back what a lease holds.")
+def void_lease(call: Call) -> dict[str, int]:
+    """Revoke a lease: its messages are ready again, and its holder has lost them; return how many.
+
+    Responds 400 while the queue has AMQP consumers: their leases end with their channel.
+    """
+    queue, mailbox = queue_of(call, Operation.QUEUE_STEER)
+    lease = call.numbered("lease")
+    if mailbox is not None and mailbox.consumers:
+        raise InvalidArgument("the consumers of AMQP hold this: close the connection, and it comes back")
+    return {"returned": queue.void_lease(lease, f"given back by {call.who.name}")}
+
+
+@queue_routes.get(
+    "/api/holdfast/delayed",
+    needs=Needs.LOGIN,
+    says="All queues with delayed messages, those with the most first.",
+    query={
+        "count": "How many queues, 24 unless said otherwise.",
+        "buckets": "How many parts the time axis has, 60 unless said otherwise.",
+    },
+)
+def all_delayed(call: Call) -> dict[str, Any]:
+    """Return the queues with the most delayed messages, each with a histogram, and the totals of all queues.
+
+    Only queues that the caller may read are included.
+    """
+    buckets = call.number("buckets", 60, most=1000, least=1)
+    waiting: list[tuple[int, Found]] = []
+    for found in all_queues(call.site, call.who):
+        if call.site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, found.name, vhost=found.vhost):
+            with contextlib.suppress(HoldfastError):  # one that is closed just now
+                waiting.append((found.queue.counts().delayed, found))
+    waiting = sorted((one for one in waiting if one[0]), key=lambda one: (-one[0], one[1].vhost, one[1].name))
+    shown = []
+    for count, found in waiting[: call.number("count", 24, most=_QUEUES_MAX, least=1)]:
+        with contextlib.suppress(HoldfastError):
+            axis = _axis(found.queue, buckets)
+            shown.append({"vhost": found.vhost, "name": found.name, "total": count, **axis})
+    return {"total": sum(count for count, _ in waiting), "total_queues": len(waiting), "queues": shown}
+
+
+def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
+    """Return when delayed messages become ready: the first, the last, and a histogram."""
+    found = queue.delayed_histogram(buckets)
+    return {
+        "first_due": found[0][0] if found else None,
+        "last_due": found[-1][1] if found else None,
+        "buckets": [{"start_at": start, "end_at": end, "count": count} for start, end, count in found],
+    }
+
+
+@queue_routes.get(
+    ONE + "/delayed",
+    needs=Needs.USER,
+    says="What must wait, and when it comes up.",
+    query={
+        "count": "How many messages, 200 unless said otherwise.",
+        "truncate": "Bytes of each body at most; 0 for all.",
+        "buckets": "How many parts the time axis has, 60 unless said otherwise.",
+    },
+)
+def delayed(call: Call) -> dict[str, Any]:
+    """Return the next delayed messages, and a histogram of all."""
+    queue, _ = queue_of(call)
+    most = call.number("truncate", 4096) or BODY_MAX
+    return {
+        "total": queue.counts().delayed,
+        **_axis(queue, call.number("buckets", 60, most=1000, least=1)),
+        "messages": [
+            {**message_json(one, most), **moments(due=one.due_at)}  # type: ignore[arg-type]
+            for one in queue.delayed(call.number("count", 200, most=10_000, least=1))
+        ],
+    }
+
+
+@queue_routes.post(
+    ONE + "/seek",
+    needs=Needs.USER,
+    says="Stand elsewhere in the log, to deliver again or to pass over; or see what that would do.",
+    takes=body(
+        to={"description": "A sequence, start or end."},
+        time={"description": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
+        dry_run=said(FLAG, "Only say what it would do."),
+    ),
+)
+def seek(call: Call) -> dict[str, Any]:
+    """Move the queue's position, unless `dry_run`; return the effect. On disk when this responds."""
+    queue, _ = queue_of(call, Operation.QUEUE_STEER)
+    to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)
+    if (to is None) == (when is None):
+        raise InvalidArgument("say to where: `to` (a sequence, start or end) or `time`")
+    words = {"start": queue.log.start, "end": queue.log.end}
+    if isinstance(to, str) and to not in words:
+        raise InvalidArgument(f"cannot seek to {to!r}: give a sequence, start or end")
+    if when is not None:
+        to = queue.log.sequence_at(instant(when))
+    found = queue.preview(words[to] if isinstance(to, str) else to)
+    only = call.field("dry_run", bool, False)
+    sample = [message_json(one, 4096) for one in found.sample(_SAMPLE)]
+    if not only:
+        queue.seek(found.position)
+        queue.sync()
+    return {
+        "position": found.position,
+        "log_start": found.log_start,
+        "log_end": found.log_end,
+        "delivered": found.delivered,
+        "waiting_now": found.waiting_now,
+        "dropped": found.dropped,
+        "sample": sample,
+        "dry_run": only,
+    }

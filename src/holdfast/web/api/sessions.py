@@ -1,0 +1,123 @@
+"""API routes for login, logout, the current user, and tokens for programs."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+
+from holdfast.base.errors import InvalidArgument
+from holdfast.base.units import iso_time, parse_duration
+from holdfast.broker.errors import AccessRefused
+from holdfast.broker.users import log_failed_login
+from holdfast.web.request_schema import TEXT, body
+from holdfast.web.responses import NotAuthenticated
+from holdfast.web.routes import Call, Needs, Reply, Routes
+from holdfast.web.tokens import Token
+
+__all__ = ["session_routes"]
+
+session_routes = Routes("sessions")
+_PREFIX = "/api/holdfast"
+
+
+@session_routes.post(
+    f"{_PREFIX}/login",
+    needs=Needs.NOTHING,
+    says="Log in on the page: a token for some hours.",
+    takes=body("username", "password", username=TEXT, password=TEXT),
+)
+async def login(call: Call) -> dict[str, Any]:
+    """Create a session for a user with the right password. A failed login is logged, and answered late."""
+    name, password = call.field("username", str), call.field("password", str)
+    site = call.site
+    try:
+        user = await anyio.to_thread.run_sync(
+            site.broker.users.authenticate, name, password, call.who.is_loopback, limiter=site.logins
+        )
+    except AccessRefused as error:
+        log_failed_login(error, peer=call.who.peer, protocol="http")
+        await asyncio.sleep(site.settings.login_delay)
+        raise NotAuthenticated(
+            "wrong user or password, or a user that may come in from this machine only", ask=False
+        ) from error
+    make = partial(site.tokens.make, user.name, "page", site.settings.session, session=True)
+    token, text = await anyio.to_thread.run_sync(make)
+    return {"name": user.name, "tags": list(user.tags), "token": text, **_until(token)}
+
+
+@session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="End the session.")
+def logout(call: Call) -> None:
+    """Revoke the token of this request; with a password there is nothing to revoke."""
+    if call.who.token is not None:
+        call.site.tokens.remove(call.who.token.id, call.who.name)
+
+
+@session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Who you are.")
+def whoami(call: Call) -> dict[str, Any]:
+    """Return the user, and the expiry of the token if the request has one."""
+    token = call.who.token
+    until = {"expires_at": None, "expires_time": None} if token is None else _until(token)
+    return {"name": call.who.name, "tags": list(call.who.tags), **until}
+
+
+@session_routes.get(f"{_PREFIX}/tokens", needs=Needs.USER, says="Your tokens; an administrator sees all.")
+def tokens(call: Call) -> dict[str, Any]:
+    """Return the caller's tokens, or for an administrator all, without their secrets and without sessions."""
+    return {"tokens": [_shown(token) for token in call.site.tokens.of(_whose(call))]}
+
+
+@session_routes.post(
+    f"{_PREFIX}/tokens",
+    needs=Needs.USER,
+    says="A token for a program, with your permissions; it is told once.",
+    takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which it is unless given."}),
+)
+def make_token(call: Call) -> Reply:
+    """Create a token with the caller's permissions; its text is returned only here.
+
+    A token created with another token cannot outlive it. After a login with a password any lifetime is possible.
+    """
+    given = call.field("lifetime", (int, float, str), None)
+    lifetime = "30d" if given is None else given
+    seconds = parse_duration(lifetime).total_seconds() if isinstance(lifetime, str) else float(lifetime)
+    maker = call.who.token
+    until = None
+    if maker is not None and not maker.session:  # who has a session gave a password; who has a token need not know one
+        until = maker.expires_at
+        if given is not None and call.site.clock.time_ns() + seconds * 1e9 > until:
+            raise InvalidArgument(
+                f"the token {maker.name!r}, which this is asked with, ends {iso_time(maker.expires_at)}: one that it "
+                "makes cannot last longer. Ask for a shorter lifetime, or with a password"
+            )
+    token, text = call.site.tokens.make(call.who.name, call.field("name", str), seconds, until=until)
+    return Reply({**_shown(token), "token": text}, 201)
+
+
+@session_routes.delete(f"{_PREFIX}/tokens/{{id}}", needs=Needs.USER, says="Withdraw a token.")
+def remove_token(call: Call) -> None:
+    """Revoke a token of the caller or, for an administrator, of any user."""
+    call.site.tokens.remove(call.path["id"], _whose(call))
+
+
+def _whose(call: Call) -> str | None:
+    """Return the user whose tokens the caller may manage; None for all users.
+
+    Administrators manage all, except the default user with its default password.
+    """
+    return None if call.who.is_operator else call.who.name
+
+
+def _shown(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "user": token.user,
+        "created_at": token.created_at,
+        "created_time": iso_time(token.created_at),
+        **_until(token),
+    }
+
+
+def _until(token: Token) -> dict[str, Any]:
+    return {"expires_at": token.expires_at, "expires_time": iso_time(token.expires_at)}

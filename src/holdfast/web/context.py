@@ -1,0 +1,137 @@
+"""Access of the web's threads to a served store, its broker and its tokens."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+
+from holdfast.amqp.server import Server
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import Closed, NotFound, StorageError
+from holdfast.base.names import check_name
+from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.store_names import PART, name_in_store
+from holdfast.broker.vhost import Host
+from holdfast.queue import Queue
+from holdfast.queue.async_lease import Polls
+from holdfast.web.allowed_paths import AllowedPaths
+from holdfast.web.health import Pulse
+from holdfast.web.overview_stats import Figures, names_of
+from holdfast.web.responses import Refused
+from holdfast.web.stats_history import History
+from holdfast.web.tokens import Tokens
+
+__all__ = ["Site"]
+
+T = TypeVar("T")
+_PATIENCE_S = 60.0
+_LOOK_S = 0.5
+_LOGINS = 2
+"""Passwords that are checked at once: each takes a core, and much memory."""
+
+
+class Site:
+    """A served store as the web's threads use it.
+
+    Threads: any but the broker's own. Logs, queues and tables may be used directly; whatever iterates over or changes
+    the broker goes through `on_broker`.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.broker = server.broker
+        self.store = server.broker.store
+        self.settings = server.settings
+        self.clock = SystemClock()
+        self.started_at = self.clock.time_ns()
+        self.tokens = Tokens(self.store.path, self._credential)
+        self.paths = AllowedPaths(server.settings.allowed_paths)
+        self.figures = Figures(self)
+        self.history: History | None = None
+        if server.settings.history_interval > 0:
+            self.history = History(self.store, self.figures, interval=server.settings.history_interval)
+        self.pulse = Pulse(server.post, self.store.metrics)
+        self.polls: dict[Queue, Polls] = {}
+        """By queue: the HTTP requests that wait for messages. Used by the web's event loop alone."""
+        self.listeners: list[dict[str, object]] = []
+        """What is listened on: protocol, host, port, tls."""
+        self.logins = anyio.CapacityLimiter(_LOGINS)
+        """Limits concurrent password checks; the others wait without a thread, so that they block no other request."""
+        self.stopping = False
+        """Whether requests may no longer wait, because the server stops."""
+        self.stopped = False
+        """Whether the web server has stopped; the broker's thread may be gone."""
+
+    def on_broker(self, function: Callable[[], T]) -> T:
+        """Run a function on the broker's thread; return its result, or raise what it raises.
+
+        Never call it on that thread. Raises `StorageError` if the function has not begun after 60 s, `Closed` if the
+        server has stopped: then it never runs.
+        """
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            if not done.set_running_or_notify_cancel():  # who asked was told that it is not done
+                return
+            try:
+                done.set_result(function())
+            except BaseException as error:
+                done.set_exception(error)
+
+        self.server.post(run)
+        for _ in range(round(_PATIENCE_S / _LOOK_S)):
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                return done.result(_LOOK_S)
+            if done.done():  # just now, or the error was the function's own
+                return done.result()
+            if self.stopped and done.cancel():
+                raise Closed("the server stops: ask again when it is back")
+        if done.cancel():
+            raise StorageError("the broker does not answer, and nothing was done: it is stopping, or the disk is slow")
+        return done.result()  # it is being done: what came of it must be known
+
+    async def goodbye(self) -> None:
+        """Fail all requests that wait for messages. Call it on the web's own loop."""
+        self.stopping = True
+        await asyncio.gather(*(polls.close() for polls in list(self.polls.values())))
+
+    def check_room(self) -> None:
+        """Raise 503 while publishers are blocked by a memory or disk alarm.
+
+        Every protocol applies the alarm: HTTP routes that add data and puts over Cap'n Proto check it here.
+        """
+        if low := self.broker.memory.blocked:
+            raise Refused(503, "blocked", f"the server is low on {low}: put this again when there is more")
+
+    def host(self, vhost: str) -> Host:
+        """Return a virtual host, or raise `NotFound`."""
+        found = self.broker.hosts.get(vhost)
+        if found is None:
+            raise NotFound(f"there is no virtual host {vhost!r}")  # which there are is not for everybody
+        return found
+
+    def queue(self, vhost: str, name: str) -> tuple[Queue, Mailbox | None]:
+        """Return a queue with its mailbox, or raise `NotFound`; a queue that only programs use has no mailbox."""
+        mailbox = self.host(vhost).mailboxes.get(name)
+        if mailbox is not None:
+            return mailbox.queue, mailbox
+        check_name(name, "queue name")
+        # With that character it would be the name, in the store, of a queue of another virtual host.
+        queue = None if PART in name else self.store.find_queue(name_in_store(vhost, name))
+        if queue is None:
+            raise NotFound(f"there is no queue {name!r} in the virtual host {vhost!r}")
+        return queue, None
+
+    def names_of(self, stored: str) -> tuple[str, str]:
+        """Return the virtual host and the queue name that a name in the store stands for."""
+        host, mailbox = self.broker.by_store_name.get(stored, (None, None))
+        return names_of(stored) if host is None or mailbox is None else (host.name, mailbox.name)
+
+    def _credential(self, user: str) -> str | None:
+        try:
+            return self.broker.users.get(user).password_hash
+        except NotFound:
+            return None

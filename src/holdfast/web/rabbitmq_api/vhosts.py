@@ -1,0 +1,119 @@
+"""Routes for virtual hosts in RabbitMQ's API: list, add and delete them, and list their permissions."""
+
+from typing import Any
+
+from holdfast.amqp.connection_report import ConnectionReport
+from holdfast.broker.users import tags_of
+from holdfast.broker.vhost import Host
+from holdfast.queue import Queue
+from holdfast.web.rabbitmq_api.access import body_of, host_of, hosts_of, text_of
+from holdfast.web.rabbitmq_api.message_stats import message_stats, totals_of
+from holdfast.web.rabbitmq_api.pagination import LISTING, answered, columns_of
+from holdfast.web.rabbitmq_api.serializers import node_name, permission_row, rate
+from holdfast.web.routes import Call, Needs, Reply, Routes
+
+__all__ = ["routes"]
+
+routes = Routes("RabbitMQ: virtual hosts")
+_AT_ONCE = 20
+"""So many queues are deleted before the broker does something else."""
+
+
+def _rows(call: Call, hosts: list[Host]) -> list[dict[str, Any]]:
+    def work() -> list[list[Queue]]:
+        return [[mailbox.queue for mailbox in host.mailboxes.values()] for host in hosts]
+
+    connections = call.site.on_broker(call.site.server.report.connections)
+    return [
+        _row(call, host, queues, connections) for host, queues in zip(hosts, call.site.on_broker(work), strict=True)
+    ]
+
+
+def _row(call: Call, host: Host, queues: list[Queue], connections: list[ConnectionReport]) -> dict[str, Any]:
+    said = call.site.broker.definitions.vhost(host.name)
+    totals = totals_of(queues)
+    here = [one for one in connections if one.vhost == host.name]
+    row = {
+        "cluster_state": {node_name(): "running"},
+        "default_queue_type": "undefined",
+        "description": said.description,
+        "metadata": {"description": said.description, "tags": list(said.tags)},
+        "name": host.name,
+        "tags": list(said.tags),
+        "tracing": False,
+        **totals.row(),
+        "recv_oct": sum(one.received for one in here),
+        "recv_oct_details": rate(sum(one.received_rate for one in here)),
+        "send_oct": sum(one.sent for one in here),
+        "send_oct_details": rate(sum(one.sent_rate for one in here)),
+    }
+    if stats := message_stats(totals.flow):
+        row["message_stats"] = stats
+    return row
+
+
+@routes.get("/api/vhosts", needs=Needs.LOGIN, says="All virtual hosts.", query=LISTING)
+def every_vhost(call: Call) -> Any:
+    """Return all virtual hosts that the caller sees."""
+    return answered(_rows(call, hosts_of(call)), call.query, row=lambda one: one, name=lambda one: str(one["name"]))
+
+
+@routes.get("/api/vhosts/{vhost}", needs=Needs.LOGIN, says="One virtual host.")
+def one_vhost(call: Call) -> Any:
+    """Return one virtual host."""
+    return columns_of(_rows(call, [host_of(call)])[0], call.query.get("columns", ""))
+
+
+@routes.put(
+    "/api/vhosts/{vhost}",
+    needs=Needs.ADMINISTRATOR,
+    says="Add a virtual host, in which the caller may then do everything.",
+    takes={"type": "object", "properties": {"description": {"type": "string"}, "tags": {"type": ["string", "array"]}}},
+)
+def put_vhost(call: Call) -> Reply:
+    """Add a virtual host, in which the caller gets all permissions, or update its metadata."""
+    body = body_of(call)
+    description = text_of(body, "description") if body.get("description") is not None else None
+    tags = tags_of(body["tags"]) if body.get("tags") is not None else None
+    is_new = call.site.on_broker(
+        lambda: call.site.server.administration.put_vhost(
+            call.path["vhost"], description=description, tags=tags, owner=call.who.name
+        )
+    )
+    return Reply(status=201 if is_new else 204)
+
+
+@routes.delete(
+    "/api/vhosts/{vhost}",
+    needs=Needs.ADMINISTRATOR,
+    says="Delete a virtual host with its queues and their messages, and close the connections to it.",
+)
+def delete_vhost(call: Call) -> None:
+    """Delete a virtual host with its queues and messages, and close the connections to it.
+
+    Queues are deleted a few at a time, so that the broker's thread can do other work in between.
+    """
+    administration, name = call.site.server.administration, call.path["vhost"]
+    while not call.site.on_broker(lambda: administration.empty_vhost(name, _AT_ONCE)):
+        pass
+    call.site.on_broker(lambda: administration.delete_vhost(name))
+
+
+@routes.get("/api/vhosts/{vhost}/permissions", needs=Needs.ADMINISTRATOR, says="Who may do what in a virtual host.")
+def permissions_in(call: Call) -> Any:
+    """Return the permissions in a virtual host."""
+    host = call.site.host(call.path["vhost"])
+    return [permission_row(one) for one in call.site.server.administration.permissions(vhost=host.name)]
+
+
+@routes.get("/api/vhosts/{vhost}/topic-permissions", needs=Needs.ADMINISTRATOR, says="None: there are none.")
+def topic_permissions_in(call: Call) -> list[Any]:
+    """Return an empty list: there are no topic permissions."""
+    call.site.host(call.path["vhost"])
+    return []
+
+
+@routes.post("/api/vhosts/{vhost}/start/{node}", needs=Needs.ADMINISTRATOR, says="Nothing to do: each one runs.")
+def start_vhost(call: Call) -> None:
+    """Do nothing: each virtual host is running."""
+    call.site.host(call.path["vhost"])
