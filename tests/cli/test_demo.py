@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Log
 from holdfast.cli.demo.orders import count_right
-from holdfast.cli.demo.queue_story import Ledger
+from holdfast.cli.demo.queue_part import Ledger
 from tests.cli.terminal import Terminal
 
 
@@ -55,7 +55,7 @@ def test_the_demo_would_notice_a_record_that_is_missing(holdfast: Terminal, monk
     def one_less(log: Log, start: int, stop: int) -> int:
         return max(0, count_right(log, start, stop) - 1)
 
-    monkeypatch.setattr("holdfast.cli.demo.story.count_right", one_less)
+    monkeypatch.setattr("holdfast.cli.demo.log_part.count_right", one_less)
     result = holdfast("demo --no-spark --no-serve --records 2000 --orders 1000 --no-pause")
     assert result.code == 1
     assert "BROKEN" in result.out

@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from holdfast.cli.options import UsageError
-from holdfast.cli.pipeline_failures import reason_of
-from holdfast.cli.pipeline_options import options_of, parse_pairs
-from holdfast.cli.pipeline_output import result_json, show_result
+from holdfast.cli.pipeline.failures import reason_of
+from holdfast.cli.pipeline.options import options_of, parse_pairs
+from holdfast.cli.pipeline.output import result_json, show_result
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline
 from tests.cli.terminal import Terminal, damage_segment
 
@@ -220,7 +220,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Result]]
     """Puts another pipeline in the place of verify."""
 
     def put(run: Callable[..., Result]) -> None:
-        monkeypatch.setattr("holdfast.cli.pipeline.load_pipeline", lambda name: run)
+        monkeypatch.setattr("holdfast.cli.pipeline.command.load_pipeline", lambda name: run)
 
     return put
 

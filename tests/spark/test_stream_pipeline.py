@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import holdfast
 from holdfast.base.errors import InvalidArgument
-from holdfast.cli.pipeline_failures import reason_of
+from holdfast.cli.pipeline.failures import reason_of
 from holdfast.log import Message
 from holdfast.spark.pipelines.stream import run
 from holdfast.testing import SimClock

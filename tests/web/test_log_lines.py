@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.amqp import methods as m
-from holdfast.cli.logs import LineFormatter
+from holdfast.cli.server_logging import LineFormatter
 from tests.amqp.serving import Client, Closed, eventually
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \S+ (WARNING|INFO|ERROR) [a-z.]+: [ -~]*")

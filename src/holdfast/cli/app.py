@@ -19,19 +19,19 @@ from holdfast.cli.broker import definitions_commands, user_commands, vhost_comma
 from holdfast.cli.completion import completes
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
-from holdfast.cli.importing import import_commands
+from holdfast.cli.import_commands import import_commands
 from holdfast.cli.log import log_commands
-from holdfast.cli.log.reading import tail
-from holdfast.cli.notices import Notices, one_line
+from holdfast.cli.log.read import tail
 from holdfast.cli.options import UsageError, help_if_alone
 from holdfast.cli.output import error_console
-from holdfast.cli.pipeline import pipeline_commands
+from holdfast.cli.pipeline.command import pipeline_commands
 from holdfast.cli.queue import add_queue_commands
 from holdfast.cli.serve import serve
-from holdfast.cli.table import table_commands
+from holdfast.cli.table.command import table_commands
 from holdfast.cli.target import add_urls
 from holdfast.cli.token import token_commands
 from holdfast.cli.verify import verify
+from holdfast.cli.warnings import Notices, one_line
 
 __all__ = ["app", "main", "root_command"]
 

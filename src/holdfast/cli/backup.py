@@ -17,10 +17,10 @@ from holdfast.base.errors import NotFound
 from holdfast.base.files import SystemFiles
 from holdfast.base.paths import local_path
 from holdfast.base.units import format_duration, format_size, format_time, iso_time, plural
-from holdfast.cli.notices import notify
-from holdfast.cli.opening import folder_of, remote_at, store_to_write
+from holdfast.cli.open_store import folder_of, remote_at, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, UsageError, time_option
 from holdfast.cli.output import byte_progress, details, make_table, show, standard_output, write_json
+from holdfast.cli.warnings import notify
 
 __all__ = ["backup", "restore"]
 

@@ -9,13 +9,13 @@ import typer
 from holdfast.base.errors import NotFound
 from holdfast.base.units import plural
 from holdfast.broker.users import ARGON2
-from holdfast.cli.asking import ask
-from holdfast.cli.authority import authority_to_change, definitions_to_read
-from holdfast.cli.lines import STANDARD_INPUT
-from holdfast.cli.notices import notify
+from holdfast.cli.admin import authority_to_change, definitions_to_read
+from holdfast.cli.confirm import ask
+from holdfast.cli.input import STANDARD_INPUT
 from holdfast.cli.options import DataOption, JsonOption, UsageError, YesOption, help_if_alone
 from holdfast.cli.output import json_document, json_line, make_table, safe_text, show, standard_output, write_json
 from holdfast.cli.passwords import PasswordFileOption, read_password
+from holdfast.cli.warnings import notify
 from holdfast.importers.rabbitmq_definitions import fitting, parse_definitions
 
 __all__ = ["definitions_commands", "user_commands", "vhost_commands"]

@@ -15,7 +15,7 @@ from holdfast.amqp.settings import Settings, load
 from holdfast.amqp.tls import check_tls
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.definitions import LOG_NAME, Definitions
-from holdfast.cli.opening import folder_of, remote_at
+from holdfast.cli.open_store import folder_of, remote_at
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, safe_text, show, standard_output
 from holdfast.doctor import Check, Port, examine

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.cli.asking import somebody_is_there
+from holdfast.cli.confirm import somebody_is_there
 from holdfast.cli.options import UsageError
 
 __all__ = ["PasswordFileOption", "read_password"]

@@ -22,10 +22,10 @@ from holdfast.amqp.settings import Settings, load
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.memory_alarm import keep_allocator_small
 from holdfast.broker.users import DEFAULT, Users
-from holdfast.cli.logs import LineFormatter
-from holdfast.cli.notices import notify
-from holdfast.cli.opening import store_to_write
+from holdfast.cli.open_store import store_to_write
 from holdfast.cli.options import DataOption, JsonOption
+from holdfast.cli.server_logging import LineFormatter
+from holdfast.cli.warnings import notify
 from holdfast.doctor import check_modes
 
 __all__ = ["serve"]

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import format_time
-from holdfast.cli.opening import remote_at
+from holdfast.cli.open_store import remote_at
 from holdfast.cli.options import DataOption, JsonOption, Target, duration_option, help_if_alone
 from holdfast.cli.output import make_table, safe_text, show, write_json
 from holdfast.remote.store import RemoteStore

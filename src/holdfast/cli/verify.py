@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.base.units import format_duration, format_size, plural
-from holdfast.cli.opening import folder_of
+from holdfast.cli.open_store import folder_of
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import byte_progress, make_table, safe_text, show, write_json
 from holdfast.verification import StoreVerification, verify_store

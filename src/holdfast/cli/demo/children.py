@@ -17,7 +17,7 @@ from typing import Any
 
 import holdfast
 from holdfast.cli.demo.orders import LOG, order, orders
-from holdfast.cli.demo.working import work
+from holdfast.cli.demo.worker import work
 from holdfast.log import Flush
 
 __all__ = ["follow", "next_report", "run", "running", "write"]

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.log_part import tell
 from holdfast.cli.demo.orders import LOG
-from holdfast.cli.demo.queue_story import tell_of_queues
-from holdfast.cli.demo.scorecard import scorecard, scorecard_json
+from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.queue_part import tell_of_queues
+from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import QUEUE
-from holdfast.cli.demo.spark_story import tell_of_spark
-from holdfast.cli.demo.stage import Stage
-from holdfast.cli.demo.story import tell
+from holdfast.cli.demo.spark_part import tell_of_spark
+from holdfast.cli.demo.summary import scorecard, scorecard_json
 from holdfast.cli.options import JsonOption
 from holdfast.cli.output import show, write_json
 
 if TYPE_CHECKING:
-    from holdfast.cli.demo.serve_story import Serving
+    from holdfast.cli.demo.server_part import Serving
 
 __all__ = ["demo"]
 
@@ -56,7 +56,7 @@ def demo(
 
     Every figure is measured in this run. The exit code is 1 if anything that was confirmed is missing, or came twice.
     """
-    from holdfast.cli.demo.table_story import tell_of_tables  # noqa: PLC0415 - other commands need not load tables
+    from holdfast.cli.demo.table_part import tell_of_tables  # noqa: PLC0415 - other commands need not load tables
 
     stage = Stage(silent=as_json, pause=pause)
     watched = is_watched(stay) and not as_json
@@ -124,7 +124,7 @@ def _served(data: Path, figures: Figures, stage: Stage, *, watched: bool) -> Ite
         stage.say('left out: it needs what pip install "holdfast[server]" brings')
         yield None
         return
-    from holdfast.cli.demo.serve_story import serving, tell_of_serving  # noqa: PLC0415 - nor all of the server
+    from holdfast.cli.demo.server_part import serving, tell_of_serving  # noqa: PLC0415 - nor all of the server
 
     with serving(data, watched=watched) as server:
         tell_of_serving(data, server, figures, stage)

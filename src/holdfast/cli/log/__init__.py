@@ -3,10 +3,10 @@
 import typer
 
 from holdfast.cli.log.append import append
-from holdfast.cli.log.checking import inspect, verify
+from holdfast.cli.log.check import inspect, verify
 from holdfast.cli.log.compaction import clear, compact
 from holdfast.cli.log.overview import list_logs, list_tailers, stats
-from holdfast.cli.log.reading import cat, tail
+from holdfast.cli.log.read import cat, tail
 from holdfast.cli.options import help_if_alone
 
 __all__ = ["log_commands"]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.base.units import plural
-from holdfast.cli.lines import (
+from holdfast.cli.input import (
     STANDARD_INPUT,
     key_of,
     parse_headers,
@@ -16,8 +16,7 @@ from holdfast.cli.lines import (
     read_file_payload,
     standard_input_lines,
 )
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import seen_as, store_to_write
+from holdfast.cli.open_store import seen_as, store_to_write
 from holdfast.cli.options import (
     CompressionChoice,
     DataOption,
@@ -28,6 +27,7 @@ from holdfast.cli.options import (
     size_option,
 )
 from holdfast.cli.output import show, write_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.log import Flush, Headers, Log, Message
 from holdfast.log.settings import MESSAGE_MAX
 from holdfast.remote.store import RemoteStore

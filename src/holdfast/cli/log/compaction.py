@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from holdfast.base.units import format_count, format_size, format_time, plural
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import log_to_change
+from holdfast.cli.open_store import log_to_change
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError, duration_option, size_option
 from holdfast.cli.output import make_table, show, write_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.log import LogStats, Retention
 
 __all__ = ["clear", "compact"]

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from holdfast.base.errors import NotFound
 from holdfast.base.units import format_count, format_size, format_time, iso_time
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import log_to_read, store_to_read
+from holdfast.cli.open_store import log_to_read, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument
 from holdfast.cli.output import details, make_table, safe_text, show, write_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.log import LogStats, TailerStats
 
 __all__ = ["list_logs", "list_tailers", "stats"]

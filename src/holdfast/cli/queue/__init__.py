@@ -2,12 +2,12 @@
 
 import typer
 
-from holdfast.cli.queue.dead import dlq, redrive
-from holdfast.cli.queue.moving import purge, seek
+from holdfast.cli.queue.dead_letters import dlq, redrive
+from holdfast.cli.queue.get import get, peek
+from holdfast.cli.queue.move import purge, seek
 from holdfast.cli.queue.overview import list_queues, stats
-from holdfast.cli.queue.pausing import delayed, leases, pause, resume
-from holdfast.cli.queue.putting import put
-from holdfast.cli.queue.taking import get, peek
+from holdfast.cli.queue.pause import delayed, leases, pause, resume
+from holdfast.cli.queue.put import put
 
 __all__ = ["add_queue_commands"]
 

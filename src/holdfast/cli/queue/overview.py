@@ -17,10 +17,10 @@ from rich.text import Text
 from holdfast.base.clock import NS
 from holdfast.base.units import format_count, format_duration, format_rate, iso_time, plural
 from holdfast.cli.completion import complete_queues
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import seen_as, store_to_read
+from holdfast.cli.open_store import seen_as, store_to_read
 from holdfast.cli.options import DataOption, JsonOption
 from holdfast.cli.output import make_table, output_console, safe_text, show, write_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.queue import Queue, QueueSettings, QueueStats
 from holdfast.remote.queue import RemoteQueue
 from holdfast.remote.store import RemoteStore

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast import Store
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import parse_time
-from holdfast.cli.opening import seen_as, store_to_read, store_to_write
+from holdfast.cli.open_store import seen_as, store_to_read, store_to_write
 from holdfast.cli.options import Target, UsageError
 from holdfast.remote.store import RemoteStore
 from holdfast.remote.table import RemoteTable

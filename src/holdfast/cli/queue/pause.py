@@ -7,11 +7,11 @@ import typer
 
 from holdfast.base.clock import NS
 from holdfast.base.units import format_count, format_duration, format_time, iso_time, plural
-from holdfast.cli.notices import notify
-from holdfast.cli.opening import queue_to_change, queue_to_read
+from holdfast.cli.open_store import queue_to_change, queue_to_read
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument
 from holdfast.cli.output import json_line, make_table, safe_text, show, standard_output, write_json
 from holdfast.cli.printing import body_json
+from holdfast.cli.warnings import notify
 from holdfast.queue import Delayed, LeaseInfo
 from holdfast.remote.queue import RemoteLease
 

@@ -12,7 +12,8 @@ import holdfast
 from holdfast.base.clock import NS
 from holdfast.base.units import format_count, format_duration, plural
 from holdfast.cli.demo.children import next_report, running
-from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import (
     ATTEMPTS,
     BACKOFF,
@@ -24,9 +25,8 @@ from holdfast.cli.demo.shipping import (
     parts,
     ship,
 )
-from holdfast.cli.demo.stage import Stage
-from holdfast.cli.demo.working import WORKERS
-from holdfast.cli.queue.dead import letter_table
+from holdfast.cli.demo.worker import WORKERS
+from holdfast.cli.queue.dead_letters import letter_table
 from holdfast.cli.queue.overview import stats_panel
 
 __all__ = ["tell_of_queues"]

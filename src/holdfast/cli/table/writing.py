@@ -8,14 +8,14 @@ import typer
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.base.units import plural
-from holdfast.cli.asking import ask
-from holdfast.cli.lines import STANDARD_INPUT, read_file_payload, standard_input_lines
-from holdfast.cli.notices import notify
+from holdfast.cli.confirm import ask
+from holdfast.cli.input import STANDARD_INPUT, read_file_payload, standard_input_lines
 from holdfast.cli.options import Target, UsageError
 from holdfast.cli.output import error_console, json_line, progress_on, show, standard_output, write_json
-from holdfast.cli.table_changes import parse_changes, parse_json
-from holdfast.cli.table_opening import key_of, table_to_change
-from holdfast.cli.table_printing import time_json, time_text
+from holdfast.cli.table.changes import parse_changes, parse_json
+from holdfast.cli.table.open_table import key_of, table_to_change
+from holdfast.cli.table.printing import time_json, time_text
+from holdfast.cli.warnings import notify
 from holdfast.table import Add, Delete, Done, Table, Undelete, text_of_key
 from holdfast.table.operations import Operation, Outcome
 

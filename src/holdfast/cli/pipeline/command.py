@@ -15,13 +15,13 @@ import typer
 from typer.main import get_command
 
 from holdfast.base.errors import HoldfastError, NotFound
-from holdfast.cli.opening import folder_of, remote_at
+from holdfast.cli.open_store import folder_of, remote_at
 from holdfast.cli.options import DataOption, JsonOption, Target, UsageError, help_if_alone
 from holdfast.cli.output import error_console, make_table, show, write_json
-from holdfast.cli.pipeline_failures import reason_of
-from holdfast.cli.pipeline_options import REQUIRED, PipelineOption, options_of, parse_pairs
-from holdfast.cli.pipeline_output import result_json, show_result
-from holdfast.cli.pipeline_remote import raw_options, run_from_afar, written_options
+from holdfast.cli.pipeline.failures import reason_of
+from holdfast.cli.pipeline.options import REQUIRED, PipelineOption, options_of, parse_pairs
+from holdfast.cli.pipeline.output import result_json, show_result
+from holdfast.cli.pipeline.remote import raw_options, run_from_afar, written_options
 from holdfast.cli.target import add_urls
 from holdfast.pipeline_runs import noted
 from holdfast.spark.pipelines import PIPELINES, Result, load_pipeline

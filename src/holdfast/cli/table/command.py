@@ -64,9 +64,9 @@ def list_tables(data: DataOption = Path("data"), as_json: JsonOption = False) ->
 
     Times are in UTC. Works while another process has the store open.
     """
-    from holdfast.cli import table_reading
+    from holdfast.cli.table import reading
 
-    table_reading.list_tables(data, as_json=as_json)
+    reading.list_tables(data, as_json=as_json)
 
 
 @table_commands.command("get")
@@ -83,9 +83,9 @@ def get(
 
     Works while another process has the store open.
     """
-    from holdfast.cli import table_reading
+    from holdfast.cli.table import reading
 
-    table_reading.show_record(
+    reading.show_record(
         table, key, data, as_of=as_of, include_deleted=include_deleted, keyring=keyring, as_json=as_json
     )
 
@@ -123,9 +123,9 @@ def scan(
 
     In JSON, a last line has the cursor if --limit cut something off.
     """
-    from holdfast.cli import table_reading
+    from holdfast.cli.table import reading
 
-    table_reading.show_scan(
+    reading.show_scan(
         table,
         data,
         where=where,
@@ -173,9 +173,9 @@ def changes(
 
     Times are in UTC. Works while another process has the store open.
     """
-    from holdfast.cli import table_reading
+    from holdfast.cli.table import reading
 
-    table_reading.show_changes(
+    reading.show_changes(
         table,
         keys or [],
         data,
@@ -213,9 +213,9 @@ def add(
     A record that breaks a rule is told with all that is wrong with it, and the others are added: the exit code is 1
     then. Dates are text in ISO form, keys and bytes base64url.
     """
-    from holdfast.cli import table_writing
+    from holdfast.cli.table import writing
 
-    table_writing.add_records(table, records or [], data, key=key, keyring=keyring, as_json=as_json)
+    writing.add_records(table, records or [], data, key=key, keyring=keyring, as_json=as_json)
 
 
 @table_commands.command("change")
@@ -245,9 +245,9 @@ def change(
 
     Names may lead inside: address.city=Bonn, limits[EUR]=5. Text stands as it is, lists and dicts are JSON.
     """
-    from holdfast.cli import table_writing
+    from holdfast.cli.table import writing
 
-    table_writing.change_record(
+    writing.change_record(
         table,
         key,
         values or [],
@@ -275,9 +275,9 @@ def delete(
 
     They are hidden, and undelete brings them back; with --hard they are forgotten, and that is asked for first.
     """
-    from holdfast.cli import table_writing
+    from holdfast.cli.table import writing
 
-    table_writing.delete_records(
+    writing.delete_records(
         table, keys, data, hard=hard, if_version=if_version, yes=yes, keyring=keyring, as_json=as_json
     )
 
@@ -291,9 +291,9 @@ def undelete(
     as_json: JsonOption = False,
 ) -> None:
     """Bring records back that were deleted, but not with --hard."""
-    from holdfast.cli import table_writing
+    from holdfast.cli.table import writing
 
-    table_writing.undelete_records(table, keys, data, keyring=keyring, as_json=as_json)
+    writing.undelete_records(table, keys, data, keyring=keyring, as_json=as_json)
 
 
 @table_commands.command("migrations")
@@ -303,6 +303,6 @@ def migrations(data: DataOption = Path("data"), as_json: JsonOption = False) -> 
     A migration is begun by the program that opens a table with another model; this shows how far it is. Works while
     that program has the store open.
     """
-    from holdfast.cli import table_reading
+    from holdfast.cli.table import reading
 
-    table_reading.show_migrations(data, as_json=as_json)
+    reading.show_migrations(data, as_json=as_json)

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.log.printing import RecordPrinter
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import log_to_read
+from holdfast.cli.open_store import log_to_read
 from holdfast.cli.options import DataOption, FormatChoice, JsonOption, NameArgument, pattern_option, time_option
+from holdfast.cli.warnings import DamageNotices
 from holdfast.log import Log, Record, Tailer
 
 __all__ = ["cat", "tail"]

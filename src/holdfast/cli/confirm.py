@@ -5,9 +5,9 @@ import sys
 import typer
 from rich.text import Text
 
-from holdfast.cli.notices import notify
 from holdfast.cli.options import UsageError
 from holdfast.cli.output import error_console
+from holdfast.cli.warnings import notify
 
 __all__ = ["ask", "somebody_is_there"]
 

@@ -9,8 +9,7 @@ from typing import Any
 from holdfast.base.clock import from_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import format_count, format_size
-from holdfast.cli.notices import notify
-from holdfast.cli.opening import seen_as, store_to_read
+from holdfast.cli.open_store import seen_as, store_to_read
 from holdfast.cli.options import Target, UsageError
 from holdfast.cli.output import (
     error_console,
@@ -21,8 +20,8 @@ from holdfast.cli.output import (
     standard_output,
     write_json,
 )
-from holdfast.cli.table_opening import expression_of, key_of, names_of, point_of, table_to_read
-from holdfast.cli.table_printing import (
+from holdfast.cli.table.open_table import expression_of, key_of, names_of, point_of, table_to_read
+from holdfast.cli.table.printing import (
     RecordTables,
     changes_json,
     changes_parts,
@@ -33,6 +32,7 @@ from holdfast.cli.table_printing import (
     time_json,
     time_text,
 )
+from holdfast.cli.warnings import notify
 from holdfast.remote.store import RemoteStore
 from holdfast.table import Table, TableScanRefused
 from holdfast.table.model.field_edits import steps_of

@@ -19,11 +19,11 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.units import format_count, format_duration, format_size, plural
 from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.broker.definitions import open_definitions
-from holdfast.cli.demo.figures import Figures
 from holdfast.cli.demo.orders import orders
+from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import QUEUE
-from holdfast.cli.demo.stage import Stage
-from holdfast.cli.demo.table_story import TABLE
+from holdfast.cli.demo.table_part import TABLE
 
 __all__ = ["Serving", "serving", "tell_of_serving"]
 

@@ -11,8 +11,7 @@ import typer
 from holdfast.amqp.client import Address, ChannelClosed, ConnectionEnded
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, plural
-from holdfast.cli.notices import notify
-from holdfast.cli.opening import folder_of, store_to_read, store_to_write
+from holdfast.cli.open_store import folder_of, store_to_read, store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, help_if_alone
 from holdfast.cli.output import (
     byte_progress,
@@ -25,6 +24,7 @@ from holdfast.cli.output import (
     write_json,
 )
 from holdfast.cli.passwords import PasswordFileOption, read_password
+from holdfast.cli.warnings import notify
 from holdfast.importers.ledgerq import MESSAGE_MAX, ImportResult, LedgerQImport, find_dlq
 from holdfast.importers.ledgerq_reader import read_ledgerq
 from holdfast.importers.rabbitmq import (

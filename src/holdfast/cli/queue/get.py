@@ -10,8 +10,7 @@ import typer
 from holdfast.base.clock import NS
 from holdfast.base.errors import HoldfastError
 from holdfast.base.units import format_count, format_duration, plural
-from holdfast.cli.notices import DamageNotices, notify
-from holdfast.cli.opening import queue_to_change, queue_to_read
+from holdfast.cli.open_store import queue_to_change, queue_to_read
 from holdfast.cli.options import (
     DataOption,
     FormatChoice,
@@ -22,6 +21,7 @@ from holdfast.cli.options import (
     patience_option,
 )
 from holdfast.cli.queue.printing import MessagePrinter
+from holdfast.cli.warnings import DamageNotices, notify
 from holdfast.queue import Delivery, Queue
 
 __all__ = ["get", "peek", "why_nothing"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import holdfast
 from holdfast.base.units import format_count, format_duration, format_size, plural
 from holdfast.cli.demo.children import next_report, running
-from holdfast.cli.demo.figures import Figures
 from holdfast.cli.demo.orders import LOG, count_right, orders
-from holdfast.cli.demo.stage import Stage
+from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.results import Figures
 from holdfast.log import Flush
 
 __all__ = ["tell"]

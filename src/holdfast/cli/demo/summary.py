@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.base.units import format_count, format_duration, format_size
-from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.results import Figures
 from holdfast.cli.output import output_console
 
 __all__ = ["scorecard", "scorecard_json"]

@@ -8,11 +8,11 @@ import typer
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import format_count, plural
-from holdfast.cli.asking import ask
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import queue_to_change
+from holdfast.cli.confirm import ask
+from holdfast.cli.open_store import queue_to_change
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, YesOption, time_option
 from holdfast.cli.output import show, write_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.queue import Queue, QueueStats
 
 __all__ = ["purge", "seek"]

@@ -9,9 +9,8 @@ from rich.text import Text
 
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.units import format_count, format_instant, format_time, plural
-from holdfast.cli.asking import ask, somebody_is_there
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import queue_to_change, queue_to_read, seen_as
+from holdfast.cli.confirm import ask, somebody_is_there
+from holdfast.cli.open_store import queue_to_change, queue_to_read, seen_as
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, Target, UsageError, YesOption
 from holdfast.cli.output import (
     details,
@@ -24,6 +23,7 @@ from holdfast.cli.output import (
     write_json,
 )
 from holdfast.cli.queue.printing import letter_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.queue import DeadLetter, Queue
 from holdfast.remote.queue import RemoteQueue
 

@@ -10,9 +10,9 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.definitions import LOG_NAME, Definitions, HostDefinition, open_definitions
 from holdfast.broker.store_names import name_in_store
 from holdfast.broker.topology import QueueDefinition
-from holdfast.cli.notices import notify
-from holdfast.cli.opening import remote_at, store_to_read, store_to_write
+from holdfast.cli.open_store import remote_at, store_to_read, store_to_write
 from holdfast.cli.target import Target
+from holdfast.cli.warnings import notify
 
 __all__ = ["Authority", "authority_to_change", "definitions_to_read"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.base.errors import HoldfastError
 from holdfast.cli.options import UsageError
 from holdfast.cli.output import error_console
-from holdfast.cli.pipeline_output import show_result
+from holdfast.cli.pipeline.output import show_result
 from holdfast.remote.store import RemoteStore
 from holdfast.spark.pipelines import Result
 

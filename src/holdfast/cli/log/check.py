@@ -11,7 +11,7 @@ from rich.text import Text
 from holdfast.base.units import format_count, format_duration, format_instant, format_size, plural
 from holdfast.cli.completion import complete_logs
 from holdfast.cli.log.printing import record_json
-from holdfast.cli.opening import log_to_read, seen_as, store_to_read
+from holdfast.cli.open_store import log_to_read, seen_as, store_to_read
 from holdfast.cli.options import DataOption, JsonOption, NameArgument, UsageError
 from holdfast.cli.output import byte_progress, details, make_table, safe_text, show, write_json
 from holdfast.log import Inspection, Log, Verification

@@ -5,10 +5,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.cli.demo.figures import Figures
+from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.results import Figures
 from holdfast.cli.demo.shipping import QUEUE
-from holdfast.cli.demo.stage import Stage
-from holdfast.cli.pipeline_output import result_table
+from holdfast.cli.pipeline.output import result_table
 
 __all__ = ["has_spark", "tell_of_spark"]
 

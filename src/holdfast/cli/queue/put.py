@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.base.units import plural
-from holdfast.cli.lines import (
+from holdfast.cli.input import (
     STANDARD_INPUT,
     key_of,
     parse_headers,
@@ -18,10 +18,10 @@ from holdfast.cli.lines import (
     read_file_payload,
     standard_input_lines,
 )
-from holdfast.cli.notices import DamageNotices
-from holdfast.cli.opening import store_to_write
+from holdfast.cli.open_store import store_to_write
 from holdfast.cli.options import DataOption, JsonOption, QueueArgument, UsageError, duration_option
 from holdfast.cli.output import show, write_json
+from holdfast.cli.warnings import DamageNotices
 from holdfast.log import Message
 from holdfast.queue import Queue
 

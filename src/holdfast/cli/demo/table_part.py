@@ -7,8 +7,8 @@ from pathlib import Path
 import holdfast
 from holdfast import Index, Model, field
 from holdfast.base.units import format_count, plural
-from holdfast.cli.demo.figures import Figures
-from holdfast.cli.demo.stage import Stage
+from holdfast.cli.demo.output import Stage
+from holdfast.cli.demo.results import Figures
 
 __all__ = ["TABLE", "tell_of_tables"]
 
