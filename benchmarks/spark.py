@@ -20,10 +20,10 @@ import holdfast
 from benchmarks.command import run
 from benchmarks.harness import Line, Workshop
 from benchmarks.report import PeerColumns
+from holdfast.spark.log_rows import LogRows
 from holdfast.spark.options import ReadOptions
-from holdfast.spark.rows import LogRows
-from holdfast.spark.tracks import Wanted, plan, read_stretches
-from holdfast.spark.views import View
+from holdfast.spark.partitions import Wanted, plan, read_stretches
+from holdfast.spark.sources import View
 
 __all__ = ["main"]
 

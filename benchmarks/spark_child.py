@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import holdfast
-from holdfast.spark.rows import BATCH_ROWS
+from holdfast.spark.log_rows import BATCH_ROWS
 from holdfast.spark.session import session
 
 __all__ = ["NARROW", "EmptySource", "TupleSource", "main"]

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.spark.java import java_home
+from holdfast.spark.jvm import java_home
 from holdfast.spark.session import session
 
 SPARK_HOME = Path(pyspark.__file__).parent

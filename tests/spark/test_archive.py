@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 import holdfast
 from holdfast import Flush, Retention, Roll
 from holdfast.base.errors import InvalidArgument, Locked, NotFound
+from holdfast.spark.partitions import DataLoss
 from holdfast.spark.pipelines.archive import FILE_BYTES, Archived, Batches, run, tasks_for
 from holdfast.spark.pipelines.lake import Batch, Card, Lake, needs
 from holdfast.spark.pipelines.lake_parquet import DAYS, DayWriter
 from holdfast.spark.schemas import LOG
-from holdfast.spark.tracks import DataLoss
 from holdfast.testing import SimClock
 from tests.cli.terminal import damage_segment
 from tests.tiers import a_seed

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import InvalidArgument
-from holdfast.spark.conditions import safe_condition
+from holdfast.spark.condition_parser import safe_condition
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ from holdfast.queue.events import (
     encode_lease_of_one,
 )
 from holdfast.queue.queue_state import FOR
-from holdfast.spark.events import EVENTS, JournalRows, PutRows, portions, read_spans
-from holdfast.spark.rows import BATCH_ROWS, Piece
+from holdfast.spark.log_rows import BATCH_ROWS, Piece
+from holdfast.spark.queue_events import EVENTS, JournalRows, PutRows, portions, read_spans
 from holdfast.spark.schemas import LIFECYCLE, arrow_schema
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES

@@ -13,9 +13,9 @@ import holdfast
 from holdfast import Retention, Roll
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.spark import history
+from holdfast.spark.partitions import DataLoss
 from holdfast.spark.pipelines.archive import run
 from holdfast.spark.pipelines.lake import Lake
-from holdfast.spark.tracks import DataLoss
 from holdfast.testing import SimClock
 
 

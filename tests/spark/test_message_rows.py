@@ -16,9 +16,9 @@ import holdfast
 from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, Roll, Store
 from holdfast.queue.events import Acked, Cut, Leased, Moving, Purged, Returned, Settled, Sought, decode
 from holdfast.queue.queue_state import FOR
-from holdfast.spark.events import PutRows
-from holdfast.spark.messages import STATES, MessageRows, Overlay, overlay
-from holdfast.spark.rows import BATCH_ROWS
+from holdfast.spark.log_rows import BATCH_ROWS
+from holdfast.spark.queue_events import PutRows
+from holdfast.spark.queue_messages import STATES, MessageRows, Overlay, overlay
 from holdfast.spark.schemas import LIFECYCLE, MESSAGES, arrow_schema
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import ALL_MODES, Call

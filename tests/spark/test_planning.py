@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import holdfast
 from holdfast import Retention, Roll
 from holdfast.spark.options import ReadOptions
+from holdfast.spark.partitions import DataLoss, Wanted, plan, read_stretches
 from holdfast.spark.reader import Reader
-from holdfast.spark.tracks import DataLoss, Wanted, plan, read_stretches
-from holdfast.spark.views import View, view_schema
+from holdfast.spark.sources import View, view_schema
 
 FEW, MANY = 16, 1024
 _counting: list[str] | None = None

@@ -29,9 +29,9 @@ from holdfast.log.block import Block
 from holdfast.log.log import Log
 from holdfast.log.record import Headers
 from holdfast.spark.options import ReadOptions
+from holdfast.spark.partitions import DataLoss, Wanted, read_stretches
 from holdfast.spark.reader import Reader, Share
-from holdfast.spark.tracks import DataLoss, Wanted, read_stretches
-from holdfast.spark.views import view_schema
+from holdfast.spark.sources import view_schema
 from holdfast.testing import SimClock
 
 Row = dict[str, Any]

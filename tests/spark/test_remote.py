@@ -14,7 +14,7 @@ from holdfast import InvalidArgument, NotFound, Roll
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.reader import Reader
 from holdfast.spark.remote import RemoteFiles
-from holdfast.spark.views import view_schema
+from holdfast.spark.sources import view_schema
 
 URL = "memory://bucket/data"
 

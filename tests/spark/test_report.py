@@ -10,11 +10,22 @@ from typing import Any
 import pytest
 
 from holdfast.spark.pipelines.lifecycle import OUTCOMES
-from holdfast.spark.pipelines.report import Page, Section, Table, render, write
-from holdfast.spark.pipelines.report_deadletters import blame, deadletters_page
-from holdfast.spark.pipelines.report_lifecycle import DETAILS, LISTED, lifecycle_page
-from holdfast.spark.pipelines.report_plots import Series, bars, latency, level, rates, strip
-from holdfast.spark.pipelines.report_words import clean, count, duration, few, length, moment, rate, share, short, span
+from holdfast.spark.pipelines.report.dead_letters import blame, deadletters_page
+from holdfast.spark.pipelines.report.formatting import (
+    clean,
+    count,
+    duration,
+    few,
+    length,
+    moment,
+    rate,
+    share,
+    short,
+    span,
+)
+from holdfast.spark.pipelines.report.lifecycle import DETAILS, LISTED, lifecycle_page
+from holdfast.spark.pipelines.report.page import Page, Section, Table, render, write
+from holdfast.spark.pipelines.report.plots import Series, bars, latency, level, rates, strip
 
 ROOT = Path(__file__).parent.parent.parent
 EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&$a$"

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.cli.pipeline.options import options_of
-from holdfast.spark.conditions import FUNCTIONS, safe_condition
+from holdfast.spark.condition_parser import FUNCTIONS, safe_condition
 from holdfast.spark.pipelines import PIPELINES, load_pipeline
 from holdfast.web.api.pipeline_options import OPTIONS, OptionKind
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.base.errors import NotFound
-from holdfast.spark.java import java_home
+from holdfast.spark.jvm import java_home
 from holdfast.spark.session import session
 
 Script = Callable[..., str]

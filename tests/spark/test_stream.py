@@ -19,9 +19,9 @@ from holdfast import Flush, InvalidArgument, NotFound, Retention, Roll
 from holdfast.log.index import SparseIndex
 from holdfast.log.log import Log
 from holdfast.spark.options import ReadOptions
+from holdfast.spark.partitions import DataLoss
+from holdfast.spark.sources import view_schema
 from holdfast.spark.stream import Offsets, StreamReader
-from holdfast.spark.tracks import DataLoss
-from holdfast.spark.views import view_schema
 from holdfast.testing import SimClock
 
 

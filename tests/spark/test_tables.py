@@ -19,7 +19,7 @@ from holdfast import Roll
 from holdfast.base.hlc import time_of
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.pipelines import backfill
-from holdfast.spark.views import view_schema
+from holdfast.spark.sources import view_schema
 from holdfast.table import Change, Done, Each, Index, Model, Record, Ref, Reversed, text_of_key
 from holdfast.table import field as number
 from holdfast.table.migration import Migration

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import InvalidArgument
 from holdfast.spark.options import ReadOptions
-from holdfast.spark.zones import moment_of, session_zone, task_moment
+from holdfast.spark.time_zones import moment_of, session_zone, task_moment
 
 
 @pytest.mark.parametrize(

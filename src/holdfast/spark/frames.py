@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.spark.zones import moment_of, session_zone
+from holdfast.spark.time_zones import moment_of, session_zone
 
 __all__ = ["read", "refresh_view"]
 

@@ -12,13 +12,13 @@ from pyspark.sql.types import StructType
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.hlc import version_before
+from holdfast.spark.errors import in_one_line
+from holdfast.spark.gc_tuning import settle
 from holdfast.spark.options import EARLIEST, ReadOptions
+from holdfast.spark.partitions import Stretch, Wanted, read_stretches
 from holdfast.spark.schemas import arrow_schema, ddl
-from holdfast.spark.telling import in_one_line
-from holdfast.spark.tracks import Stretch, Wanted, read_stretches
-from holdfast.spark.views import View, Work, view_schema
-from holdfast.spark.worker import settle
-from holdfast.spark.zones import task_moment
+from holdfast.spark.sources import View, Work, view_schema
+from holdfast.spark.time_zones import task_moment
 
 __all__ = ["Reader", "Share", "read_share", "wanted_columns"]
 

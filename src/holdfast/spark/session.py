@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import holdfast.spark
 from holdfast.base.errors import HoldfastError
 from holdfast.base.pid import is_alive
-from holdfast.spark.java import java_home
+from holdfast.spark.jvm import java_home
 
 __all__ = ["session"]
 

@@ -36,10 +36,10 @@ from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked
 from holdfast.base.files import SystemFiles, errors_as_ours
 from holdfast.log.batch_inbox import Incoming, Manifest, Part, PartWriter
 from holdfast.log.compression import codec_by_name
-from holdfast.spark.blocks import blocks
+from holdfast.spark.arrow_to_blocks import blocks
+from holdfast.spark.errors import in_one_line
+from holdfast.spark.gc_tuning import settle
 from holdfast.spark.options import WriteOptions
-from holdfast.spark.telling import in_one_line
-from holdfast.spark.worker import settle
 
 __all__ = ["BatchWriter", "Parts", "StreamWriter"]
 

@@ -3,13 +3,13 @@
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from holdfast.spark.errors import in_one_line
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.reader import Reader
 from holdfast.spark.schemas import ddl
 from holdfast.spark.sink import BatchWriter, StreamWriter
+from holdfast.spark.sources import view_schema
 from holdfast.spark.stream import StreamReader
-from holdfast.spark.telling import in_one_line
-from holdfast.spark.views import view_schema
 
 __all__ = ["HoldfastSource"]
 

@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.names import shortened
 from holdfast.log.consumer_offsets import Position
+from holdfast.spark.errors import in_one_line
 from holdfast.spark.options import LATEST, ReadOptions
+from holdfast.spark.partitions import DataLoss, Picture, Stretch, plan, sequence_near, shares
 from holdfast.spark.reader import Share, read_share, wanted_columns
-from holdfast.spark.telling import in_one_line
-from holdfast.spark.tracks import DataLoss, Picture, Stretch, plan, sequence_near, shares
-from holdfast.spark.views import Track, View, view_schema
+from holdfast.spark.sources import Track, View, view_schema
 
 __all__ = ["PLACE", "StreamReader"]
 

@@ -26,11 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 import holdfast
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.log.consumer_offsets import Position
+from holdfast.spark.partitions import DataLoss, plan
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lake import Added, Batch, Card, Gap, Lake, Shelf, Table, opened, read_json, write_json
+from holdfast.spark.sources import Track
 from holdfast.spark.stream import PLACE
-from holdfast.spark.tracks import DataLoss, plan
-from holdfast.spark.views import Track
 
 __all__ = ["FILE_BYTES", "Archived", "Batches", "archive", "run", "tasks_for"]
 

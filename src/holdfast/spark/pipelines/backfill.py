@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 import holdfast
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.paths import local_path
-from holdfast.spark.columns import model_of
+from holdfast.spark.arrow_schema import model_of
 from holdfast.spark.pipelines import Result
-from holdfast.spark.pipelines.private import make_private
+from holdfast.spark.pipelines.output_modes import make_private
 from holdfast.spark.shuffles import partitions_for
 from holdfast.table.migration.backfill import BackfillPlan, entries_of_rows, restricted, rows_of
 from holdfast.table.migration.bulk_ingest import write_sst

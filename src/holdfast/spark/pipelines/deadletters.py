@@ -20,8 +20,8 @@ import holdfast
 from holdfast.base.errors import NotFound
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.lifecycle import bucket_seconds, read_events, with_period_and_count
-from holdfast.spark.pipelines.report_folder import Folder, chosen_queues, default_folder
-from holdfast.spark.pipelines.report_words import clean, count, micros, moment
+from holdfast.spark.pipelines.report.formatting import clean, count, micros, moment
+from holdfast.spark.pipelines.report.output_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.shuffles import partitions_for, sized_shuffles
 
 __all__ = [
@@ -211,7 +211,7 @@ def run(
     payload: Annotated[bool, "Show the first bytes of some messages."] = True,
 ) -> Result:
     """Write `failures` and `reasons` as Parquet and a report, in place of those of the last run."""
-    from holdfast.spark.pipelines.report_deadletters import write_deadletters  # noqa: PLC0415 - it imports this module
+    from holdfast.spark.pipelines.report.dead_letters import write_deadletters  # noqa: PLC0415 - it imports this module
 
     chosen = chosen_queues(data, queues)
     if not chosen:

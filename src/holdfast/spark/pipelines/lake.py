@@ -26,9 +26,9 @@ from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
 from holdfast.base.files import Lock, UmaskFiles, errors_as_ours, read_file, replace_file
 from holdfast.base.names import folder_of, shortened
 from holdfast.spark.options import ReadOptions
-from holdfast.spark.pipelines.private import make_private
+from holdfast.spark.pipelines.output_modes import make_private
 from holdfast.spark.schemas import LIFECYCLE, LOG
-from holdfast.spark.views import View
+from holdfast.spark.sources import View
 
 __all__ = [
     "KINDS",

@@ -20,9 +20,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.base.errors import InvalidArgument, NotFound
+from holdfast.spark.partitions import DataLoss
 from holdfast.spark.pipelines.lake import Card, Lake, Shelf, opened
 from holdfast.spark.schemas import arrow_schema, ddl
-from holdfast.spark.tracks import DataLoss
 
 __all__ = ["between", "history", "live"]
 

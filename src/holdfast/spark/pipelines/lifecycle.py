@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from holdfast.base.errors import NotFound
 from holdfast.spark.pipelines import Result
-from holdfast.spark.pipelines.report_folder import Folder, chosen_queues, default_folder
-from holdfast.spark.pipelines.report_words import moment
+from holdfast.spark.pipelines.report.formatting import moment
+from holdfast.spark.pipelines.report.output_folder import Folder, chosen_queues, default_folder
 from holdfast.spark.schemas import LIFECYCLE, ddl
 from holdfast.spark.shuffles import partitions_for, sized_shuffles
 
@@ -271,7 +271,7 @@ def run(
     report: Annotated[bool, "Write report.html beside the tables."] = True,
 ) -> Result:
     """Write `events`, `messages` and `minutes` as Parquet and a report, in place of those of the last run."""
-    from holdfast.spark.pipelines.report_lifecycle import write_lifecycle  # noqa: PLC0415 - it imports this module
+    from holdfast.spark.pipelines.report.lifecycle import write_lifecycle  # noqa: PLC0415 - it imports this module
 
     chosen = chosen_queues(data, queues)
     if not chosen:

@@ -23,9 +23,9 @@ from holdfast.log.layout import SegmentHeader
 from holdfast.log.log import Log
 from holdfast.log.segment import Segment
 from holdfast.log.verification import verify_segments
+from holdfast.spark.partitions import Stretch
 from holdfast.spark.pipelines import Result
 from holdfast.spark.shuffles import cores_of
-from holdfast.spark.tracks import Stretch
 
 __all__ = ["check", "run", "segments"]
 

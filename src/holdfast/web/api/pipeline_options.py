@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.permissions import OWN
-from holdfast.spark.conditions import safe_condition
+from holdfast.spark.condition_parser import safe_condition
 from holdfast.web.allowed_paths import AllowedPaths
 from holdfast.web.responses import Refused
 

@@ -18,8 +18,8 @@ from holdfast.log.log import Log
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import SegmentName
+from holdfast.spark.log_rows import Piece, times
 from holdfast.spark.remote import files_at
-from holdfast.spark.rows import Piece, times
 
 __all__ = [
     "DataLoss",

@@ -13,7 +13,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from holdfast.spark.pipelines.report_words import clean
+from holdfast.spark.pipelines.report.formatting import clean
 
 __all__ = ["Card", "Cell", "Example", "Page", "Plot", "Reason", "Section", "Table", "render", "write"]
 

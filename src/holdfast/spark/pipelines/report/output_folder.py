@@ -9,7 +9,7 @@ from typing import Self
 
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.spark.pipelines.private import make_private
+from holdfast.spark.pipelines.output_modes import make_private
 
 __all__ = ["Folder", "chosen_queues", "default_folder"]
 

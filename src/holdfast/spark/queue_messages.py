@@ -15,7 +15,8 @@ from holdfast.log.log import Log
 from holdfast.queue import Queue
 from holdfast.queue.events import CAUSES
 from holdfast.queue.queue_state import Standing
-from holdfast.spark.events import (
+from holdfast.spark.log_rows import Piece, byte_strings, header_lists, payloads, text_header_lists, times
+from holdfast.spark.queue_events import (
     EVENTS,
     NONE,
     Spans,
@@ -28,7 +29,6 @@ from holdfast.spark.events import (
     sequences,
     texts_of,
 )
-from holdfast.spark.rows import Piece, byte_strings, header_lists, payloads, text_header_lists, times
 from holdfast.spark.schemas import MESSAGES, arrow_schema
 
 __all__ = ["STATES", "MessageRows", "Overlay", "overlay"]

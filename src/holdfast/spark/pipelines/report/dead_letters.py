@@ -5,9 +5,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.spark.pipelines.lifecycle import Span, bucket_seconds
-from holdfast.spark.pipelines.report import Card, Example, Page, Plot, Reason, Section, write
-from holdfast.spark.pipelines.report_plots import Series, bars, rates, strip
-from holdfast.spark.pipelines.report_words import clock, count, few, length, moment, plural, rate, share, short, span
+from holdfast.spark.pipelines.report.formatting import (
+    clock,
+    count,
+    few,
+    length,
+    moment,
+    plural,
+    rate,
+    share,
+    short,
+    span,
+)
+from holdfast.spark.pipelines.report.page import Card, Example, Page, Plot, Reason, Section, write
+from holdfast.spark.pipelines.report.plots import Series, bars, rates, strip
 
 __all__ = ["blame", "deadletters_page", "shown_reasons", "write_deadletters"]
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import Corrupt
-from holdfast.spark.columns import Fields, columns_of, model_of
-from holdfast.spark.events import portions, sequences, texts_of
-from holdfast.spark.rows import Piece, byte_strings, payloads
+from holdfast.spark.arrow_schema import Fields, columns_of, model_of
+from holdfast.spark.log_rows import Piece, byte_strings, payloads
+from holdfast.spark.queue_events import portions, sequences, texts_of
 from holdfast.spark.schemas import TIME, arrow_schema
 from holdfast.table.model.model import Model
 from holdfast.table.storage.row_codec import EventKind

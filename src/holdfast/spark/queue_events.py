@@ -26,7 +26,7 @@ from holdfast.queue.events import (
     decode,
 )
 from holdfast.queue.queue_state import FOR
-from holdfast.spark.rows import BATCH_ROWS, Piece, times
+from holdfast.spark.log_rows import BATCH_ROWS, Piece, times
 from holdfast.spark.schemas import LIFECYCLE, TIME, arrow_schema
 
 __all__ = [

@@ -9,10 +9,8 @@ from pyspark.sql import functions as F
 
 from holdfast.spark.pipelines import deadletters
 from holdfast.spark.pipelines.lifecycle import ATTEMPTS, OUTCOMES, Span, bucket_seconds, minutes
-from holdfast.spark.pipelines.report import Card, Page, Plot, Section, Table, write
-from holdfast.spark.pipelines.report_deadletters import blame, shown_reasons
-from holdfast.spark.pipelines.report_plots import Series, bars, columns, latency, level, rates
-from holdfast.spark.pipelines.report_words import (
+from holdfast.spark.pipelines.report.dead_letters import blame, shown_reasons
+from holdfast.spark.pipelines.report.formatting import (
     clock,
     count,
     duration,
@@ -25,6 +23,8 @@ from holdfast.spark.pipelines.report_words import (
     short,
     span,
 )
+from holdfast.spark.pipelines.report.page import Card, Page, Plot, Section, Table, write
+from holdfast.spark.pipelines.report.plots import Series, bars, columns, latency, level, rates
 
 __all__ = ["lifecycle_page", "write_lifecycle"]
 

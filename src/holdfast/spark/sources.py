@@ -14,17 +14,17 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import errors_as_ours
 from holdfast.log.log import Log
 from holdfast.log.settings import LogSettings
-from holdfast.spark.events import JournalRows, PutRows
-from holdfast.spark.messages import MessageRows, Overlay, overlay
+from holdfast.spark.log_rows import LogRows, Rows
 from holdfast.spark.options import EARLIEST, LATEST, Places, ReadOptions, chosen_names
+from holdfast.spark.partitions import DataLoss, Picture, Stretch, look, parts_of, plan, shares
+from holdfast.spark.queue_events import JournalRows, PutRows
+from holdfast.spark.queue_messages import MessageRows, Overlay, overlay
 from holdfast.spark.remote import files_at
-from holdfast.spark.rows import LogRows, Rows
 from holdfast.spark.schemas import LIFECYCLE, LOG, MESSAGES, arrow_schema
-from holdfast.spark.tracks import DataLoss, Picture, Stretch, look, parts_of, plan, shares
 from holdfast.table_registry import TABLES
 
 if TYPE_CHECKING:  # who reads logs need not load what tables need
-    from holdfast.spark.changes import Layout
+    from holdfast.spark.table_changes import Layout
 
 __all__ = ["Track", "View", "Work", "layout_of", "open_store", "view_schema"]
 
@@ -77,7 +77,7 @@ def open_store(path: Path, url: str = "") -> holdfast.Store:
 
 def layout_of(options: ReadOptions, store: holdfast.Store) -> "Layout":
     """Return the layout of a table's rows, from its stored definition."""
-    from holdfast.spark.changes import Layout  # noqa: PLC0415 - as above
+    from holdfast.spark.table_changes import Layout  # noqa: PLC0415 - as above
 
     (name,) = chosen_names(options, store.tables())
     definition = msgspec.json.encode(store._tables.meta(name)["definition"]).decode()
@@ -148,7 +148,7 @@ class View:
         if self._layout is None or options.view == "changes":
             parts = shares(stretches, options.min_partitions, options.partition_records)
             return [self.share(part, columns, keys) for part in parts]
-        from holdfast.spark.records import Part, RecordRows, Wish  # noqa: PLC0415 - as above
+        from holdfast.spark.table_snapshot import Part, RecordRows, Wish  # noqa: PLC0415 - as above
 
         wish = Wish(options.as_of, options.include_deleted)
         count = parts_of(stretches, options.min_partitions)
@@ -174,7 +174,7 @@ class View:
             case "messages":
                 return MessageRows(track.queue, columns, self._overlays[track.queue].slice(start, stop), keys)
             case "table" if self._layout is not None:
-                from holdfast.spark.changes import ChangeRows  # noqa: PLC0415 - as above
+                from holdfast.spark.table_changes import ChangeRows  # noqa: PLC0415 - as above
 
                 return ChangeRows(self._layout, columns, keys)
             case _:

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.log.block import Block
-from holdfast.spark.changes import HARD_DELETE, Events, Layout, events_of, read_heads, time_of_versions
-from holdfast.spark.events import portions
-from holdfast.spark.rows import BATCH_ROWS, Piece
+from holdfast.spark.log_rows import BATCH_ROWS, Piece
+from holdfast.spark.queue_events import portions
 from holdfast.spark.schemas import arrow_schema
+from holdfast.spark.table_changes import HARD_DELETE, Events, Layout, events_of, read_heads, time_of_versions
 
 __all__ = ["Part", "RecordRows", "Wish"]
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from holdfast.spark.pipelines.report_words import clean, duration, per_unit, share, short
+from holdfast.spark.pipelines.report.formatting import clean, duration, per_unit, share, short
 
 __all__ = ["Series", "bars", "columns", "latency", "level", "rates", "strip"]
 

@@ -1,0 +1,1 @@
+"""HTML reports of the lifecycle and dead-letter pipelines."""
