@@ -191,7 +191,7 @@ class Deletion:
         if not is_there and self.filled and not self.deleted:
             assert not [path for path in files.snapshot() if "/work/" in path], "a part of it is left"
         queue = store.queue("work", dead_letter=None)
-        queue.standing.check()
+        queue.queue_state.check()
         queue._clock.advance(86_400)  # type: ignore[attr-defined]
         found = [message.payload for message in queue.lease(9)]
         whole = {b"ready", b"delayed", b"known", b"failed"}

@@ -45,10 +45,10 @@ from holdfast.queue import (
     Delayed,
     Delivery,
     LeaseInfo,
+    PeekedMessage,
     Preview,
     Queue,
     QueueStats,
-    Waiting,
 )
 from holdfast.store import Store, open
 
@@ -134,6 +134,7 @@ __all__ = [
     "NoRecord",
     "Normalized",
     "NotFound",
+    "PeekedMessage",
     "Preview",
     "Queue",
     "QueueFull",
@@ -158,7 +159,6 @@ __all__ = [
     "Values",
     "Verification",
     "Violation",
-    "Waiting",
     "Words",
     "WriterStopped",
     "__version__",

@@ -8,7 +8,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.log.log import Log
 from holdfast.queue import Queue
 
-__all__ = ["Retiring"]
+__all__ = ["BackgroundRetention"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -19,7 +19,7 @@ _AFTER_TRY_S = 300.0
 """A log that may not let go yet, for a tailer or a queue that has something to read, is tried again after so long."""
 
 
-class Retiring:
+class BackgroundRetention:
     """Applies `Retention(max_age=...)` to open logs, and `history` to the journals of open queues.
 
     It checks the times that are in memory; only logs and queues with something to drop are touched.

@@ -1,10 +1,10 @@
 """Disk space reserved for journals, and what happens when the disk is full.
 
 An ack or a lease is a few dozen bytes in a queue's journal. On a full disk these must go on, or nothing would ever get
-less. So a file of up to 4 MiB holds room that is given up when a journal finds none; until it is taken again, which
-takes as much free room, nothing but journals is written. Before that, history is shortened. Where acknowledged
+less. So a file of up to 4 MiB holds space that is given up when a journal finds none; until it is taken again, which
+takes as much free space, nothing but journals is written. Before that, history is shortened. Where acknowledged
 messages are held back only because no checkpoint has noted yet that they are done, the background notes it; a quarter
-of the room is left for that, and for opening the state.
+of the space is left for that, and for opening the state.
 """
 
 import contextlib
@@ -36,17 +36,17 @@ _LAST_PART = 4
 _STEPS = 16
 """In so many steps it is given up."""
 _NOTE_BYTES = 4096
-"""What stays of the file when all room is given up: a note of its size."""
+"""What stays of the file when all space is given up: a note of its size."""
 _LATER_S = 60.0
-"""How often, where there never was enough room."""
+"""How often, where there never was enough space."""
 _AGAIN_S = 1.0
-"""How often it is tried to take the room again, and to find history that may go."""
+"""How often it is tried to take the space again, and to find history that may go."""
 
 
 class Reserve:
     """The reserve of one store. File: `reserve`, as soon as the store has a queue. Threads: any.
 
-    The file stays when the store is closed: opening it on a full disk needs room, too, and a disk that was full then
+    The file stays when the store is closed: opening it on a full disk needs space, too, and a disk that was full then
     may be so still. It begins with a note of its size; where it is shorter than that, some of it was given up.
 
     `shortenable` gives the open queues on logs whose history may be shortened.
@@ -72,10 +72,10 @@ class Reserve:
         self._guard = threading.Lock()
         self._wanted = False
         self._found = False
-        """Whether the file is of an earlier opening: whether it has its room is not known yet."""
+        """Whether the file is of an earlier opening: whether it has its space is not known yet."""
         self._held = 0
         """How many bytes the file has."""
-        self.given_up = False
+        self.released = False
         """Whether the disk is full and what is free is for journals."""
         self._size = 0
         """How many it has, or had before some were given up."""
@@ -88,7 +88,7 @@ class Reserve:
         metrics.gauge(
             "holdfast_store_disk_full",
             "1 while the disk is full and only acks, leases and checkpoints are written.",
-            read=lambda: float(self.given_up),
+            read=lambda: float(self.released),
         )
 
     @property
@@ -103,27 +103,27 @@ class Reserve:
             self._wake()
 
     def tick(self) -> float | None:
-        """Shorten history where the disk is full, and take the room if there is enough.
+        """Shorten history where the disk is full, and take the space if there is enough.
 
         Return in how many seconds to look again. Called without any lock of a queue or log.
         """
-        if self._wanted and (self.given_up or self._pressed):
+        if self._wanted and (self.released or self._pressed):
             self._relieve()
         with self._guard:
             if self._held and not self._files.exists(self._path):  # somebody deleted it
                 self._held = 0
-        later = self.take_again()
+        later = self.claim_again()
         return _AGAIN_S if self._wanted and later is None else later
 
-    def take_again(self) -> float | None:
-        """Take the room if there is enough; in how many seconds to try again, None if it is held."""
+    def claim_again(self) -> float | None:
+        """Take the space if there is enough; in how many seconds to try again, None if it is held."""
         with self._guard:
-            if not self._wanted or (self._held and not (self.given_up or self._found)) or self._take():
+            if not self._wanted or (self._held and not (self.released or self._found)) or self._take():
                 return None
-            return _AGAIN_S if self.given_up else _LATER_S
+            return _AGAIN_S if self.released else _LATER_S
 
     def find(self) -> None:
-        """When the store is opened: go on with the room, and with the full disk, that the last opening left."""
+        """When the store is opened: go on with the space, and with the full disk, that the last opening left."""
         try:
             with contextlib.closing(self._files.open(self._path, "r")) as file:
                 held, raw = file.size(), file.read(_NOTE_BYTES, 0)
@@ -136,21 +136,21 @@ class Reserve:
             size = int(decode_checked(raw[: raw.index(b"\n") + 1])["size"])
         except (ValueError, KeyError, TypeError):  # an earlier version noted nothing in it
             size = max(held, _LEAST)
-        self._held, self._size, self.given_up = (held if held > _NOTE_BYTES else 0), size, held < size
+        self._held, self._size, self.released = (held if held > _NOTE_BYTES else 0), size, held < size
         self._wanted = self._found = True
 
     def close(self) -> None:
         """Keep the file, and use it no more: the next opening may find the disk full, and needs it then."""
         with self._guard:
-            self._wanted = self.given_up = False
+            self._wanted = self.released = False
 
-    def for_journals(self) -> "JournalRoom":
-        """Return the `Room` of journals."""
-        return JournalRoom(self)
+    def for_journals(self) -> "JournalSpace":
+        """Return the `DiskSpace` of journals."""
+        return JournalSpace(self)
 
-    def for_logs(self) -> "LogRoom":
-        """Return the `Room` of other logs."""
-        return LogRoom(self)
+    def for_logs(self) -> "LogSpace":
+        """Return the `DiskSpace` of other logs."""
+        return LogSpace(self)
 
     def shorten(self, asking: Appender) -> bool:
         """Drop acknowledged messages of any queue, at most once a second; return whether that freed space."""
@@ -165,12 +165,12 @@ class Reserve:
         return False
 
     def _relieve(self) -> None:
-        """Save the positions of queues that hold back acknowledged messages, with the last of the room; drop these."""
+        """Save the positions of queues that hold back acknowledged messages, with the last of the space; drop these."""
         self._pressed = False
         for queue in self._shortenable():
             with contextlib.suppress(HoldfastError):  # which the queue reports
                 if queue.may_shorten():
-                    self.give_up_last()
+                    self.release_last()
                     queue.shorten()
         if self._shed(None):
             self._tried_at = None
@@ -180,7 +180,7 @@ class Reserve:
         freed = 0
         for log in dict.fromkeys(queue.log for queue in self._shortenable()):
             try:
-                found = log.shed(asking, self.give_up_last)
+                found = log.shed(asking, self.release_last)
             except HoldfastError as error:
                 logger.warning("history of %s was not shortened: %s", log.name, error, extra={"log": log.name})
                 continue
@@ -196,11 +196,11 @@ class Reserve:
         self._shortened.add(freed)
         return freed
 
-    def give_up(self) -> bool:
+    def release(self) -> bool:
         """Release a step of the reserve for journals, except the last part; return False if there is none."""
         return self._shrink(self._size // _LAST_PART)
 
-    def give_up_last(self) -> bool:
+    def release_last(self) -> bool:
         """Release a step, also of the last part, to free space or open the state; return False if there is none."""
         return self._shrink(0)
 
@@ -212,7 +212,7 @@ class Reserve:
         with self._guard:
             if self._held <= least:
                 return False
-            was_given_up, self.given_up = self.given_up, True
+            was_given_up, self.released = self.released, True
             self._held = max(least, self._held - max(_LEAST, self._size // _STEPS))
             self._cut(self._held)
         self._wake()
@@ -233,21 +233,21 @@ class Reserve:
             if free is None:
                 return False
             free += self._held
-            size = self._size if self.given_up else max(self._size, min(_MOST, free // _PART))
+            size = self._size if self.released else max(self._size, min(_MOST, free // _PART))
             # Taken again, as much must stay free for others: else it would come and go.
-            if size < _LEAST or (self.given_up and free < 2 * size):
+            if size < _LEAST or (self.released and free < 2 * size):
                 return False
             self._files.allocate(self._path, size)
             self._note(size)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 logger.warning("no room was set aside for journals: %s", error, extra=self.fields)
-            elif self._found:  # a copy of the store, whose file has its size and not its room
-                self.given_up = True
+            elif self._found:  # a copy of the store, whose file has its size and not its space
+                self.released = True
             return False
-        if self.given_up:
+        if self.released:
             logger.warning("there is room on the disk again: all is written to %s", self._folder, extra=self.fields)
-        self._held, self._size, self.given_up, self._found = size, size, False, False
+        self._held, self._size, self.released, self._found = size, size, False, False
         return True
 
     def _note(self, size: int) -> None:
@@ -257,7 +257,7 @@ class Reserve:
             file.sync()
 
     def _cut(self, size: int) -> None:
-        """Give the room back from this size on. The note stays."""
+        """Give the space back from this size on. The note stays."""
         try:
             with contextlib.closing(self._files.open(self._path, "w")) as file:
                 file.truncate(max(size, _NOTE_BYTES))
@@ -268,8 +268,8 @@ class Reserve:
                 self._files.remove(self._path)
 
 
-class JournalRoom:
-    """The `Room` of journals: on a full disk, history is dropped first, then the reserve is released."""
+class JournalSpace:
+    """The `DiskSpace` of journals: on a full disk, history is dropped first, then the reserve is released."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve
@@ -278,21 +278,21 @@ class JournalRoom:
         """Allow a journal to use whatever is free."""
 
     def make(self, log: Appender) -> bool:
-        """As `Room.make`."""
-        return self._reserve.shorten(log) or self._reserve.give_up()
+        """As `DiskSpace.make`."""
+        return self._reserve.shorten(log) or self._reserve.release()
 
 
-class LogRoom:
-    """The `Room` of other logs: on a full disk, history is dropped, but the reserve is not released."""
+class LogSpace:
+    """The `DiskSpace` of other logs: on a full disk, history is dropped, but the reserve is not released."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve = reserve
 
     def check(self) -> None:
-        """As `Room.check`."""
-        if self._reserve.given_up and self._reserve.take_again() is not None:
+        """As `DiskSpace.check`."""
+        if self._reserve.released and self._reserve.claim_again() is not None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def make(self, log: Appender) -> bool:
-        """As `Room.make`."""
+        """As `DiskSpace.make`."""
         return self._reserve.shorten(log)

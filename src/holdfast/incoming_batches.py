@@ -7,18 +7,18 @@ from pathlib import Path
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
-from holdfast.base.files import Files, errors_as_ours
-from holdfast.log.batch_inbox import Incoming, Manifest
+from holdfast.base.files import Files, translate_os_errors
+from holdfast.log.batch_inbox import BatchInbox, Manifest
 from holdfast.log.log import Log
 
-__all__ = ["Adopting"]
+__all__ = ["BatchIngester"]
 
 logger = logging.getLogger("holdfast.store")
 
 POLL_S = 0.25
 
 
-class Adopting:
+class BatchIngester:
     """Adopts the batches in `incoming/`, in the order in which they were created."""
 
     name = "incoming"
@@ -30,7 +30,7 @@ class Adopting:
         store: Path,
         opened: Callable[[Manifest], contextlib.AbstractContextManager[Log]],
     ) -> None:
-        self.incoming = Incoming(files, store)
+        self.incoming = BatchInbox(files, store)
         self._clock = clock
         self._opened = opened
 
@@ -48,7 +48,7 @@ class Adopting:
 
     def adopt(self) -> int:
         """Adopt all committed batches; return how many. Raises `Locked` while another process commits one."""
-        with errors_as_ours("adopting the batches in", self.incoming.folder):
+        with translate_os_errors("adopting the batches in", self.incoming.folder):
             return self._adopt()
 
     def _adopt(self) -> int:

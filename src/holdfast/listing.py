@@ -2,23 +2,23 @@
 
 from pathlib import Path
 
-from holdfast.backup.source import BackedStore
+from holdfast.backup.source import BackupSource
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.base.names import folder_of
+from holdfast.base.names import escape_name
 from holdfast.log.log import Log
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
 from holdfast.queue.checkpoint_health import Failing
-from holdfast.store_layout import JOURNALS, Folders, few
+from holdfast.store_layout import JOURNALS, StoreLayout, few
 
 __all__ = ["ListedStore"]
 
 
-class ListedStore(BackedStore):
+class ListedStore(BackupSource):
     """The part of a store that lists its content."""
 
     read_only: bool
-    _folders: Folders
+    _folders: StoreLayout
 
     def _open_log(self, name: str, root: Path, settings: LogSettings) -> Log:
         raise NotImplementedError
@@ -31,14 +31,14 @@ class ListedStore(BackedStore):
         self._check_open()
         if not self.read_only:
             raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
-        folder = self.path / JOURNALS / folder_of(queue, "queue name")
+        folder = self.path / JOURNALS / escape_name(queue, "queue name")
         if self._folders.queue_meta(queue, folder)[0] is None:
             raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {few(self.queues())}")
         return self._open_log(queue, self.path / JOURNALS, LogSettings())
 
     def log_of(self, queue: str) -> str:
         """Return the name of the log that a queue is a view of."""
-        folder = self.path / JOURNALS / folder_of(queue, "queue name")
+        folder = self.path / JOURNALS / escape_name(queue, "queue name")
         settings, _ = self._folders.queue_meta(queue, folder, lenient=True)
         return str((settings or {}).get("log", queue))
 

@@ -25,7 +25,7 @@ class OpenStore(Protocol):
         """Close it within a bounded time, or at least write and sync what was accepted."""
         ...
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Called in a forked child: the opening is the parent's."""
         ...
 
@@ -120,7 +120,7 @@ def _close_left() -> None:
 def _disown_in_child() -> None:
     _to_close.clear()
     for store in list(_openings):
-        store.disown()
+        store.detach_after_fork()
 
 
 atexit.register(close_all)

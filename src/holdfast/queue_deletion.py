@@ -9,13 +9,13 @@ from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import HoldfastError
-from holdfast.base.files import Files, errors_as_ours
-from holdfast.log.consumer_offsets import QUEUE, Positions, place_of
+from holdfast.base.files import Files, translate_os_errors
+from holdfast.log.consumer_offsets import QUEUE, OffsetStore, place_of
 from holdfast.queue.state_keys import after
 from holdfast.state import FAMILIES, State
-from holdfast.store_layout import Folders
+from holdfast.store_layout import StoreLayout
 
-__all__ = ["STAGING", "Deleting", "remove_folder"]
+__all__ = ["STAGING", "QueueDeletion", "remove_folder"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -24,7 +24,7 @@ STAGING = "backing-up"
 _PREFIX_BYTES = 8
 
 
-class Deleting:
+class QueueDeletion:
     """Deletes queues completely. Files: a mark in `deleting/`, from the decision until nothing is left.
 
     The mark is durable before anything is touched, and is removed when everything else is durably gone: a crash leaves
@@ -32,7 +32,7 @@ class Deleting:
     guard held.
     """
 
-    def __init__(self, files: Files, folders: Folders, state: Callable[[], State]) -> None:
+    def __init__(self, files: Files, folders: StoreLayout, state: Callable[[], State]) -> None:
         self._files = files
         self._folders = folders
         self._state = state
@@ -51,7 +51,7 @@ class Deleting:
             "prefix": None if prefix is None else prefix[:_PREFIX_BYTES].hex(),
         }
         mark = self._folders.mark(queue)
-        with errors_as_ours("deleting the queue in", self._folders.journal(queue)):
+        with translate_os_errors("deleting the queue in", self._folders.journal(queue)):
             self._files.make_dirs(mark.parent)
             self._files.sync_dir(self._folders.path)
             replace_checked(self._files, mark, content)
@@ -59,7 +59,7 @@ class Deleting:
 
     def is_only_view(self, queue: str, log: str, log_id: bytes) -> bool:
         """Return whether no other queue keeps a position in this log."""
-        kept = Positions(self._files, self._folders.log(log), log_id).all()
+        kept = OffsetStore(self._files, self._folders.log(log), log_id).all()
         return all(one.name == place_of(queue) for one in kept if one.name.startswith(QUEUE))
 
     def resume(self) -> None:
@@ -69,7 +69,7 @@ class Deleting:
         """
         try:
             self.finish()
-            with errors_as_ours("removing what a backup left in", self._folders.path):
+            with translate_os_errors("removing what a backup left in", self._folders.path):
                 if self._files.exists(self._folders.path / STAGING):
                     remove_folder(self._files, self._folders.path / STAGING)
         except HoldfastError as error:
@@ -96,7 +96,7 @@ class Deleting:
         if not self._may_remove.is_set():
             self.unfinished = True
             return
-        with errors_as_ours("deleting queues in", self._folders.path):
+        with translate_os_errors("deleting queues in", self._folders.path):
             whole = self._folders.marks()
             for path in self._folders.all_marks():
                 if path not in whole:
@@ -119,7 +119,7 @@ class Deleting:
             self._folders.forget_log(content["log"])
             remove_folder(self._files, log)
         else:
-            Positions(self._files, log, bytes(16)).remove(place_of(queue))
+            OffsetStore(self._files, log, bytes(16)).remove(place_of(queue))
         remove_folder(self._files, self._folders.journal(queue))
         self._files.remove(mark)
         self._files.sync_dir(mark.parent)

@@ -10,18 +10,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
-from holdfast.background_retention import Retiring
+from holdfast.background_retention import BackgroundRetention
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Closed, HoldfastError, InvalidArgument, NotFound, ReadOnly
 from holdfast.base.fair_lock import Ticket
-from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, is_open_to_group
+from holdfast.base.files import Files, Lock, SystemFiles, is_open_to_group, translate_os_errors
 from holdfast.base.metrics import Registry
-from holdfast.base.names import check_name, folder_of
+from holdfast.base.names import check_name, escape_name
 from holdfast.base.paths import local_path
 from holdfast.disk_reserve import Reserve
-from holdfast.incoming_batches import Adopting
+from holdfast.incoming_batches import BatchIngester
 from holdfast.listing import ListedStore
-from holdfast.log.background import Ticker, Ticking
+from holdfast.log.background import BackgroundTask, BackgroundWorker
 from holdfast.log.batch_inbox import Manifest
 from holdfast.log.consumer_offsets import place_of
 from holdfast.log.log import Log
@@ -31,11 +31,11 @@ from holdfast.open_stores import forget, note_for_fork, register
 from holdfast.queue import Queue, QueueSettings
 from holdfast.queue.dead_letter_forwarder import Forwarder, check_prefix, is_forwarded
 from holdfast.queue.settings import asdict_shallow
-from holdfast.queue_deletion import Deleting
+from holdfast.queue_deletion import QueueDeletion
 from holdfast.state import State, open_state
-from holdfast.store_layout import JOURNALS, LOGS, Folders, few
-from holdfast.table_registry import Tables
-from holdfast.transactions import TRANSACTIONS, Transactions
+from holdfast.store_layout import JOURNALS, LOGS, StoreLayout, few
+from holdfast.table_registry import TableRegistry
+from holdfast.transactions import TRANSACTIONS, TransactionCoordinator
 from holdfast.typed_options import LogOptions, QueueOptions
 
 __all__ = ["Store", "open"]
@@ -70,7 +70,7 @@ def open(
     folder = local_path(path)
     if group_readable is not None and not read_only and files is None:
         files = SystemFiles(group_readable=group_readable)
-        with errors_as_ours("opening the store", folder):
+        with translate_os_errors("opening the store", folder):
             files.make_dirs(folder)
             if is_open_to_group(folder) != group_readable:
                 folder.chmod(files.folder_mode)
@@ -123,14 +123,14 @@ class Store(ListedStore):
         self._closed = False
         """Whether all of it is closed, and the lock released."""
         self._lock: Lock | None = None
-        self._folders = Folders(self._files, path, read_only=read_only)
-        self._deleting = Deleting(self._files, self._folders, self._open_state)
-        self._adopting = Adopting(self._files, self._clock, path, self._open_to_adopt)
+        self._folders = StoreLayout(self._files, path, read_only=read_only)
+        self._deleting = QueueDeletion(self._files, self._folders, self._open_state)
+        self._adopting = BatchIngester(self._files, self._clock, path, self._open_to_adopt)
         self._reserve = Reserve(
             self._files, self._clock, path, self._shortenable_queues, self.metrics, lambda: self._wake(self._reserve)
         )
-        self._retiring = Retiring(self._clock, self.open_logs, self.open_queues)
-        self._tables = Tables(
+        self._retiring = BackgroundRetention(self._clock, self.open_logs, self.open_queues)
+        self._tables = TableRegistry(
             self._files,
             self._clock,
             path,
@@ -138,9 +138,9 @@ class Store(ListedStore):
             read_only=read_only,
             metrics=self.metrics,
             background=background,
-            make_room=self._reserve.give_up_last,
+            free_space=self._reserve.release_last,
         )
-        self._transactions = Transactions(
+        self._transactions = TransactionCoordinator(
             self._clock,
             path,
             self._tables,
@@ -156,7 +156,7 @@ class Store(ListedStore):
         note_for_fork(self)
         taken: list[Lock] = []
         try:
-            with errors_as_ours("opening the store", path):
+            with translate_os_errors("opening the store", path):
                 self._open_folder(taken)
         except BaseException:
             try:
@@ -250,7 +250,7 @@ class Store(ListedStore):
                 known.close()
                 self._open_logs.pop(known.log.name).close()
             self._implicit.discard(name)
-            folder = self.path / JOURNALS / folder_of(name, "queue name")
+            folder = self.path / JOURNALS / escape_name(name, "queue name")
             kept, known_log = self._folders.queue_meta(name, folder)
             if self.read_only and kept is None:
                 raise NotFound(f"there is no queue {name!r} in {str(self.path)!r}; there are: {few(self.queues())}")
@@ -289,10 +289,10 @@ class Store(ListedStore):
                     read_only=self.read_only,
                     is_paused=lambda: self._folders.is_paused(folder),
                     keep_paused=lambda paused: self._keep_paused(name, paused),
-                    make_room=self._reserve.give_up_last,
+                    free_space=self._reserve.release_last,
                 )
             except BaseException:
-                journal.disown()  # nothing was confirmed: what it holds is not worth a wait
+                journal.detach_after_fork()  # nothing was confirmed: what it holds is not worth a wait
                 raise
             if (chosen != kept or unchosen != before or known_log != log.id) and not self.read_only:
                 # After the queue has taken note that its log is another one, if it is.
@@ -348,7 +348,7 @@ class Store(ListedStore):
         """
         check_name(name, "queue name")
         queue = self._open_queues.get(name)
-        if queue is not None and queue.standing.moving and not (queue.closed or self.read_only):
+        if queue is not None and queue.queue_state.moving and not (queue.closed or self.read_only):
             # Dead letters that have left it are no longer its own. Without the guard: a forwarder may need the store;
             # without waiting: one that runs just now may wait for us.
             queue.carry(wait=False)
@@ -371,11 +371,11 @@ class Store(ListedStore):
             )
             self._deleting.decide(name, log_name, self._folders.id_of(folder), with_log=with_log)
             if queue is not None:
-                queue.abandon(f"the queue {name!r} was deleted")
+                queue.close_discarding(f"the queue {name!r} was deleted")
                 del self._open_queues[name]
             self._implicit.discard(name)
             if with_log and (log := self._open_logs.pop(name, None)) is not None:
-                log.abandon()
+                log.close_discarding()
             self._deleting.finish()
 
     def forward(self, prefix: str, forwarder: Forwarder) -> None:
@@ -474,8 +474,8 @@ class Store(ListedStore):
         forget(self)
         self._stop_tickers()
         for one in self._snapshot():
-            one.disown()
-        self._transactions.disown()
+            one.detach_after_fork()
+        self._transactions.detach_after_fork()
         if self._state is not None:
             self._state.close()
 
@@ -498,7 +498,7 @@ class Store(ListedStore):
         for log in [*self.open_logs(), *self._tables.logs()]:
             log.sync()
 
-    def abandon(self) -> None:
+    def close_discarding(self) -> None:
         """Close everything before the folder is deleted: without checkpoints, and logs ignore failed writes."""
         with self._guard:
             if self._closed:
@@ -510,9 +510,9 @@ class Store(ListedStore):
             self._tables.close()
             self._transactions.close()
             for queue in self._open_queues.values():
-                queue.abandon(f"the store {str(self.path)!r} is no more")
+                queue.close_discarding(f"the store {str(self.path)!r} is no more")
             for log in self._open_logs.values():
-                log.abandon()
+                log.close_discarding()
             self._release()
 
     def __enter__(self) -> Self:
@@ -524,19 +524,19 @@ class Store(ListedStore):
         """Close the store."""
         self.close()
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Called in a forked child: the open store, its lock and its thread are the parent's."""
         self._guard = threading.RLock()
         for one in self._snapshot():
-            one.disown()
-        self._tables.disown()
-        self._transactions.disown()
+            one.detach_after_fork()
+        self._tables.detach_after_fork()
+        self._transactions.detach_after_fork()
         self._open_queues.clear()
         self._open_logs.clear()
         self._closing = self._closed = True
 
-    def _ticking(self) -> list[Ticking]:
-        ours: list[Ticking] = [self._adopting, self._retiring, self._reserve, *self._tables.migrating()]
+    def _ticking(self) -> list[BackgroundTask]:
+        ours: list[BackgroundTask] = [self._adopting, self._retiring, self._reserve, *self._tables.migrating()]
         return [*self._snapshot(), *self._tables.logs(), *([] if self.read_only else ours)]
 
     @contextlib.contextmanager
@@ -559,8 +559,8 @@ class Store(ListedStore):
         yield log
 
     def _open_log(self, name: str, root: Path, settings: LogSettings) -> Log:
-        folder = root / folder_of(name, "log name")
-        with errors_as_ours("opening the log in", folder):
+        folder = root / escape_name(name, "log name")
+        with translate_os_errors("opening the log in", folder):
             log_id = self._folders.identify(name, folder)
         log = Log(
             name,
@@ -575,7 +575,7 @@ class Store(ListedStore):
             queue_at=partial(self._folders.queue_at, name),
             sync_later=self._wake_syncer if self._background else self._sync_at_tick,
         )
-        log.room = self._reserve.for_journals() if root.name == JOURNALS else self._reserve.for_logs()
+        log.disk_space = self._reserve.for_journals() if root.name == JOURNALS else self._reserve.for_logs()
         if not self.read_only and root.name == LOGS:
             self._adopting.resume(log)
         return log
@@ -636,7 +636,7 @@ class Store(ListedStore):
     @property
     def disk_full(self) -> bool:
         """Return whether the disk is full: then acks and leases are written, and puts and appends are refused."""
-        return self._reserve.given_up
+        return self._reserve.released
 
     def _find_forwarder(self, target: str) -> Forwarder | None:
         return next((one for prefix, one in self._forwarders.items() if target.startswith(prefix)), None)
@@ -644,7 +644,7 @@ class Store(ListedStore):
     def _open_state(self) -> State:
         if self._state is None:
             self._state = open_state(
-                self._files, self.path / STATE, read_only=self.read_only, make_room=self._reserve.give_up_last
+                self._files, self.path / STATE, read_only=self.read_only, free_space=self._reserve.release_last
             )
         return self._state
 
@@ -652,11 +652,11 @@ class Store(ListedStore):
         if self._deleting.unfinished and not self.read_only:
             self._deleting.finish(wait=True)
 
-    def _named(self, name: str) -> list[Ticking]:
-        found: tuple[Ticking | None, ...] = (self._open_queues.get(name), self._open_logs.get(name))
+    def _named(self, name: str) -> list[BackgroundTask]:
+        found: tuple[BackgroundTask | None, ...] = (self._open_queues.get(name), self._open_logs.get(name))
         return [one for one in found if one is not None]
 
-    def _wake_ticker(self, name: str | Ticking | None = None) -> None:
+    def _wake_ticker(self, name: str | BackgroundTask | None = None) -> None:
         self._ticker.wake(name)
 
     def _wake_syncer(self, log: Log) -> None:
@@ -666,9 +666,9 @@ class Store(ListedStore):
         self._unsynced[log] = None
 
     def _start_tickers(self) -> None:
-        self._ticker = Ticker(self._ticking, self._named)
+        self._ticker = BackgroundWorker(self._ticking, self._named)
         # A thread of its own: the ticker hands what was appended to the system every 20 ms, and must not wait.
-        self._syncer = Ticker(tuple, ask=Log.sync_if_due, thread_name="holdfast-syncer")
+        self._syncer = BackgroundWorker(tuple, ask=Log.sync_if_due, thread_name="holdfast-syncer")
 
     def _stop_tickers(self, patience: float | None = None) -> None:
         self._ticker.stop(patience)

@@ -8,15 +8,15 @@ from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, InvalidName, NewerFormat, NotFound, raised_by_handler
-from holdfast.base.files import Files, errors_as_ours
-from holdfast.base.names import folder_of, name_of
-from holdfast.log.consumer_offsets import Positions, place_of
+from holdfast.base.files import Files, translate_os_errors
+from holdfast.base.names import escape_name, name_of
+from holdfast.log.consumer_offsets import OffsetStore, place_of
 from holdfast.log.log_file import META, Identity, ids_in_segments, keep_identity, known_id, read_identity
 from holdfast.log.segment import open_segment
 from holdfast.log.segment_files import list_segments
 from holdfast.queue.settings import from_json, to_json
 
-__all__ = ["JOURNALS", "LOGS", "Folders", "few"]
+__all__ = ["JOURNALS", "LOGS", "StoreLayout", "few"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -30,7 +30,7 @@ LOG_SUFFIX = ".log"
 """Ends the name of a file in `known/` that stands for a log."""
 
 
-class Folders:
+class StoreLayout:
     """The folders of a store. Files: `logs/*/log.json`, `journals/*/log.json` and `queue.json`, `deleting/*.json`."""
 
     def __init__(self, files: Files, path: Path, *, read_only: bool) -> None:
@@ -42,15 +42,15 @@ class Folders:
 
     def log(self, name: str) -> Path:
         """The folder of a log."""
-        return self.path / LOGS / folder_of(name, "log name")
+        return self.path / LOGS / escape_name(name, "log name")
 
     def journal(self, queue: str) -> Path:
         """The folder of a queue."""
-        return self.path / JOURNALS / folder_of(queue, "queue name")
+        return self.path / JOURNALS / escape_name(queue, "queue name")
 
     def mark(self, queue: str) -> Path:
         """Return the file that marks a queue as deleted, whatever is left of it."""
-        return self.path / DELETING / (folder_of(queue, "queue name") + _MARK)
+        return self.path / DELETING / (escape_name(queue, "queue name") + _MARK)
 
     def marks(self) -> list[Path]:
         """Return the marks of queues that are deleted and not yet gone."""
@@ -64,14 +64,14 @@ class Folders:
     def queues(self) -> list[str]:
         """The names of all queues, sorted."""
         root = self.path / JOURNALS
-        with errors_as_ours("listing the queues in", root):
+        with translate_os_errors("listing the queues in", root):
             names = [self._queue_in(root / folder) for folder in self._files.list(root)]
             deleted = {mark.name for mark in self.marks()}
         return sorted(name for name in names if isinstance(name, str) and self.mark(name).name not in deleted)
 
     def has_queue(self, name: str) -> bool:
         """Return whether there is a queue of that name; not if it is deleted, even if parts are left."""
-        with errors_as_ours("looking for the queue in", self.path):
+        with translate_os_errors("looking for the queue in", self.path):
             is_deleted = self._files.exists(self.mark(name))
         return not is_deleted and self.queue_meta(name, self.journal(name), lenient=True)[0] is not None
 
@@ -87,7 +87,7 @@ class Folders:
     def logs(self) -> list[str]:
         """The names of all logs, sorted."""
         root = self.path / LOGS
-        with errors_as_ours("listing the logs in", root):
+        with translate_os_errors("listing the logs in", root):
             folders = self._files.list(root)
         # A folder's name mostly tells; to open ten thousand files takes a good part of a second.
         names = [name_of(folder) or self._name_in(root / folder) for folder in folders]
@@ -99,7 +99,7 @@ class Folders:
         An empty file, and not synced: a crash that takes it costs nothing but that.
         """
         path = self._noted(name)
-        with errors_as_ours("opening the log in", self.log(name)):
+        with translate_os_errors("opening the log in", self.log(name)):
             if not self._files.exists(path):
                 self._files.make_dirs(path.parent)
                 self._files.open(path, "x").close()
@@ -110,7 +110,7 @@ class Folders:
             self._files.remove(self._noted(name))
 
     def _noted(self, name: str) -> Path:
-        return self.path / KNOWN / (folder_of(name, "log name") + LOG_SUFFIX)
+        return self.path / KNOWN / (escape_name(name, "log name") + LOG_SUFFIX)
 
     def id_of(self, folder: Path) -> bytes | None:
         """Return the id of the log in a folder from `log.json` or, if that is damaged, from other files."""
@@ -197,7 +197,7 @@ class Folders:
 
         Where that is damaged it raises `Corrupt` or, if `lenient`, has only the name of the log.
         """
-        with errors_as_ours("opening the queue in", folder):
+        with translate_os_errors("opening the queue in", folder):
             if self.read_only and self._files.exists(self.mark(name)):
                 return None, None  # it is deleted, and not gone yet
             path = folder / QUEUE_META
@@ -227,7 +227,7 @@ class Folders:
         """Return the log in which a queue keeps its position."""
         root = self.path / LOGS
         for folder in self._files.list(root):
-            if Positions(self._files, root / folder, bytes(16)).exists(place_of(queue)):
+            if OffsetStore(self._files, root / folder, bytes(16)).exists(place_of(queue)):
                 return self._name_in(root / folder) or name_of(folder)
         return None
 
@@ -272,7 +272,7 @@ class Folders:
             content["by_default"] = sorted(unchosen)
         if self.is_paused(folder) if paused is None else paused:
             content["paused"] = True
-        with errors_as_ours("opening the queue in", folder):
+        with translate_os_errors("opening the queue in", folder):
             self._make(folder)
             replace_checked(self._files, folder / QUEUE_META, content)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.clock import Clock, Duration
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, NewerFormat, NotFound, raised_by_handler
-from holdfast.base.files import Files, errors_as_ours
-from holdfast.base.hlc import Versions
+from holdfast.base.files import Files, translate_os_errors
+from holdfast.base.hlc import HybridLogicalClock
 from holdfast.base.metrics import Registry
-from holdfast.base.names import check_name, folder_of, name_of
+from holdfast.base.names import check_name, escape_name, name_of
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush
 from holdfast.log.record import Message
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # what tables need is loaded by those who have some
 
     M = TypeVar("M", bound=Model)
 
-__all__ = ["HOW", "TABLES", "Tables"]
+__all__ = ["HOW", "TABLES", "TableRegistry"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -51,7 +51,7 @@ HOW = ("keyring", "migration", "migration_budget", "on_version_change")
 _RECORD_MAX = 256 << 20
 
 
-class Tables:
+class TableRegistry:
     """The tables of a store. Opening, deleting and closing tables needs the store's guard; other methods do not.
 
     Files: `tables/*/`, each a log and `table.json`; `table-state/`.
@@ -67,9 +67,9 @@ class Tables:
         read_only: bool,
         metrics: Registry | None = None,
         background: bool = False,
-        make_room: Callable[[], bool] = lambda: False,
+        free_space: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._make_room = make_room
+        self._free_space = free_space
         self._metrics = metrics or Registry()
         self._background = background
         self._migrations: Migrations | None = None
@@ -80,8 +80,8 @@ class Tables:
         self._read_only = read_only
         self._state: State | None = None
         self._recovering = threading.Lock()
-        """Held while the state is opened again; taken before the `landing` of any table."""
-        self.versions = Versions(clock)
+        """Held while the state is opened again; taken before the `apply_lock` of any table."""
+        self.versions = HybridLogicalClock(clock)
         self.open_tables: dict[str, Table[Any]] = {}
         self.opened: Callable[[Table[Any]], None] = lambda table: None
         """Called with each table that is opened."""
@@ -91,7 +91,7 @@ class Tables:
     def names(self) -> list[str]:
         """Return the names of all tables, sorted."""
         root = self._path / TABLES
-        with errors_as_ours("listing the tables in", root):
+        with translate_os_errors("listing the tables in", root):
             found = [self._name_in(root / folder) for folder in self._files.list(root)]
         return sorted(name for name in found if isinstance(name, str))
 
@@ -106,9 +106,9 @@ class Tables:
             with table.writing():
                 table.closed = True
             del self.open_tables[name]
-            table.changelog.abandon()
+            table.changelog.close_discarding()
         folder = self._folder(name)
-        with errors_as_ours("deleting the table in", folder):
+        with translate_os_errors("deleting the table in", folder):
             replace_checked(self._files, _mark(folder), {"id": meta["id"]})
         self._finish_deleting()
 
@@ -118,7 +118,7 @@ class Tables:
         from holdfast.table.storage.table_state import prefix_of  # noqa: PLC0415
 
         root = self._path / TABLES
-        with errors_as_ours("deleting tables in", root):
+        with translate_os_errors("deleting tables in", root):
             for name in self._files.list(root):
                 if name.startswith(_DELETED):
                     mark = root / name
@@ -141,7 +141,7 @@ class Tables:
     def keep_meta(self, name: str, meta: dict[str, Any]) -> None:
         """Save a table's definition and settings; durable when this returns."""
         folder = self._folder(name)
-        with errors_as_ours("opening the table in", folder):
+        with translate_os_errors("opening the table in", folder):
             self._files.make_dirs(folder)
             self._files.sync_dir(folder.parent)
             self._files.sync_dir(self._path)
@@ -194,7 +194,7 @@ class Tables:
         from holdfast.table.storage.export import check_restored  # noqa: PLC0415 - who has no tables need not load them
         from holdfast.table.storage.field_encryption import check_tokens, images_of  # noqa: PLC0415
         from holdfast.table.storage.keyring import WITHOUT_KEYS  # noqa: PLC0415
-        from holdfast.table.storage.schema_history import Past  # noqa: PLC0415
+        from holdfast.table.storage.schema_history import SchemaHistory  # noqa: PLC0415
         from holdfast.table.table import Table  # noqa: PLC0415
 
         if isinstance(model, str):
@@ -241,7 +241,7 @@ class Tables:
         if not meta and self._read_only:
             raise NotFound(f"there is no table {spec.name!r} in {str(self._path)!r}; there are: {few(self.names())}")
         self._check_id(spec.name, spec.id)
-        past = check_restored(self._files, self._folder(spec.name)) or Past.of(meta)
+        past = check_restored(self._files, self._folder(spec.name)) or SchemaHistory.of(meta)
         opening = self.migrations.decide(
             spec.name,
             meta.get("definition"),
@@ -268,7 +268,7 @@ class Tables:
             if keyring is not None and not self._read_only:
                 check_tokens(table, keyring, migrates=opening.runs)
         except BaseException:
-            log.disown()
+            log.detach_after_fork()
             raise
 
         def keep_definition() -> None:
@@ -311,13 +311,13 @@ class Tables:
         """
         if not stagings:
             return
-        flights = {table: table.take_off(staging) for table, staging in stagings.items()}
+        pending_commits = {table: table.submit(staging) for table, staging in stagings.items()}
         batch = self._open_state().transaction()
-        for table, flight in flights.items():
-            table.put_into(batch, [flight])
+        for table, pending_commit in pending_commits.items():
+            table.add_to_batch(batch, [pending_commit])
         batch.commit(sync=False)
-        for table, flight in flights.items():
-            table.arrive([flight])
+        for table, pending_commit in pending_commits.items():
+            table.mark_applied([pending_commit])
 
     def finish(self, name: str, log_id: bytes, start: int, version: int, records: list[tuple[bytes, bytes]]) -> None:
         """Append the changes of a decided, interrupted transaction to a table's log, if it lacks them from `start` on.
@@ -363,12 +363,12 @@ class Tables:
             self._state = None
         return problem
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Called in a forked child."""
         if self._migrations is not None:
-            self._migrations.disown()
+            self._migrations.detach_after_fork()
         for table in self.open_tables.values():
-            table.changelog.disown()
+            table.changelog.detach_after_fork()
             table.closed = True
         self.open_tables.clear()
 
@@ -400,10 +400,10 @@ class Tables:
             return None
 
     def _folder(self, name: str) -> Path:
-        return self._path / TABLES / folder_of(name, "table name")
+        return self._path / TABLES / escape_name(name, "table name")
 
     def _meta(self, folder: Path) -> dict[str, Any]:
-        with errors_as_ours("opening the table in", folder):
+        with translate_os_errors("opening the table in", folder):
             if self._files.exists(_mark(folder)):
                 return {}  # it is deleted, and not gone yet
             try:
@@ -423,7 +423,7 @@ class Tables:
                 ) from error
 
     def _recover_state(self) -> None:
-        """Open the state again after a failed write, holding the `landing` of every table.
+        """Open the state again after a failed write, holding the `apply_lock` of every table.
 
         Commits that were not synced may be lost, of any table: so `doubt` is set for all, and each recovers from its
         log. Called with no lock held.
@@ -435,7 +435,7 @@ class Tables:
     def _recover_alone(self, tables: "list[Table[Any]]") -> None:
         assert self._state is not None
         if tables:
-            with tables[0].landing:
+            with tables[0].apply_lock:
                 self._recover_alone(tables[1:])
         elif self._state.stopped:
             for table in list(self.open_tables.values()):
@@ -449,7 +449,7 @@ class Tables:
                 self._path / STATE,
                 read_only=self._read_only,
                 families=TABLE_FAMILIES,
-                make_room=self._make_room,
+                free_space=self._free_space,
             )
             self._state = OverlayState(state) if self._read_only else state
         return self._state

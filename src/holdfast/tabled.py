@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast.base.errors import ReadOnly
 from holdfast.log.settings import LogSettings
-from holdfast.table_registry import HOW, Tables
-from holdfast.transactions import Transaction, Transactions
+from holdfast.table_registry import HOW, TableRegistry
+from holdfast.transactions import Transaction, TransactionCoordinator
 from holdfast.typed_options import TableOptions
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ class TabledStore:
 
     read_only: bool
     _guard: threading.RLock
-    _tables: Tables
-    _transactions: Transactions
+    _tables: TableRegistry
+    _transactions: TransactionCoordinator
     _wake: Callable[[], None]
 
     def _check_open(self) -> None:

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from holdfast.base.clock import Clock
 from holdfast.base.critical_section import Condition
 from holdfast.base.errors import HoldfastError, InvalidArgument, StorageError, WriterStopped, is_interrupt
-from holdfast.base.fair_lock import Ticket, Turnstile
-from holdfast.base.hlc import Versions
+from holdfast.base.fair_lock import FairLock, Ticket
+from holdfast.base.hlc import HybridLogicalClock
 from holdfast.log.log import Log
 from holdfast.log.policy import Flush, Roll
 from holdfast.log.record import Message
 from holdfast.log.settings import LogSettings
 from holdfast.queue import Queue
-from holdfast.queue.queue_state import FOR
-from holdfast.table_registry import Tables
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
+from holdfast.table_registry import TableRegistry
 
 if TYPE_CHECKING:
     from holdfast.table.operations import Operation, Outcome
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.table.storage.staging import Staging
     from holdfast.table.storage.transaction_log import Decision
 
-__all__ = ["TRANSACTIONS", "Transaction", "Transactions"]
+__all__ = ["TRANSACTIONS", "Transaction", "TransactionCoordinator"]
 
 logger = logging.getLogger("holdfast.store")
 
@@ -49,7 +49,7 @@ _RECORD_MAX = 256 << 20
 class Transaction:
     """A running transaction: its staged changes, which nobody else sees."""
 
-    of: "Transactions"
+    of: "TransactionCoordinator"
     """The transactions of its store."""
     ticket: Ticket
     """The owner of its reservations and of its version fence, which end when the ticket is over."""
@@ -77,8 +77,8 @@ class Transaction:
 
 
 _current: ContextVar[Transaction | None] = ContextVar("holdfast_transaction", default=None)
-_known: "dict[int, weakref.ref[Transactions]]" = {}
-"""The `Transactions` of every store of this process, by `id()`."""
+_known: "dict[int, weakref.ref[TransactionCoordinator]]" = {}
+"""The `TransactionCoordinator` of every store of this process, by `id()`."""
 
 
 class _Exit:
@@ -104,7 +104,7 @@ class _Scope:
     """The last object that was given out as `__exit__`."""
     _transaction: Transaction | None = None
 
-    def __init__(self, of: "Transactions") -> None:
+    def __init__(self, of: "TransactionCoordinator") -> None:
         self._of = of
 
     def __enter__(self) -> Transaction:
@@ -156,7 +156,7 @@ def _forget(number: int, _: object) -> None:
     _known.pop(number, None)
 
 
-class Transactions:
+class TransactionCoordinator:
     """The transactions of a store, one at a time. Files: the log in `transactions/`, made by the first one.
 
     A transaction reserves a table when it first reads or writes it, until its end. There is one transaction at a time,
@@ -167,7 +167,7 @@ class Transactions:
         self,
         clock: Clock,
         path: Path,
-        tables: Tables,
+        tables: TableRegistry,
         open_log: Callable[[str, Path, LogSettings], Log],
         open_queue: Callable[[str], Queue | None],
         open_queues: Callable[[], list[Queue]],
@@ -175,14 +175,14 @@ class Transactions:
         self._clock = clock
         self.path = path
         self._tables = tables
-        self._versions: Versions = tables.versions
+        self._versions: HybridLogicalClock = tables.versions
         self._open_log = open_log
         self._open_queue = open_queue
         self._open_queues = open_queues
         self._log: Log | None = None
         self._grown = 0
         """Bytes of decisions that went into the log since it was empty."""
-        self._turnstile = Turnstile(Condition(threading.RLock()))
+        self._turnstile = FairLock(Condition(threading.RLock()))
         self._unfinished = ""
         """Set before a decision is written, and cleared when it is carried out: else it is finished first."""
         self._decided_from = 0
@@ -238,7 +238,7 @@ class Transactions:
         self._turnstile.tidy()
 
     def claim(self, ticket: Ticket) -> None:
-        """Return when no transaction is under way; none begins until the ticket is over. See `Turnstile.claim`."""
+        """Return when no transaction is under way; none begins until the ticket is over. See `FairLock.claim`."""
         if self._turnstile.mine:
             raise InvalidArgument("a transaction of this thread is under way: end it first")
         self._turnstile.claim(ticket)
@@ -282,11 +282,11 @@ class Transactions:
         if self._log is not None:
             self._log.close()
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Called in a forked child: the log is the parent's."""
-        self._turnstile = Turnstile(Condition(threading.RLock()))
+        self._turnstile = FairLock(Condition(threading.RLock()))
         if self._log is not None:
-            self._log.disown()
+            self._log.detach_after_fork()
 
     def _include(self, table: "Core[Any]") -> None:
         table.join = self._joins(table)
@@ -334,8 +334,10 @@ class Transactions:
                 return False
             gathered, size = transaction.puts.get(queue, []), transaction.sizes.get(queue, 0)
             more = queue.check_messages(messages, beside=(len(gathered), size))
-            if any(isinstance(one, Message) and FOR in (one.headers or {}) for one in messages):
-                raise InvalidArgument(f"the header {FOR!r} is for moves between queues: use another one")
+            if any(isinstance(one, Message) and TARGET_QUEUE_HEADER in (one.headers or {}) for one in messages):
+                raise InvalidArgument(
+                    f"the header {TARGET_QUEUE_HEADER!r} is for moves between queues: use another one"
+                )
             gathered += [one if isinstance(one, Message) else Message(one) for one in messages]
             transaction.puts[queue], transaction.sizes[queue] = gathered, size + more
             return True
@@ -480,7 +482,7 @@ class Transactions:
                 table.doubt = table.doubt or "a transaction was not carried out to its end"
             raise
         for queue, messages in transaction.puts.items():
-            queue.put_decided(messages, transaction.version, now)
+            queue.put_committed(messages, transaction.version, now)
 
     def _finish(self, decision: "Decision") -> None:
         from holdfast.table.storage.transaction_log import message_of  # noqa: PLC0415
@@ -498,7 +500,7 @@ class Transactions:
             queue.log.recover()
             queue.log.sync()  # what was gathered is in it now
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
-                queue.put_decided([message_of(one) for one in entry.messages], decision.version, decision.time)
+                queue.put_committed([message_of(one) for one in entry.messages], decision.version, decision.time)
                 queue.log.sync()
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from holdfast.base.checked_json import decode_checked, has_checksum
 from holdfast.base.errors import Corrupt, HoldfastError, NewerFormat, NotFound
 from holdfast.base.files import Files, SystemFiles, read_file
-from holdfast.base.names import folder_of, name_of
+from holdfast.base.names import escape_name, name_of
 from holdfast.base.paths import local_path
 from holdfast.log.batch_inbox import INCOMING, Manifest, read_blocks
 from holdfast.log.block import open_block
 from holdfast.log.consumer_offsets import FOLDER as TAILERS
 from holdfast.log.consumer_offsets import lost_positions, place_of
 from holdfast.log.log_file import META, Identity, read_identity
-from holdfast.log.reader_view import LiveView
+from holdfast.log.reader_view import ReadOnlySegments
 from holdfast.log.record import Damage
 from holdfast.log.segment import Segment
 from holdfast.log.segment_files import list_segments
@@ -213,7 +213,7 @@ class _Verifier:
         """Return the watermark and segments that belong together; beside a writer one may be newer than the other."""
         for attempt in range(_TRIES):
             mark = read_watermark(self._files, folder)
-            segments = list(LiveView(self._files, folder, self._lock, report).segments.all())
+            segments = list(ReadOnlySegments(self._files, folder, self._lock, report).segments.all())
             if mark is None or any(one.segment_id == mark.segment_id for one in segments) or not self._is_live():
                 break
             if attempt < _TRIES - 1:
@@ -313,7 +313,7 @@ class _Verifier:
         what = self._label(folder)
         try:
             meta = decode_checked(read_file(self._files, folder / QUEUE_META))
-            log = self._path / LOGS / folder_of(str(meta["settings"].get("log", meta["name"])))
+            log = self._path / LOGS / escape_name(str(meta["settings"].get("log", meta["name"])))
             log_id = bytes.fromhex(meta["log"])
         except (FileNotFoundError, NotADirectoryError):
             if list_segments(self._files, folder):
@@ -328,7 +328,7 @@ class _Verifier:
         elif known is not None and known != log_id:
             text = "the queue was a view of another log than the one that is there"
             self._problem(what, str(folder / QUEUE_META), text, _BACKUP)
-        place = log / TAILERS / f"{folder_of(place_of(str(meta['name'])))}.json"
+        place = log / TAILERS / f"{escape_name(place_of(str(meta['name'])))}.json"
         if known is not None and not self._files.exists(place) and self._files.exists(folder / WATERMARK):
             self._problem(what, str(place), "the position of the queue in its log is missing", _REPAIRED)
 
@@ -340,8 +340,8 @@ class _Verifier:
         for name in self._files.list(folder / TAILERS):
             queue = (name_of(name.removesuffix(".json")) or "").removeprefix("queue:")
             if name.startswith("queue%3A") and name.endswith(".json") and queue and "~" not in queue:
-                journal = self._path / JOURNALS / folder_of(queue)
-                deleting = self._path / DELETING / f"{folder_of(queue)}.json"
+                journal = self._path / JOURNALS / escape_name(queue)
+                deleting = self._path / DELETING / f"{escape_name(queue)}.json"
                 if not self._files.exists(journal) and not self._files.exists(deleting):
                     advice = "Open the queue for writing with its settings: it goes on from its last checkpoint."
                     self._problem(f"queue {queue!r}", str(journal), "the journal is missing", advice)
@@ -362,9 +362,9 @@ class _Verifier:
     def _verify_objects_in_states(self) -> None:
         """Check that the queues and tables that the states know are there."""
         for queue in sorted(self._queues_in_state):
-            folder = self._path / JOURNALS / folder_of(queue)
+            folder = self._path / JOURNALS / escape_name(queue)
             is_there = self._files.exists(folder / QUEUE_META) or self._has_segments(folder)
-            is_deleted = self._files.exists(self._path / DELETING / f"{folder_of(queue)}.json")
+            is_deleted = self._files.exists(self._path / DELETING / f"{escape_name(queue)}.json")
             is_told = any(one.path == str(folder) for one in self.result.problems)
             if not (is_there or is_deleted or is_told):
                 self._problem(f"queue {queue!r}", str(folder), "the queue is missing: the state knows it", _BACKUP)
@@ -486,10 +486,10 @@ class _Verifier:
                 try:
                     journal = kept.journal(queue)
                     if journal.start == 0 or Journal(journal).last_snapshot() is not None:
-                        sides = [set(store.queue(queue).standing.outstanding()) for store in (kept, alone)]
+                        sides = [set(store.queue(queue).queue_state.outstanding()) for store in (kept, alone)]
                         found[queue] = sides[0] ^ sides[1]
                 except HoldfastError as error:
-                    folder = self._path / JOURNALS / folder_of(queue)
+                    folder = self._path / JOURNALS / escape_name(queue)
                     if not any(queue in one.what for one in self.result.problems):
                         self._problem(f"queue {queue!r}", str(folder), f"it cannot be opened: {error}", _BACKUP)
         return found

@@ -133,10 +133,10 @@ class Bench:
     def tidy(self) -> None:
         """Delete what no recorded session declares, and empty the rest."""
         host = self.server.broker.host("/")
-        for name in [name for name in host.mailboxes if name not in LASTING]:
+        for name in [name for name in host.broker_queues if name not in LASTING]:
             host.delete_queue(name, None)
-        for mailbox in host.mailboxes.values():
-            mailbox.queue.purge()
+        for broker_queue in host.broker_queues.values():
+            broker_queue.queue.purge()
         for name in [name for name in host.topology.exchanges if name and not name.startswith("amq.")]:
             host.delete_exchange(name, if_unused=False)
 
@@ -198,11 +198,13 @@ def check_nothing_left(bench: Bench, connection: Connection) -> None:
     assert server.connections == {bench.watcher}
     for host in server.broker.hosts.values():
         assert not list(host.topology.owned_by(connection)), "an exclusive queue outlived its connection"
-        for mailbox in host.mailboxes.values():
-            assert not mailbox.consumers, f"{mailbox.name!r} still has a consumer"
-            assert mailbox.exclusive is None
-            assert mailbox.unacked == 0, f"{mailbox.name!r} counts {mailbox.unacked} unsettled"
-            assert mailbox.queue.standing.leases.count == 0, f"{mailbox.name!r} has messages that nobody holds"
+        for broker_queue in host.broker_queues.values():
+            assert not broker_queue.consumers, f"{broker_queue.name!r} still has a consumer"
+            assert broker_queue.exclusive is None
+            assert broker_queue.unacked == 0, f"{broker_queue.name!r} counts {broker_queue.unacked} unsettled"
+            assert broker_queue.queue.queue_state.leases.count == 0, (
+                f"{broker_queue.name!r} has messages that nobody holds"
+            )
 
 
 async def feed(bench: Bench, connection: Connection, line: Line, pieces: list[bytes]) -> None:
@@ -214,7 +216,7 @@ async def feed(bench: Bench, connection: Connection, line: Line, pieces: list[by
             await asyncio.sleep(0.001)
         if line.closed:
             break
-        connection.data_received(memoryview(piece) if connection.bulky else piece)
+        connection.data_received(memoryview(piece) if connection.large_bodies else piece)
         if bench.server.broker._turn_is_set:
             await bench.settle()
 
@@ -224,7 +226,7 @@ async def one_case(bench: Bench, seed: int) -> None:
     rng = random.Random(seed)
     connection, line = bench.open()
     if rng.random() < 0.01:
-        await go_on(bench, connection, line, invented(rng))
+        await resume_limits(bench, connection, line, invented(rng))
     else:
         script = rng.choice(DEAR if rng.random() < 0.01 else CHEAP)
         await feed(bench, connection, line, chunks(mutated(script, rng), rng))
@@ -239,7 +241,7 @@ async def one_case(bench: Bench, seed: int) -> None:
         bench.tidy()
 
 
-async def go_on(bench: Bench, connection: Connection, line: Line, frames: list[bytes]) -> None:
+async def resume_limits(bench: Bench, connection: Connection, line: Line, frames: list[bytes]) -> None:
     """Send frame by frame on two channels, and open a channel anew when it is closed."""
     await feed(bench, connection, line, [sent(m.ChannelOpen()) + sent(m.ChannelOpen(), channel=2)])
     for frame in frames:

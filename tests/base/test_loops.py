@@ -21,7 +21,7 @@ CORE = [
     if path.relative_to(ROOT).parts[0] in ("base", "log", "queue", "state", "table") or path.parent == ROOT
 ]
 ALLOWED = {
-    "Polls._deal": "runs in threads of an executor, which signals do not interrupt",
+    "AsyncLeases._deal": "runs in threads of an executor, which signals do not interrupt",
     "Store._close": "ends the store",
     "take_backup": "its with statements hold no lock",
     "backup_table": "its with statements hold no lock",
@@ -29,8 +29,8 @@ ALLOWED = {
     "set_aside": "its with statements hold no lock",
     "_kind_of": "its with statements hold no lock",
     "Store.queue": "an `except` that goes on: where a queue is opened anew, which was opened by another one",
-    "Deleting.finish": "its with statements hold no lock",
-    "Tables._finish_deleting": "its with statements hold no lock",
+    "QueueDeletion.finish": "its with statements hold no lock",
+    "TableRegistry._finish_deleting": "its with statements hold no lock",
 }
 _SUPPRESSED = ["POP_EXCEPT", "POP_TOP", "POP_TOP"]
 """In front of a jump that is taken only where an `__exit__` suppresses an error, which that of a lock never does."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.base.names import NAME_BYTES_MAX, folder_of, name_of
+from holdfast.base.names import NAME_BYTES_MAX, escape_name, name_of
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
     lambda n: len(n.encode()) <= NAME_BYTES_MAX
@@ -12,7 +12,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
 
 @given(NAMES)
 def test_a_folder_is_one_plain_component(name: str) -> None:
-    folder = folder_of(name)
+    folder = escape_name(name)
     assert folder not in ("", ".", "..")
     assert not folder.startswith(".")
     assert not set(folder) & set("/\\\0\n ")
@@ -22,17 +22,17 @@ def test_a_folder_is_one_plain_component(name: str) -> None:
 
 @given(NAMES)
 def test_a_folder_leads_back_to_its_name_unless_it_was_shortened(name: str) -> None:
-    assert name_of(folder_of(name)) in (name, None)
+    assert name_of(escape_name(name)) in (name, None)
     if len(name.encode()) <= 60:
-        assert name_of(folder_of(name)) == name
+        assert name_of(escape_name(name)) == name
 
 
 @given(NAMES, NAMES)
 def test_two_names_never_share_a_folder(one: str, other: str) -> None:
-    assert (folder_of(one) == folder_of(other)) == (one == other)
+    assert (escape_name(one) == escape_name(other)) == (one == other)
 
 
 @given(st.text(max_size=50))
 def test_a_folder_that_is_not_ours_has_no_name(folder: str) -> None:
     name = name_of(folder)
-    assert name is None or folder_of(name) == folder
+    assert name is None or escape_name(name) == folder

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from holdfast import InvalidArgument
-from holdfast.base.critical_section import Condition, Section
+from holdfast.base.critical_section import Condition, CriticalSection
 from tests.interrupts import Interrupted, Interrupts
 
 PATIENCE_S = 60.0
@@ -16,7 +16,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.section = Section(self.repair)
+        self.section = CriticalSection(self.repair)
         self.left = self.right = 0
         self.repairs = 0
 

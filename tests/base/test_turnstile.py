@@ -6,12 +6,12 @@ import time
 import pytest
 
 from holdfast.base.critical_section import Condition
-from holdfast.base.fair_lock import Ticket, Turnstile
+from holdfast.base.fair_lock import FairLock, Ticket
 from tests.interrupts import Interrupted, Interrupts
 from tests.table.trouble import Running
 
 
-def claim_and_leave(gate: Turnstile) -> None:
+def claim_and_leave(gate: FairLock) -> None:
     ticket = Ticket()
     try:
         gate.claim(ticket)
@@ -20,7 +20,7 @@ def claim_and_leave(gate: Turnstile) -> None:
         gate.tidy()
 
 
-def enter(gate: Turnstile, lock: "threading.RLock") -> None:
+def enter(gate: FairLock, lock: "threading.RLock") -> None:
     with lock:
         gate.enter()
 
@@ -30,9 +30,9 @@ def test_a_claim_that_is_cut_off_anywhere_keeps_nobody_out(times: int) -> None:
     at = 0
     while True:
         lock = threading.RLock()
-        gate = Turnstile(Condition(lock))
+        gate = FairLock(Condition(lock))
 
-        def claim(gate: Turnstile = gate) -> None:
+        def claim(gate: FairLock = gate) -> None:
             try:  # noqa: SIM105 - `suppress` is Python code, where the handler would raise, too
                 claim_and_leave(gate)
             except Interrupted:
@@ -54,18 +54,18 @@ def test_an_entry_that_is_cut_off_anywhere_keeps_no_claim_waiting(times: int) ->
     at = 0
     while True:
         lock = threading.RLock()
-        gate = Turnstile(Condition(lock))
+        gate = FairLock(Condition(lock))
         held = Ticket()
         gate.claim(held)
         held.thread = 0  # of another thread
 
-        def end(gate: Turnstile = gate, held: Ticket = held) -> None:
+        def end(gate: FairLock = gate, held: Ticket = held) -> None:
             held.over = True
             gate.tidy()
 
         threading.Timer(0.005, end).start()
 
-        def come_in(gate: Turnstile = gate, lock: "threading.RLock" = lock) -> None:
+        def come_in(gate: FairLock = gate, lock: "threading.RLock" = lock) -> None:
             try:  # noqa: SIM105
                 enter(gate, lock)
             except Interrupted:
@@ -82,7 +82,7 @@ def test_an_entry_that_is_cut_off_anywhere_keeps_no_claim_waiting(times: int) ->
 
 def test_a_claim_that_was_never_granted_lets_nobody_in_when_it_is_given_up() -> None:
     lock = threading.RLock()
-    gate = Turnstile(Condition(lock))
+    gate = FairLock(Condition(lock))
     holder, given_up = Ticket(), Ticket()
     gate.claim(holder)
     entry = Running(lambda: enter(gate, lock))

@@ -4,13 +4,13 @@ import pytest
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.fair_lock import Ticket
-from holdfast.base.hlc import Fenced, Versions
+from holdfast.base.hlc import Fenced, HybridLogicalClock
 from holdfast.testing import SimClock
 from tests.table.trouble import Running
 
 
 def test_versions_given_beside_a_transaction_rise_and_lie_below_its_own_whatever_the_time(clock: SimClock) -> None:
-    versions = Versions(clock)
+    versions = HybridLogicalClock(clock)
     before = versions.next()
     owner = Ticket()
     fence = versions.begin_fence(owner)
@@ -23,7 +23,7 @@ def test_versions_given_beside_a_transaction_rise_and_lie_below_its_own_whatever
 
 
 def test_who_finds_no_version_below_a_transaction_waits_for_its_end(clock: SimClock) -> None:
-    versions = Versions(clock)
+    versions = HybridLogicalClock(clock)
     first, second = Ticket(), Ticket()
     versions.begin_fence(first)
     first.over = True
@@ -46,7 +46,7 @@ def test_who_finds_no_version_below_a_transaction_waits_for_its_end(clock: SimCl
 
 
 def test_many_transactions_do_not_move_versions_ahead_of_the_clock(clock: SimClock) -> None:
-    versions = Versions(clock)
+    versions = HybridLogicalClock(clock)
     for _ in range(1000):
         for _ in range(30):
             owner = Ticket()

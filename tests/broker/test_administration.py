@@ -40,10 +40,10 @@ class Door:
     def declare(self, vhost: str, queue: str, **about: object) -> None:
         """A durable queue with one message."""
         host = self.broker.hosts[vhost]
-        mailbox = host.declare_queue(
+        broker_queue = host.declare_queue(
             queue, durable=True, exclusive=False, auto_delete=False, arguments=about, passive=False, owner=None
         )
-        mailbox.put(Content("", queue, PERSISTENT_ONLY), [b"body"], instructions_in(PERSISTENT_ONLY))
+        broker_queue.put(Content("", queue, PERSISTENT_ONLY), [b"body"], instructions_in(PERSISTENT_ONLY))
 
     def close(self) -> None:
         """End it."""
@@ -155,12 +155,12 @@ def test_a_virtual_host_goes_with_its_queues_permissions_and_connections(door: D
         door.broker.users.check_vhost("guest", "side")
     with pytest.raises(NotFound):
         door.administration.delete_vhost("side")
-    assert door.broker.hosts["/"].mailboxes["orders"].ready() == 1
+    assert door.broker.hosts["/"].broker_queues["orders"].ready() == 1
     door.administration.put_vhost("side", owner="guest")
-    assert door.broker.hosts["side"].mailboxes == {}
+    assert door.broker.hosts["side"].broker_queues == {}
     assert door.broker.definitions.vhost("side").description == ""
     door.declare("side", "orders")
-    assert door.broker.hosts["side"].mailboxes["orders"].ready() == 1  # not that of the old one, too
+    assert door.broker.hosts["side"].broker_queues["orders"].ready() == 1  # not that of the old one, too
 
 
 def test_what_was_changed_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_what_was_changed_is_there_after_a_restart(tmp_path: Path) -> None:
     assert second.administration.export() == before
     assert second.broker.definitions.vhost("side").tags == ("a", "b")
     assert second.broker.users.authenticate("ann", "one", False).tags == ("monitoring",)
-    assert second.broker.hosts["side"].mailboxes["orders"].ready() == 1
+    assert second.broker.hosts["side"].broker_queues["orders"].ready() == 1
     second.close()
 
 
@@ -209,8 +209,8 @@ def test_an_import_into_one_host_touches_no_other(door: Door) -> None:
         "users": [{"name": "ann", "password_hash": "", "tags": []}],
     }
     assert door.administration.import_(document, "side") == 1
-    assert "q" in door.broker.hosts["side"].mailboxes
-    assert "q" not in door.broker.hosts["/"].mailboxes
+    assert "q" in door.broker.hosts["side"].broker_queues
+    assert "q" not in door.broker.hosts["/"].broker_queues
     with pytest.raises(NotFound):
         door.broker.users.get("ann")
     with pytest.raises(NotFound):
@@ -222,7 +222,7 @@ def test_an_import_keeps_what_is_said_of_a_host_and_all_that_is_in_it(door: Door
     door.declare("side", "orders")
     door.administration.import_({"vhosts": [{"name": "side"}], "exchanges": []})
     assert door.broker.definitions.vhost("side").description == "beside"
-    assert door.broker.hosts["side"].mailboxes["orders"].ready() == 1
+    assert door.broker.hosts["side"].broker_queues["orders"].ready() == 1
 
 
 @pytest.mark.parametrize(

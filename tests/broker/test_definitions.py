@@ -192,7 +192,8 @@ def test_compacting_changes_nothing_but_the_length(
 
 
 class Work:
-    """Declares, deletes, compacts; notes what was confirmed after each step and what the step in flight would make."""
+    """Declares, deletes, compacts; notes what was confirmed after each step and what the step in pending commit would
+    make."""
 
     def __init__(self) -> None:
         self.allowed: list[set[str]] = [set()]

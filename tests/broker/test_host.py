@@ -13,9 +13,9 @@ from holdfast.broker.basic_properties import PERSISTENT_ONLY
 from holdfast.broker.broker import Broker
 from holdfast.broker.errors import NoSuch
 from holdfast.broker.message import Content, instructions_in
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.users import Cost
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 
 Open = Callable[..., Broker]
 
@@ -47,14 +47,16 @@ def open_broker(tmp_path: Path) -> Iterator[Open]:
     close()
 
 
-def declared(host: Host, name: str, **arguments: object) -> Mailbox:
+def declared(host: VirtualHostRuntime, name: str, **arguments: object) -> BrokerQueue:
     return host.declare_queue(
         name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=None
     )
 
 
-def put(mailbox: Mailbox, *bodies: bytes) -> int:
-    return mailbox.put(Content("", mailbox.name, PERSISTENT_ONLY), [*bodies], instructions_in(PERSISTENT_ONLY))
+def put(broker_queue: BrokerQueue, *bodies: bytes) -> int:
+    return broker_queue.put(
+        Content("", broker_queue.name, PERSISTENT_ONLY), [*bodies], instructions_in(PERSISTENT_ONLY)
+    )
 
 
 def test_a_queue_that_cannot_be_made_is_not_defined(open_broker: Open) -> None:
@@ -64,9 +66,9 @@ def test_a_queue_that_cannot_be_made_is_not_defined(open_broker: Open) -> None:
     with pytest.raises(InvalidArgument, match="open with another flush"):
         declared(host, "taken")
     with pytest.raises(NoSuch):
-        host.mailbox("taken", None)
-    assert host.way("", "taken") == []
-    assert "taken" not in open_broker().host("/").mailboxes
+        host.broker_queue("taken", None)
+    assert host.fixed_targets("", "taken") == []
+    assert "taken" not in open_broker().host("/").broker_queues
 
 
 def test_what_is_left_of_a_queue_that_could_not_be_made_is_no_programs_queue(
@@ -78,7 +80,7 @@ def test_what_is_left_of_a_queue_that_could_not_be_made_is_no_programs_queue(
     broker = open_broker()
     host = broker.host("/")
 
-    def declare() -> Mailbox:
+    def declare() -> BrokerQueue:
         return host.declare_queue(
             "orders", durable=True, exclusive=False, auto_delete=True, arguments={}, passive=False, owner=None
         )
@@ -98,7 +100,7 @@ def test_a_queue_that_cannot_be_opened_this_time_stays_defined_with_its_bindings
         declared(open_broker("work").host("/"), "work")
     host = open_broker().host("/")
     assert [one.name for one in host.route("amq.fanout", [""], {})] == ["work"]
-    assert host.mailboxes["work"].ready() == 1
+    assert host.broker_queues["work"].ready() == 1
 
 
 def test_a_delete_that_is_cut_off_leaves_an_empty_queue_and_no_message(
@@ -115,32 +117,32 @@ def test_a_delete_that_is_cut_off_leaves_an_empty_queue_and_no_message(
     with pytest.raises(StorageError):
         host.delete_queue("orders", None)
     again = open_broker().host("/")
-    assert again.mailboxes["orders"].ready() == 0
+    assert again.broker_queues["orders"].ready() == 0
 
 
 def test_what_was_under_way_comes_back_after_a_restart_as_delivered_before(open_broker: Open) -> None:
-    mailbox = declared(open_broker().host("/"), "orders")
-    put(mailbox, b"a", b"b")
-    first = mailbox.get()
+    broker_queue = declared(open_broker().host("/"), "orders")
+    put(broker_queue, b"a", b"b")
+    first = broker_queue.get()
     assert first is not None
     assert (first.payload, first.attempt) == (b"a", 1)
-    mailbox.queue.sync()
-    again = open_broker().host("/").mailboxes["orders"]
+    broker_queue.queue.sync()
+    again = open_broker().host("/").broker_queues["orders"]
     found = [again.get(), again.get()]
     assert [(one.payload, one.attempt) for one in found if one is not None] == [(b"a", 2), (b"b", 1)]
 
 
 def test_a_message_that_was_put_without_the_broker_is_a_message_of_the_queue(open_broker: Open) -> None:
     broker = open_broker()
-    mailbox = declared(broker.host("/"), "orders")
+    broker_queue = declared(broker.host("/"), "orders")
     store: Store = broker.store
     store.queue("orders").put(b"embedded", headers={"source": "a program"})
-    found = mailbox.get()
+    found = broker_queue.get()
     assert found is not None
     assert (found.payload, dict(found.headers)) == (b"embedded", {"source": "a program"})
 
 
 def test_a_full_queue_that_refuses_takes_the_first_that_fit(open_broker: Open) -> None:
-    mailbox = declared(open_broker().host("/"), "small", **{"x-max-length": 2, "x-overflow": "reject-publish"})
-    assert put(mailbox, b"a", b"b", b"c") == 2
-    assert mailbox.ready() == 2
+    broker_queue = declared(open_broker().host("/"), "small", **{"x-max-length": 2, "x-overflow": "reject-publish"})
+    assert put(broker_queue, b"a", b"b", b"c") == 2
+    assert broker_queue.ready() == 2

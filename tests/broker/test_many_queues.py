@@ -18,9 +18,9 @@ from holdfast.base.files import UnsyncedFiles
 from holdfast.base.open_files import AWAKE
 from holdfast.broker.broker import Broker
 from holdfast.broker.memory_alarm import Limits, resident_bytes
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.users import Cost
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 
 MANY = int(os.environ.get("HOLDFAST_TEST_QUEUES", "1000"))
 EVERY = MANY // 40
@@ -58,7 +58,7 @@ def open_broker(tmp_path: Path) -> Iterator[Open]:
     close()
 
 
-def declared(host: Host, name: str, **arguments: object) -> Mailbox:
+def declared(host: VirtualHostRuntime, name: str, **arguments: object) -> BrokerQueue:
     return host.declare_queue(
         name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=None
     )
@@ -96,29 +96,29 @@ def test_many_durable_queues_work_with_two_thirds_of_the_files_that_a_process_ma
     limit = most_files * 2 // 3 + others
     peak = 0
 
-    def each(broker: Broker, call: Callable[[Mailbox], None]) -> None:
+    def each(broker: Broker, call: Callable[[BrokerQueue], None]) -> None:
         nonlocal peak
-        for number, mailbox in enumerate(broker.host("/").mailboxes.values()):
-            call(mailbox)
+        for number, broker_queue in enumerate(broker.host("/").broker_queues.values()):
+            call(broker_queue)
             if not number % EVERY:
                 broker.tick()
                 broker.memory.page_out()
                 peak = max(peak, open_files())
 
-    def put_two(mailbox: Mailbox) -> None:
-        mailbox.queue.put_many([mailbox.name.encode(), b"second"])
-        mailbox.queue.log.write_out()  # as the ticker would
+    def put_two(broker_queue: BrokerQueue) -> None:
+        broker_queue.queue.put_many([broker_queue.name.encode(), b"second"])
+        broker_queue.queue.log.write_out()  # as the ticker would
 
-    def take_first(mailbox: Mailbox) -> None:
-        delivery = mailbox.get()
-        assert delivery is not None and delivery.payload == mailbox.name.encode()
-        mailbox.ack({delivery.lease: [delivery.id]})
+    def take_first(broker_queue: BrokerQueue) -> None:
+        delivery = broker_queue.get()
+        assert delivery is not None and delivery.payload == broker_queue.name.encode()
+        broker_queue.ack({delivery.lease: [delivery.id]})
 
-    def take_second(mailbox: Mailbox) -> None:
-        delivery = mailbox.get()
+    def take_second(broker_queue: BrokerQueue) -> None:
+        delivery = broker_queue.get()
         assert delivery is not None and delivery.payload == b"second"
-        assert mailbox.get() is None
-        mailbox.ack({delivery.lease: [delivery.id]})
+        assert broker_queue.get() is None
+        broker_queue.ack({delivery.lease: [delivery.id]})
 
     broker = open_broker()
     host = broker.host("/")
@@ -133,12 +133,12 @@ def test_many_durable_queues_work_with_two_thirds_of_the_files_that_a_process_ma
 
     broker = open_broker()
     assert open_files() - others < (limit - others) // 4  # what nobody wrote to yet has no file open
-    assert len(broker.host("/").mailboxes) == MANY
-    assert sum(mailbox.ready() for mailbox in broker.host("/").mailboxes.values()) == MANY
+    assert len(broker.host("/").broker_queues) == MANY
+    assert sum(broker_queue.ready() for broker_queue in broker.host("/").broker_queues.values()) == MANY
     each(broker, take_second)
     each(broker, put_two)
     assert peak < limit
-    assert sum(mailbox.ready() for mailbox in broker.host("/").mailboxes.values()) == 2 * MANY
+    assert sum(broker_queue.ready() for broker_queue in broker.host("/").broker_queues.values()) == 2 * MANY
     # What idles is not walked through each time.
     for _ in range(20):
         broker.memory.page_out()
@@ -151,26 +151,26 @@ def test_queues_that_were_idle_are_looked_at_as_soon_as_they_are_written(open_br
     for _ in range(25):
         broker.memory.page_out()
     first = all_of_them[:3]  # the others are looked at before these
-    for mailbox in first:
-        mailbox.queue.put(bytes(400_000))
-        mailbox.queue.log.write_out()
+    for broker_queue in first:
+        broker_queue.queue.put(bytes(400_000))
+        broker_queue.queue.log.write_out()
     assert broker.memory.cached() > 1 << 20
     broker.memory.page_out()
     assert broker.memory.cached() < 1 << 20
-    assert "paging" in {broker.memory.state(mailbox.queue) for mailbox in first}
+    assert "paging" in {broker.memory.state(broker_queue.queue) for broker_queue in first}
 
 
 def test_what_is_read_again_by_queues_that_were_idle_is_found_within_a_turn(open_broker: Open) -> None:
     broker = open_broker(Limits(bodies=1 << 20))
     first = [declared(broker.host("/"), f"queue{n}") for n in range(50)][:3]
-    for mailbox in first:
-        mailbox.queue.put_many([bytes(100_000)] * 9)
-        mailbox.queue.log.write_out()
-        mailbox.queue.page_out()
+    for broker_queue in first:
+        broker_queue.queue.put_many([bytes(100_000)] * 9)
+        broker_queue.queue.log.write_out()
+        broker_queue.queue.page_out()
     for _ in range(25):
         broker.memory.page_out()
-    for mailbox in first:
-        while mailbox.get() is not None:
+    for broker_queue in first:
+        while broker_queue.get() is not None:
             pass
     assert broker.memory.cached() > 1 << 20
     for _ in range(11):
@@ -203,8 +203,8 @@ def test_of_many_queues_that_expire_each_goes_in_its_time(open_broker: Open) -> 
     declared(host, "middle", **{"x-expires": 3000})
     time.sleep(0.01)
     broker.tick()
-    assert "short" not in host.mailboxes and "middle" in host.mailboxes
-    while "middle" in host.mailboxes:
+    assert "short" not in host.broker_queues and "middle" in host.broker_queues
+    while "middle" in host.broker_queues:
         time.sleep(0.01)
         broker.tick()
-    assert len(host.mailboxes) == 20
+    assert len(host.broker_queues) == 20

@@ -101,8 +101,8 @@ def test_columns_are_those_of_the_messages(
     content = Content(exchange, routing_key, b"")
     bodies, raws = [body for body, _ in messages], [raw for _, raw in messages]
     extras, largest = columns_of(content, bodies, raws, "work")
-    wishes = instructions_in(PERSISTENT_ONLY)
-    made = [as_message(content._replace(raw=raw), body, wishes, QueueArguments(), "work") for body, raw in messages]
+    directives = instructions_in(PERSISTENT_ONLY)
+    made = [as_message(content._replace(raw=raw), body, directives, QueueArguments(), "work") for body, raw in messages]
     payloads, expected, most = check_batch(made)
     assert payloads == bodies
     spread = [

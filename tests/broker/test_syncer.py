@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Flush, HoldfastError, Log, Store
-from holdfast.broker.group_commit import Syncer
+from holdfast.broker.group_commit import GroupCommitter
 from tests.disks import PATIENCE_S, SlowFiles
 from tests.interrupts import HANDLERS, BlockedFiles, LimitExceeded, handled_by
 
@@ -25,7 +25,7 @@ class Owner:
     def __init__(self) -> None:
         self._calls: queue.Queue[Callable[[], None]] = queue.Queue()
         self.told: list[tuple[str, HoldfastError | None]] = []
-        self.syncer = Syncer(self._calls.put, self._calls.put)
+        self.syncer = GroupCommitter(self._calls.put, self._calls.put)
 
     def publish(self, log: Log, payload: bytes, name: str) -> None:
         log.append(payload)

@@ -17,12 +17,12 @@ from holdfast.broker.errors import (
     ResourceLocked,
     no_such_vhost,
 )
-from holdfast.broker.topology import Change, Gone, VirtualHost
+from holdfast.broker.topology import Change, Removed, Topology
 
 
 @pytest.fixture
-def host() -> VirtualHost:
-    return VirtualHost("/")
+def host() -> Topology:
+    return Topology("/")
 
 
 def text(error: pytest.ExceptionInfo[BrokerError]) -> str:
@@ -33,7 +33,7 @@ def names(things: Sequence[Any]) -> list[str]:
     return sorted(thing.name for thing in things)
 
 
-def test_each_virtual_host_begins_with_the_same_exchanges(host: VirtualHost) -> None:
+def test_each_virtual_host_begins_with_the_same_exchanges(host: Topology) -> None:
     assert {one.name: one.type for one in host.exchanges.values()} == {
         "": "direct",
         "amq.direct": "direct",
@@ -47,7 +47,7 @@ def test_each_virtual_host_begins_with_the_same_exchanges(host: VirtualHost) -> 
     assert [one.name for one in host.exchanges.values() if one.internal] == ["amq.rabbitmq.trace"]
 
 
-def test_passive_finds_and_never_makes(host: VirtualHost) -> None:
+def test_passive_finds_and_never_makes(host: Topology) -> None:
     with pytest.raises(NoSuch) as caught:
         host.declare_queue("x", passive=True)
     assert text(caught) == "NOT_FOUND - no queue 'x' in vhost '/'"
@@ -60,7 +60,7 @@ def test_passive_finds_and_never_makes(host: VirtualHost) -> None:
     assert host.declare_exchange("amq.topic", passive=True).type == "topic"
 
 
-def test_declaring_the_same_again_is_the_same(host: VirtualHost) -> None:
+def test_declaring_the_same_again_is_the_same(host: Topology) -> None:
     queue = host.declare_queue("q", durable=True, arguments={"x-max-length": 5, "mine": 1})
     assert host.declare_queue("q", durable=True, arguments={"x-max-length": 5, "mine": 2}) is queue
     exchange = host.declare_exchange("x", "topic", arguments={"mine": 1})
@@ -88,7 +88,7 @@ def test_declaring_the_same_again_is_the_same(host: VirtualHost) -> None:
     ],
 )
 def test_declaring_a_queue_differently_is_406(
-    host: VirtualHost, first: dict[str, Any], second: dict[str, Any], said: str
+    host: Topology, first: dict[str, Any], second: dict[str, Any], said: str
 ) -> None:
     host.declare_queue("q", **first)
     with pytest.raises(PreconditionFailed) as caught:
@@ -108,20 +108,20 @@ def test_declaring_a_queue_differently_is_406(
         ),
     ],
 )
-def test_declaring_an_exchange_differently_is_406(host: VirtualHost, second: dict[str, Any], said: str) -> None:
+def test_declaring_an_exchange_differently_is_406(host: Topology, second: dict[str, Any], said: str) -> None:
     host.declare_exchange("x")
     with pytest.raises(PreconditionFailed, match=re.escape(f"inequivalent arg {said}")):
         host.declare_exchange("x", **second)
 
 
-def test_to_say_classic_is_to_say_nothing(host: VirtualHost) -> None:
+def test_to_say_classic_is_to_say_nothing(host: Topology) -> None:
     made = host.declare_queue("q")
     assert host.declare_queue("q", arguments={"x-queue-type": "classic"}) is made
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-queue-type'"):
         host.declare_queue("q", arguments={"x-queue-type": "quorum"})
 
 
-def test_names_of_the_broker_are_refused(host: VirtualHost) -> None:
+def test_names_of_the_broker_are_refused(host: Topology) -> None:
     with pytest.raises(AccessRefused) as caught:
         host.declare_queue("amq.x")
     assert text(caught) == "ACCESS_REFUSED - queue name 'amq.x' contains reserved prefix 'amq.*'"
@@ -129,22 +129,22 @@ def test_names_of_the_broker_are_refused(host: VirtualHost) -> None:
         host.declare_exchange("amq.x")
 
 
-def test_a_queue_without_a_name_gets_one_that_may_be_declared_again(host: VirtualHost) -> None:
+def test_a_queue_without_a_name_gets_one_that_may_be_declared_again(host: Topology) -> None:
     first, second = host.declare_queue(), host.declare_queue()
     assert first.name.startswith("amq.gen-") and first.name != second.name
     assert host.declare_queue(first.name) is first
 
 
-def test_line_ends_in_names_are_left_out(host: VirtualHost) -> None:
+def test_line_ends_in_names_are_left_out(host: Topology) -> None:
     assert host.declare_queue("a\r\nb").name == "ab"
 
 
-def test_a_name_that_no_client_could_send_is_refused(host: VirtualHost) -> None:
+def test_a_name_that_no_client_could_send_is_refused(host: Topology) -> None:
     with pytest.raises(PreconditionFailed, match="longer than 255 bytes"):
         host.declare_queue("ä" * 128)
 
 
-def test_nothing_is_done_to_the_default_exchange(host: VirtualHost) -> None:
+def test_nothing_is_done_to_the_default_exchange(host: Topology) -> None:
     host.declare_queue("q")
     for deed in (
         lambda: host.declare_exchange(""),
@@ -159,19 +159,19 @@ def test_nothing_is_done_to_the_default_exchange(host: VirtualHost) -> None:
         assert text(caught) == "ACCESS_REFUSED - operation not permitted on the default exchange"
 
 
-def test_system_exchanges_are_not_deleted(host: VirtualHost) -> None:
+def test_system_exchanges_are_not_deleted(host: Topology) -> None:
     with pytest.raises(AccessRefused, match=r"deletion of system exchange 'amq\.topic' in vhost '/' not allowed"):
         host.delete_exchange("amq.topic")
 
 
-def test_an_unknown_type_ends_the_connection_with_503(host: VirtualHost) -> None:
+def test_an_unknown_type_ends_the_connection_with_503(host: Topology) -> None:
     with pytest.raises(CommandInvalid) as caught:
         host.declare_exchange("x", "post")
     assert text(caught) == "COMMAND_INVALID - unknown exchange type 'post'"
     assert (caught.value.code, caught.value.closes_connection) == (503, True)
 
 
-def test_a_delayed_exchange_routes_as_it_says(host: VirtualHost) -> None:
+def test_a_delayed_exchange_routes_as_it_says(host: Topology) -> None:
     host.declare_exchange("x", "x-delayed-message", arguments={"x-delayed-type": "topic"})
     host.declare_queue("q")
     host.bind("x", "queue", "q", "a.*")
@@ -180,12 +180,12 @@ def test_a_delayed_exchange_routes_as_it_says(host: VirtualHost) -> None:
         host.declare_exchange("y", "x-delayed-message")
 
 
-def test_an_alternate_must_be_a_name(host: VirtualHost) -> None:
+def test_an_alternate_must_be_a_name(host: Topology) -> None:
     with pytest.raises(PreconditionFailed, match="invalid type 'signedint' for arg 'alternate-exchange'"):
         host.declare_exchange("x", arguments={"alternate-exchange": 1})
 
 
-def test_a_quorum_queue_is_durable_and_nobodys_own(host: VirtualHost) -> None:
+def test_a_quorum_queue_is_durable_and_nobodys_own(host: Topology) -> None:
     quorum = {"x-queue-type": "quorum"}
     for wrong, said in (({}, "non-durable"), ({"durable": True, "auto_delete": True}, "auto-delete")):
         with pytest.raises(PreconditionFailed, match=f"invalid property '{said}' for queue 'q' in vhost '/'"):
@@ -195,7 +195,7 @@ def test_a_quorum_queue_is_durable_and_nobodys_own(host: VirtualHost) -> None:
     assert host.declare_queue("q", durable=True, arguments=quorum).kept
 
 
-def test_an_exclusive_queue_is_locked_to_others(host: VirtualHost) -> None:
+def test_an_exclusive_queue_is_locked_to_others(host: Topology) -> None:
     mine, other = object(), object()
     queue = host.declare_queue("q", exclusive_owner=mine)
     assert host.declare_queue("q", exclusive_owner=mine) is queue
@@ -222,7 +222,7 @@ def test_an_exclusive_queue_is_locked_to_others(host: VirtualHost) -> None:
     assert host.delete_queue("q", connection=mine).queues == (queue,)
 
 
-def test_binding_needs_both_ends(host: VirtualHost) -> None:
+def test_binding_needs_both_ends(host: Topology) -> None:
     with pytest.raises(NoSuch, match="no exchange 'x' in vhost '/'"):
         host.bind("x", "queue", "q")
     with pytest.raises(NoSuch, match="no queue 'q' in vhost '/'"):
@@ -231,11 +231,11 @@ def test_binding_needs_both_ends(host: VirtualHost) -> None:
         host.bind("amq.topic", "exchange", "q")
 
 
-def test_what_is_not_there_can_be_deleted_and_unbound(host: VirtualHost) -> None:
-    assert host.delete_queue("q") == host.delete_exchange("x") == host.unbind("x", "queue", "q") == Gone()
+def test_what_is_not_there_can_be_deleted_and_unbound(host: Topology) -> None:
+    assert host.delete_queue("q") == host.delete_exchange("x") == host.unbind("x", "queue", "q") == Removed()
 
 
-def test_a_headers_binding_says_how_it_matches(host: VirtualHost) -> None:
+def test_a_headers_binding_says_how_it_matches(host: Topology) -> None:
     host.declare_queue("q")
     with pytest.raises(PreconditionFailed, match='Invalid x-match field value <<"some">>; expected all, any'):
         host.bind("amq.headers", "queue", "q", arguments={"x-match": "some"})
@@ -244,7 +244,7 @@ def test_a_headers_binding_says_how_it_matches(host: VirtualHost) -> None:
     host.bind("amq.direct", "queue", "q", arguments={"x-match": "some"})
 
 
-def test_a_duplicate_is_one_binding_and_other_arguments_another(host: VirtualHost) -> None:
+def test_a_duplicate_is_one_binding_and_other_arguments_another(host: Topology) -> None:
     host.declare_queue("q")
     for arguments in ({}, {}, {"a": 1}):
         host.bind("amq.direct", "queue", "q", "k", arguments)
@@ -254,7 +254,7 @@ def test_a_duplicate_is_one_binding_and_other_arguments_another(host: VirtualHos
     assert host.route("amq.direct", "k") == ("q",)
 
 
-def test_publishing_to_an_internal_exchange_is_refused(host: VirtualHost) -> None:
+def test_publishing_to_an_internal_exchange_is_refused(host: Topology) -> None:
     host.declare_exchange("in", internal=True)
     with pytest.raises(AccessRefused, match="cannot publish to internal exchange 'in' in vhost '/'"):
         host.check_publish("in")
@@ -263,7 +263,7 @@ def test_publishing_to_an_internal_exchange_is_refused(host: VirtualHost) -> Non
     host.check_publish("")
 
 
-def test_an_exchange_in_use_stays_if_asked_for_unused(host: VirtualHost) -> None:
+def test_an_exchange_in_use_stays_if_asked_for_unused(host: Topology) -> None:
     host.declare_exchange("x", "fanout")
     host.declare_exchange("y", "fanout")
     host.bind("x", "exchange", "y")
@@ -274,7 +274,7 @@ def test_an_exchange_in_use_stays_if_asked_for_unused(host: VirtualHost) -> None
     assert names(host.delete_exchange("x", if_unused=True).exchanges) == ["x"]
 
 
-def test_a_deleted_queue_takes_its_bindings_and_routes(host: VirtualHost) -> None:
+def test_a_deleted_queue_takes_its_bindings_and_routes(host: Topology) -> None:
     host.declare_queue("q")
     host.bind("amq.fanout", "queue", "q")
     assert host.route("amq.fanout", "k") == host.route("", "q") == ("q",)
@@ -285,7 +285,7 @@ def test_a_deleted_queue_takes_its_bindings_and_routes(host: VirtualHost) -> Non
     assert (host.route("amq.fanout", "k"), host.route("", "q")) == ((), ("q",))
 
 
-def test_auto_delete_exchanges_go_with_their_last_binding_one_after_another(host: VirtualHost) -> None:
+def test_auto_delete_exchanges_go_with_their_last_binding_one_after_another(host: Topology) -> None:
     for name in ("a", "b", "stays"):
         host.declare_exchange(name, "fanout", auto_delete=name != "stays")
     host.declare_queue("q")
@@ -302,7 +302,7 @@ def test_auto_delete_exchanges_go_with_their_last_binding_one_after_another(host
     assert "stays" in host.exchanges and not list(host.bindings())
 
 
-def test_auto_delete_exchanges_in_a_circle_go_together(host: VirtualHost) -> None:
+def test_auto_delete_exchanges_in_a_circle_go_together(host: Topology) -> None:
     for name in "ab":
         host.declare_exchange(name, "fanout", auto_delete=True)
     host.bind("a", "exchange", "b")
@@ -311,7 +311,7 @@ def test_auto_delete_exchanges_in_a_circle_go_together(host: VirtualHost) -> Non
     assert not list(host.bindings())
 
 
-def test_an_auto_delete_exchange_that_was_never_bound_stays(host: VirtualHost) -> None:
+def test_an_auto_delete_exchange_that_was_never_bound_stays(host: Topology) -> None:
     host.declare_exchange("x", auto_delete=True)
     host.declare_queue("q")
     host.delete_queue("q")
@@ -320,7 +320,7 @@ def test_an_auto_delete_exchange_that_was_never_bound_stays(host: VirtualHost) -
 
 def test_only_what_is_durable_is_told() -> None:
     told: list[Change] = []
-    host = VirtualHost("/", told.extend)
+    host = Topology("/", told.extend)
     host.declare_queue("transient")
     host.declare_queue("own", durable=True, exclusive_owner=host)
     host.declare_exchange("fleeting")
@@ -343,7 +343,7 @@ def test_only_what_is_durable_is_told() -> None:
 
 def test_the_listener_learns_of_everything_that_goes_with_a_queue() -> None:
     told: list[Change] = []
-    host = VirtualHost("/", told.extend)
+    host = Topology("/", told.extend)
     host.declare_exchange("brief", "fanout", durable=True, auto_delete=True)
     host.declare_queue("q", durable=True)
     host.bind("brief", "queue", "q")
@@ -358,7 +358,7 @@ def test_where_the_listener_fails_nothing_has_changed() -> None:
     def full(_: Sequence[Change]) -> None:
         raise OSError("no room")
 
-    host = VirtualHost("/")
+    host = Topology("/")
     host.declare_queue("q", durable=True)
     host.declare_exchange("x", durable=True)
     host.bind("x", "queue", "q", "k")
@@ -405,7 +405,7 @@ def test_what_was_told_puts_the_durable_part_back(taken: list[tuple[str, str, st
             else:
                 del kept[thing]
 
-    host = VirtualHost("/", listen)
+    host = Topology("/", listen)
     for deed, exchange, other, flag in taken:
         kind: Any = "exchange" if other in "ab" else "queue"
         try:

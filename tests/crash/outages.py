@@ -205,7 +205,7 @@ class QueueRun(Run):
         payload = self.payload()
         self.put[self.until_it_works(lambda: self.queue.put(payload))] = payload
         self.until_it_works(self.queue.checkpoint)
-        self.queue.standing.check()
+        self.queue.queue_state.check()
         self.check_all(self.queue)
 
     def check_all(self, queue: holdfast.Queue) -> None:

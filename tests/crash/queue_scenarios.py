@@ -100,7 +100,7 @@ class QueueWork:
         clock = self.clock = SimClock(self.clock.time_ns())  # each case goes on from when the crash came
         store = self.open(files)
         queue = store.queue("work")
-        queue.standing.check()
+        queue.queue_state.check()
         for _ in range(3):  # what was on its way is brought where it goes
             store.tick()
         delivered: dict[bytes, int] = {}
@@ -109,7 +109,7 @@ class QueueWork:
             for message in batch:
                 assert message.payload not in delivered, f"{message} is delivered twice"
                 delivered[message.payload] = message.attempt
-        queue.standing.check()
+        queue.queue_state.check()
         dead = Counter(letter.payload for letter in queue.dead_letters())
         there = set(delivered) | set(dead)
         assert not set(delivered) & set(dead), "a message is alive and dead"
@@ -123,13 +123,13 @@ class QueueWork:
             self.check_attempts(delivered)
         # The queue goes on, and stands where it stood when it is opened again.
         queue.put(b"after the crash")
-        before = queue.standing.describe()
+        before = queue.queue_state.describe()
         store.close()
         again = self.open(files).queue("work")
-        again.standing.check()
+        again.queue_state.check()
         assert [message.payload for message in again.peek(9)] == [b"after the crash"]
-        expected = {**before, "scanned": again.standing.scanned, "ready": again.standing.describe()["ready"]}
-        assert again.standing.describe() == expected
+        expected = {**before, "scanned": again.queue_state.scanned, "ready": again.queue_state.describe()["ready"]}
+        assert again.queue_state.describe() == expected
 
     def check_attempts(self, delivered: dict[bytes, int]) -> None:
         for payload, attempt in delivered.items():

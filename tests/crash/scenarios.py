@@ -63,7 +63,7 @@ class LogWork:
                 self.log.write_out()
 
         self.files.meanwhile = write_more
-        self.log.sync_untold()
+        self.log.sync_without_notifying()
         self.files.meanwhile = None
         assert not waiting
         self.confirmed.update(range(end))

@@ -8,8 +8,8 @@ import pytest
 import holdfast
 from holdfast import Flush, Log, Roll, Store
 from holdfast.log import batch_inbox
-from holdfast.log.batch_inbox import Incoming, Manifest, PartWriter
-from holdfast.log.pending_block import Draft
+from holdfast.log.batch_inbox import BatchInbox, Manifest, PartWriter
+from holdfast.log.pending_block import PendingBlock
 from holdfast.testing import Crash, SimClock, SimFiles, crash_points
 from tests.tiers import crash_sample
 
@@ -27,17 +27,17 @@ def hand_over(
     files: SimFiles, batch: int, sizes: tuple[int, ...], *, query: str = "q", queue: str | None = None
 ) -> bool:
     """What the tasks and the driver of a batch do: a part a task, then the manifest."""
-    incoming = Incoming(files, PATH)
+    incoming = BatchInbox(files, PATH)
     manifest = Manifest("events", queue, query, batch, batch)
     parts = []
     for task, size in enumerate(sizes):
         writer = PartWriter(incoming, manifest, None, batch)
         for block in range(2):
-            draft = Draft(0, 0, 0)
-            draft.payloads = [body(batch, task, block, n, size) for n in range(3)]
-            draft.times = [0] * 3
-            draft.extras = {"key": {1: b"key"}}
-            writer.write(draft)
+            pending_block = PendingBlock(0, 0, 0)
+            pending_block.payloads = [body(batch, task, block, n, size) for n in range(3)]
+            pending_block.times = [0] * 3
+            pending_block.extras = {"key": {1: b"key"}}
+            writer.write(pending_block)
         parts += writer.finish()
     guard = incoming.guard()
     try:

@@ -113,6 +113,6 @@ def test_each_message_is_acked_once_though_the_process_is_killed_again_and_again
     assert ledger.deliveries > MESSAGES
     with holdfast.open(folder) as store:
         queue = store.queue("orders")
-        queue.standing.check()
+        queue.queue_state.check()
         stats = queue.stats()
         assert (stats.ready, stats.delayed, stats.leased, stats.moving, stats.orphans) == (0, 0, 0, 0, 0)

@@ -6,8 +6,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.log.batch_inbox import Incoming, Manifest, PartWriter
-from holdfast.log.pending_block import Draft
+from holdfast.log.batch_inbox import BatchInbox, Manifest, PartWriter
+from holdfast.log.pending_block import PendingBlock
 from holdfast.testing import SimFiles
 from tests.golden.files import V1
 
@@ -17,15 +17,15 @@ STORE = Path("store")
 def make() -> dict[str, bytes]:
     """Three batches: one waits, one is being adopted, one was; the files by their names in the store."""
     files = SimFiles(1)
-    incoming = Incoming(files, STORE)
+    incoming = BatchInbox(files, STORE)
     for batch, bodies in enumerate(([b"done"], [b"adopting", b""], [b"waiting", b"with key", b"with header"])):
         manifest = Manifest("events", None, "query", batch, 1_000 + batch)
         writer = PartWriter(incoming, manifest, None, 7)
-        draft = Draft(0, 0, 0)
-        draft.payloads, draft.times = list(bodies), [0] * len(bodies)
+        pending_block = PendingBlock(0, 0, 0)
+        pending_block.payloads, pending_block.times = list(bodies), [0] * len(bodies)
         if batch == 2:
-            draft.extras = {"key": {1: b"k"}, "headers": {2: {"text": "grüß", "raw": b"\xff"}}}
-        writer.write(draft)
+            pending_block.extras = {"key": {1: b"k"}, "headers": {2: {"text": "grüß", "raw": b"\xff"}}}
+        writer.write(pending_block)
         manifest = replace(manifest, parts=writer.finish())
         incoming.guard().release()
         incoming.hand_over(manifest)

@@ -39,7 +39,7 @@ def make(folder: Path) -> None:
         assert len(queue.dead_letters()) > 0
         assert queue._journal.log.start > 0
         expected = {
-            "standing": json.loads(json.dumps(queue.standing.describe())),
+            "standing": json.loads(json.dumps(queue.queue_state.describe())),
             "dead": [[letter.payload.decode(), letter.reason, letter.attempts] for letter in queue.dead_letters()],
             "time": clock.time_ns(),
         }

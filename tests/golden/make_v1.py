@@ -10,7 +10,7 @@ from pathlib import Path
 import holdfast
 from holdfast import Flush, Message, Roll
 from holdfast.log.layout import HEADER_SIZE, SegmentHeader, pack_segment_header
-from holdfast.log.pending_block import Draft, frame, seal
+from holdfast.log.pending_block import PendingBlock, frame, seal
 from holdfast.testing import SimClock, SimFiles
 
 GOLDEN_BYTES = 16 * 1024
@@ -58,10 +58,10 @@ def make(folder: Path) -> None:
 
 def every_column() -> bytes:
     """A segment of one block whose records use every optional column."""
-    draft = Draft(7, 0, 0)
-    draft.payloads = [b"first", b"", b"third"]
-    draft.times = [1_000, 2_000, 2_000]
-    draft.extras = {
+    pending_block = PendingBlock(7, 0, 0)
+    pending_block.payloads = [b"first", b"", b"third"]
+    pending_block.times = [1_000, 2_000, 2_000]
+    pending_block.extras = {
         "key": {0: b"key", 1: b""},
         "headers": {0: {"text": "grüß", "bytes": b"\x00\xff"}, 2: {"": ""}},
         "expiry": {1: 5_000_000_000},
@@ -72,7 +72,7 @@ def every_column() -> bytes:
         "number": {0: 1, 1: 2},
     }
     header = pack_segment_header(SegmentHeader(42, bytes(range(16)), 7, 999))
-    return header + b"".join(frame(seal(draft, 0, None), HEADER_SIZE, HEADER_SIZE, 42))
+    return header + b"".join(frame(seal(pending_block, 0, None), HEADER_SIZE, HEADER_SIZE, 42))
 
 
 if __name__ == "__main__":

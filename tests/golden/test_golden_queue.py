@@ -13,8 +13,8 @@ def test_a_version_1_queue_stands_where_it_stood() -> None:
     clock = SimClock(expected["time"])
     with holdfast.open("queues", files=SimFiles.holding(stored), clock=clock, background=False) as store:
         queue = store.queue("work")
-        queue.standing.check()
-        assert json.loads(json.dumps(queue.standing.describe())) == expected["standing"]
+        queue.queue_state.check()
+        assert json.loads(json.dumps(queue.queue_state.describe())) == expected["standing"]
         dead = [[letter.payload.decode(), letter.reason, letter.attempts] for letter in queue.dead_letters()]
         assert dead == expected["dead"]
         assert queue.put(b"once more", dedup="id-1") == store.log("work").end - 1  # its window is long over

@@ -13,16 +13,16 @@ import holdfast
 from holdfast import DiskFull, Flush, Locked, Log, ReadOnly, Retention, Roll, StorageError, Store, WriterStopped
 from holdfast.base.files import SystemFiles
 from holdfast.log import batch_inbox
-from holdfast.log.batch_inbox import Incoming, Manifest, Part, PartWriter
-from holdfast.log.pending_block import Draft
+from holdfast.log.batch_inbox import BatchInbox, Manifest, Part, PartWriter
+from holdfast.log.pending_block import PendingBlock
 from holdfast.testing import SimClock, SimFiles
 
 
-def write_parts(place: Incoming, manifest: Manifest, bodies: list[bytes], **extras: dict[int, object]) -> list[Part]:
+def write_parts(place: BatchInbox, manifest: Manifest, bodies: list[bytes], **extras: dict[int, object]) -> list[Part]:
     writer = PartWriter(place, manifest, None, time.time_ns())
-    draft = Draft(0, 0, 0)
-    draft.payloads, draft.times, draft.extras = list(bodies), [0] * len(bodies), dict(extras)
-    writer.write(draft)
+    pending_block = PendingBlock(0, 0, 0)
+    pending_block.payloads, pending_block.times, pending_block.extras = list(bodies), [0] * len(bodies), dict(extras)
+    writer.write(pending_block)
     return list(writer.finish())
 
 
@@ -36,7 +36,7 @@ def hand_in(
     queue: str | None = None,
     **extras: dict[int, object],
 ) -> bool:
-    place = Incoming(SystemFiles(), path)
+    place = BatchInbox(SystemFiles(), path)
     manifest = Manifest(log, queue, query, batch, time.time_ns())
     manifest = replace(manifest, parts=write_parts(place, manifest, bodies, **extras))
     while True:
@@ -236,7 +236,7 @@ def test_a_part_that_was_hit_is_set_aside_before_anything_of_it_is_in_the_log(pa
 
 
 def test_parts_of_tasks_that_failed_are_swept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Incoming(SystemFiles(), path)
+    place = BatchInbox(SystemFiles(), path)
     write_parts(place, Manifest("events", None, "query", 3, 0), [b"failed"])
     write_parts(place, Manifest("events", None, "other", 0, 0), [b"being written"])
     with holdfast.open(path, background=False) as store:
@@ -255,7 +255,7 @@ def test_only_the_owner_takes_batches_and_one_at_a_time(path: Path) -> None:
     with holdfast.open(path, read_only=True) as reader, pytest.raises(ReadOnly):
         reader.adopt()
     with holdfast.open(path, background=False) as store:
-        guard = Incoming(SystemFiles(), path).guard()
+        guard = BatchInbox(SystemFiles(), path).guard()
         with pytest.raises(Locked):
             store.adopt()
         store.tick()  # takes it another time
@@ -285,7 +285,7 @@ def test_readers_of_other_processes_and_retention_take_placed_parts_for_segments
 
 def with_a_batch_waiting(files: SimFiles, clock: SimClock) -> tuple[Store, Log]:
     """An owner on a simulated disk, with a record of its own and two that were handed in."""
-    place = Incoming(files, Path("data"))
+    place = BatchInbox(files, Path("data"))
     store = holdfast.open("data", files=files, clock=clock, background=False)
     log = store.log("events", flush=Flush.sync())
     log.append(b"own")
@@ -334,7 +334,7 @@ def test_after_an_interrupted_adoption_nothing_is_written_until_the_log_is_opene
         log.append(b"own")
         hand_in(path, "events", [b"a", b"b"])
         with monkeypatch.context() as patch:
-            patch.setattr(Incoming, "finish", interrupted)
+            patch.setattr(BatchInbox, "finish", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.adopt()
         with pytest.raises(WriterStopped):

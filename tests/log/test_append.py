@@ -286,8 +286,8 @@ def test_writing_out_what_is_to_be_safe_makes_it_safe(
     store: Store, files: SimFiles, clock: SimClock, mode: CrashMode
 ) -> None:
     log = store.log("clicks", flush=Flush.sync())
-    draft, _, _ = log.gather([b"1"], [], 1)
+    pending_block, _, _ = log.gather([b"1"], [], 1)
     log.write_out()  # someone else does, before the caller of the append comes to it
-    log.commit(draft)
+    log.commit(pending_block)
     after = holdfast.open("data", files=files.after_crash(mode), clock=clock, background=False)
     assert [record.payload for record in after.log("clicks").read()] == [b"1"]

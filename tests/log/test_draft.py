@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.base.checksum import crc32c
 from holdfast.log.layout import COLUMNS
-from holdfast.log.pending_block import Draft, seal
+from holdfast.log.pending_block import PendingBlock, seal
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -23,16 +23,16 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def drafts(draw: st.DrawFn) -> Draft:
-    """Drafts of a few records with any of the optional columns."""
-    draft = Draft(draw(st.integers(0, 1 << 40)), 0, 0)
-    draft.payloads = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
-    count = len(draft.payloads)
-    draft.times = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+def pending_blocks(draw: st.DrawFn) -> PendingBlock:
+    """Pending blocks of a few records with any of the optional columns."""
+    pending_block = PendingBlock(draw(st.integers(0, 1 << 40)), 0, 0)
+    pending_block.payloads = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
+    count = len(pending_block.payloads)
+    pending_block.times = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     for column in COLUMNS[1:]:
         positions = st.integers(0, count - 1)
-        draft.extras[column.name] = draw(st.dictionaries(positions, _VALUES[column.kind], max_size=count))
-    return draft
+        pending_block.extras[column.name] = draw(st.dictionaries(positions, _VALUES[column.kind], max_size=count))
+    return pending_block
 
 
 def padded(raw: bytes) -> bytes:
@@ -61,35 +61,40 @@ def column_bytes(kind: str, count: int, values: dict[int, Any]) -> bytes:
     return padded(struct.pack(f"<{count}{kind}", *[values.get(position, 0) for position in range(count)]))
 
 
-@given(drafts(), st.integers(0, 3))
-def test_a_block_has_the_columns_that_the_format_says(draft: Draft, after: int) -> None:
-    count, times = len(draft.payloads), list(draft.times)
+@given(pending_blocks(), st.integers(0, 3))
+def test_a_block_has_the_columns_that_the_format_says(pending_block: PendingBlock, after: int) -> None:
+    count, times = len(pending_block.payloads), list(pending_block.times)
     times = [max(after, *times[: at + 1]) for at in range(count)]
     flags = 0
-    expected = padded(offsets(draft.payloads)) + padded(struct.pack(f"<{count}I", *map(crc32c, draft.payloads)))
+    expected = padded(offsets(pending_block.payloads)) + padded(
+        struct.pack(f"<{count}I", *map(crc32c, pending_block.payloads))
+    )
     for column in COLUMNS:
-        values: dict[int, Any] = draft.extras.get(column.name, {})
+        values: dict[int, Any] = pending_block.extras.get(column.name, {})
         if column.name == "timestamp":
             values = dict(enumerate(times)) if len(set(times)) > 1 else {}
         if values:
             flags |= column.flag
             expected += column_bytes(column.kind, count, values)
-    sealed = seal(draft, after, None)
+    sealed = seal(pending_block, after, None)
     assert sealed.columns == expected
     assert (sealed.flags, sealed.columns_crc) == (flags, crc32c(expected))
-    assert (sealed.payload, sealed.payload_crc) == (b"".join(draft.payloads), crc32c(b"".join(draft.payloads)))
-    assert (sealed.sequence, sealed.records) == (draft.first, count)
+    assert (sealed.payload, sealed.payload_crc) == (
+        b"".join(pending_block.payloads),
+        crc32c(b"".join(pending_block.payloads)),
+    )
+    assert (sealed.sequence, sealed.records) == (pending_block.first, count)
     assert (sealed.timestamp, sealed.last_timestamp) == (times[0], times[-1])
 
 
 @pytest.mark.parametrize("sizes", [[16 << 10], [100_000], [16 << 10, 0, 15 << 10, 1, 65_536], [(16 << 10) - 1, 70_000]])
 def test_large_payloads_are_checked_as_small_ones_are(sizes: list[int]) -> None:
-    draft = Draft(7, 0, 0)
-    draft.payloads = [random.Random(size).randbytes(size) for size in sizes]
-    draft.times = [5] * len(sizes)
-    sealed = seal(draft, 0, None)
-    whole = b"".join(draft.payloads)
+    pending_block = PendingBlock(7, 0, 0)
+    pending_block.payloads = [random.Random(size).randbytes(size) for size in sizes]
+    pending_block.times = [5] * len(sizes)
+    sealed = seal(pending_block, 0, None)
+    whole = b"".join(pending_block.payloads)
     assert b"".join((sealed.payload, *sealed.more)) == whole
     assert sealed.payload_crc == crc32c(whole)
-    checks = struct.pack(f"<{len(sizes)}I", *map(crc32c, draft.payloads))
-    assert sealed.columns == padded(offsets(draft.payloads)) + padded(checks)
+    checks = struct.pack(f"<{len(sizes)}I", *map(crc32c, pending_block.payloads))
+    assert sealed.columns == padded(offsets(pending_block.payloads)) + padded(checks)

@@ -20,7 +20,7 @@ from holdfast.base.checksum import crc32c
 from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
 from holdfast.log.block import open_block
 from holdfast.log.layout import HEADER_SIZE, parse_block_header
-from holdfast.log.pending_block import Draft, Sealed, frame, seal
+from holdfast.log.pending_block import EncodedBlock, PendingBlock, frame, seal
 from holdfast.testing import SimClock, SimFiles
 
 Reopen = Callable[..., Store]
@@ -238,12 +238,14 @@ def test_an_unreadable_index_or_watermark_keeps_no_log_from_opening(
             assert payloads(again) == [b"x"]
 
 
-def hostile(change: Callable[[bytearray, Sealed], None], **extras: dict[int, object]) -> tuple[memoryview, Sealed]:
+def hostile(
+    change: Callable[[bytearray, EncodedBlock], None], **extras: dict[int, object]
+) -> tuple[memoryview, EncodedBlock]:
     """A block whose checksums are right and whose columns lie."""
-    draft = Draft(0, 0, 0)
-    draft.payloads, draft.times = [b"a" * 600, b"b" * 600], [1, 1]
-    draft.extras = dict(extras)
-    sealed = seal(draft, 0, None)
+    pending_block = PendingBlock(0, 0, 0)
+    pending_block.payloads, pending_block.times = [b"a" * 600, b"b" * 600], [1, 1]
+    pending_block.extras = dict(extras)
+    sealed = seal(pending_block, 0, None)
     columns = bytearray(sealed.columns)
     change(columns, sealed)
     sealed = sealed._replace(columns=bytes(columns), columns_crc=crc32c(bytes(columns)))
@@ -258,7 +260,7 @@ def opened(memory: memoryview) -> holdfast.Block:
 
 @pytest.mark.parametrize("end", [-1, 2**31 - 1, 5])
 def test_lying_lengths_are_corrupt_and_allocate_nothing(end: int) -> None:
-    def last_offset(columns: bytearray, _: Sealed) -> None:
+    def last_offset(columns: bytearray, _: EncodedBlock) -> None:
         struct.pack_into("<i", columns, 8, end)
 
     with pytest.raises(Corrupt):
@@ -266,7 +268,7 @@ def test_lying_lengths_are_corrupt_and_allocate_nothing(end: int) -> None:
 
 
 def test_lying_row_counts_are_corrupt() -> None:
-    def rows(columns: bytearray, _: Sealed) -> None:
+    def rows(columns: bytearray, _: EncodedBlock) -> None:
         struct.pack_into("<i", columns, 16 + 8 + 8, -1)
 
     with pytest.raises(Corrupt):
@@ -274,7 +276,7 @@ def test_lying_row_counts_are_corrupt() -> None:
 
 
 def test_offsets_that_do_not_ascend_never_reach_arrow() -> None:
-    def middle(columns: bytearray, _: Sealed) -> None:
+    def middle(columns: bytearray, _: EncodedBlock) -> None:
         struct.pack_into("<i", columns, 4, 1 << 30)
 
     block = opened(hostile(middle)[0])
@@ -283,7 +285,7 @@ def test_offsets_that_do_not_ascend_never_reach_arrow() -> None:
 
 
 def test_a_header_that_is_no_text_does_not_block_a_reader() -> None:
-    def spoil(columns: bytearray, _: Sealed) -> None:
+    def spoil(columns: bytearray, _: EncodedBlock) -> None:
         columns[columns.index(b"name")] = 0xFF
 
     (first, _) = opened(hostile(spoil, headers={0: {"name": "value"}})[0]).records()
@@ -433,7 +435,7 @@ def test_a_failure_of_the_disk_is_known_though_a_signal_comes_before_it_can_be_s
     for _ in range(2):
         with pytest.raises(WriterStopped, match="fdatasync failed"):
             log.append(b"who can say")
-    store.disown()
+    store.detach_after_fork()
 
 
 @pytest.mark.usefixtures("plain_interrupts")

@@ -11,9 +11,9 @@ import pytest
 import holdfast
 from holdfast import Closed, Flush, Log, Roll, StorageError, Store, WriterStopped
 from holdfast.base.open_files import AWAKE, Awake
-from holdfast.log.background import Ticker
-from holdfast.log.consumer_offsets import Position, Positions, place_of
-from holdfast.log.snapshot import cut_logs
+from holdfast.log.background import BackgroundWorker
+from holdfast.log.consumer_offsets import OffsetStore, Position, place_of
+from holdfast.log.snapshot import snapshot_logs
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles, crash_points
 from holdfast.testing.files import CrashMode
 
@@ -26,7 +26,7 @@ def one_awake(files: SimFiles, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """One log at a time has its files open; those of other tests have nothing to do with it."""
     AWAKE.forget()
     monkeypatch.setattr(AWAKE, "most", 1)
-    files.awake.most = 1
+    files.open_limit.most = 1
     yield
     AWAKE.forget()
 
@@ -83,14 +83,14 @@ def test_opening_and_closing_a_log_that_nobody_writes_opens_no_file_for_writing(
 
 
 def test_how_many_may_be_awake_follows_from_the_limit_of_the_process(tmp_path: Path) -> None:
-    awake = Awake()
+    open_limit = Awake()
     asked: list[bool] = []
 
     def rest(*, at_once: bool) -> None:
         asked.append(at_once)
 
     for key in range(200_000 // 8):
-        awake.admit(key, lambda: rest)
+        open_limit.admit(key, lambda: rest)
         if asked:
             break
     assert 16 <= key <= 4096
@@ -109,11 +109,11 @@ def test_what_was_used_lately_is_asked_after_what_was_not(disk_store: Store, mon
 
 
 def test_a_log_that_nobody_has_any_more_makes_room() -> None:
-    awake = Awake()
-    awake.most = 1
-    awake.admit(1, lambda: None)
-    awake.admit(2, lambda: None)
-    assert len(awake) == 1
+    open_limit = Awake()
+    open_limit.most = 1
+    open_limit.admit(1, lambda: None)
+    open_limit.admit(2, lambda: None)
+    assert len(open_limit) == 1
 
 
 # What rests has nothing to lose.
@@ -150,7 +150,7 @@ def test_when_the_disk_fails_before_a_log_rests_that_log_stops_and_the_other_goe
         log.append(b"2")
     assert other.append(b"y") == 1
     store.log("third", flush=SYNC).append(b"z")
-    assert len(files.awake) == 1
+    assert len(files.open_limit) == 1
 
 
 def test_a_log_rests_only_between_writes(store: Store, files: SimFiles) -> None:
@@ -158,9 +158,9 @@ def test_a_log_rests_only_between_writes(store: Store, files: SimFiles) -> None:
     log.append(b"1")
     with log._io:
         log.rest(at_once=True)
-        assert len(files.awake) == 1
+        assert len(files.open_limit) == 1
     log.rest(at_once=True)
-    assert len(files.awake) == 0
+    assert len(files.open_limit) == 0
 
 
 def test_what_happens_on_one_disk_is_no_matter_of_another(tmp_path: Path, store: Store, files: SimFiles) -> None:
@@ -171,7 +171,7 @@ def test_what_happens_on_one_disk_is_no_matter_of_another(tmp_path: Path, store:
     with holdfast.open(tmp_path / "elsewhere", background=False) as other:
         for name in "abc":
             other.log(name, flush=SYNC).append(b"asks those to rest that take descriptors as it does")
-    assert len(files.awake) == 1
+    assert len(files.open_limit) == 1
 
 
 def test_too_many_open_files_fail_one_append_and_no_more(store: Store, files: SimFiles) -> None:
@@ -263,7 +263,7 @@ class TakingTurns:
         self.confirmed: dict[str, list[bytes]] = {"sync": [], "async": [], "rolls": []}
 
     def run(self, files: SimFiles) -> None:
-        files.awake = Awake(1)
+        files.open_limit = Awake(1)
         store = holdfast.open("data", files=files, clock=self.clock, background=False)
         rolls, late = store.log("rolls", flush=SYNC, roll=Roll.count(2)), store.log("async", flush=ASYNC)
         for turn in range(3):
@@ -271,7 +271,7 @@ class TakingTurns:
             late.append(payload)
             late.write_out()
             rolls.append(payload)
-            assert len(files.awake) == 1  # so the other one rests, and all of it is on disk
+            assert len(files.open_limit) == 1  # so the other one rests, and all of it is on disk
             self.confirmed["async"].append(payload)
             self.confirmed["rolls"].append(payload)
             store.log("sync", flush=SYNC).append(payload)
@@ -279,7 +279,7 @@ class TakingTurns:
         store.close()
 
     def check(self, files: SimFiles) -> None:
-        files.awake = Awake(1)
+        files.open_limit = Awake(1)
         store = holdfast.open("data", files=files, clock=self.clock, background=False)
         for name, confirmed in self.confirmed.items():
             log = store.log(name, flush=SYNC)
@@ -320,7 +320,7 @@ def test_many_threads_on_many_logs_wait_for_nobody_in_a_circle(tmp_path: Path, m
         def cut() -> None:
             try:
                 for _ in range(40):
-                    for one in cut_logs(logs)[0]:
+                    for one in snapshot_logs(logs)[0]:
                         assert one is not None
                         one.settle()
                         one.unpin()
@@ -378,7 +378,7 @@ def test_where_a_log_ended_is_kept_for_a_queue_before_its_numbers_are_given_agai
     store = reopen()
     log = store.log("orders", flush=SYNC)
     assert log.positions.get(place_of("orders")) == Position(
-        place_of("orders"), 0, Positions(files, log.folder, log.id).all()[0].committed_at, survived=1
+        place_of("orders"), 0, OffsetStore(files, log.folder, log.id).all()[0].committed_at, survived=1
     )
     assert files.snapshot()[place] == before  # it ends where it ended: who opens it again learns the same
     log.append(b"2")
@@ -432,7 +432,7 @@ class Sleeper:
 def test_only_who_rings_or_is_due_is_asked() -> None:
     everyone = {name: Sleeper(name) for name in ("a", "b", "c")}
     everyone["b"]._delays = [0.01, 0.01, 0.01]
-    ticker = Ticker(everyone.values, lambda name: [everyone[name]])
+    ticker = BackgroundWorker(everyone.values, lambda name: [everyone[name]])
     ticker.wake()
     for _ in range(4):
         assert everyone["b"].asked.acquire(timeout=60)
@@ -446,7 +446,7 @@ def test_only_who_rings_or_is_due_is_asked() -> None:
 
 def test_who_rings_without_a_name_rings_for_all() -> None:
     everyone = [Sleeper("a"), Sleeper("b")]
-    ticker = Ticker(lambda: everyone)
+    ticker = BackgroundWorker(lambda: everyone)
     ticker.wake("a")
     assert all(one.asked.acquire(timeout=60) for one in everyone)
     ticker.wake()
@@ -456,7 +456,7 @@ def test_who_rings_without_a_name_rings_for_all() -> None:
 
 def test_what_it_said_last_counts() -> None:
     one = Sleeper("a", 3600, 0.01, 3600)
-    ticker = Ticker(lambda: [one], lambda name: [one])
+    ticker = BackgroundWorker(lambda: [one], lambda name: [one])
     ticker.wake()
     assert one.asked.acquire(timeout=60)
     ticker.wake("a")
@@ -474,7 +474,7 @@ def test_what_was_made_durable_untold_is_told_also_when_the_log_rests_by_then(
     log.sync()
     reader = reopen(read_only=True).log("quiet")
     log.append(b"b")
-    log.sync_untold()
+    log.sync_without_notifying()
     store.log("loud", flush=ASYNC).append_many([b"x"])
     store.log("loud").sync()  # there is room for one
     log.tell()

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Flush, StorageError, WriterStopped
 from holdfast.base.files import File, Mode, SystemFiles, _UnsyncedFile
 from holdfast.base.open_files import AWAKE
-from holdfast.log.snapshot import cut_logs
+from holdfast.log.snapshot import snapshot_logs
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_a_cut_of_a_log_that_is_just_being_cleared_goes_on_with_its_sequences(tm
     with holdfast.open(tmp_path, background=False) as store:
         log = store.log("events", flush=Flush.sync())
         log.append_many([b"1", b"2", b"3"])
-        [cut], _ = cut_logs([log])
+        [cut], _ = snapshot_logs([log])
         cut.unpin()  # who clears it had looked before it was pinned
         log.append(b"4")
         log.clear(force=True)
@@ -70,4 +70,4 @@ def test_a_sync_that_fails_while_a_log_is_cleared_stops_it_though_its_files_are_
     other.append(b"now that one rests")
     with pytest.raises(WriterStopped):
         log.append(b"not known to be safe")
-    store.disown()
+    store.detach_after_fork()

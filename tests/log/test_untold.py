@@ -10,8 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import Flush, Log, Roll, Store, WriterStopped
-from holdfast.log.fsync import Begun
-from holdfast.log.snapshot import cut_logs
+from holdfast.log.fsync import PendingSync
+from holdfast.log.snapshot import snapshot_logs
 from holdfast.testing import SimClock, SimFiles
 from tests.disks import PATIENCE_S, NotingFiles, SlowFiles
 
@@ -50,7 +50,7 @@ def test_what_was_appended_before_is_on_disk_and_what_came_meanwhile_is_not_prom
         log.write_out()
 
     files.meanwhile = write_more
-    log.sync_untold()
+    log.sync_without_notifying()
     assert after_power_cut(files) == [b"first", b"before"]
     assert payloads(log) == [b"first", b"before", b"meanwhile"]
     log.tell()
@@ -63,7 +63,7 @@ def test_what_was_appended_before_is_on_disk_and_what_came_meanwhile_is_not_prom
 def test_the_next_sync_takes_note_of_one_that_was_never_told(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"a")
-    log.sync_untold()
+    log.sync_without_notifying()
     syncs = sum(line.startswith("sync ") for line in files.trace)
     log.sync()
     assert sum(line.startswith("sync ") for line in files.trace) == syncs  # it is on disk already
@@ -76,7 +76,7 @@ def test_other_processes_are_told_by_tell(store: Store, reopen: Callable[..., St
     log.sync()
     reader = reopen(read_only=True).log("clicks")
     log.append(b"b")
-    log.sync_untold()
+    log.sync_without_notifying()
     reader.refresh()
     assert payloads(reader) == [b"a"]
     log.tell(patient=True)
@@ -87,7 +87,7 @@ def test_other_processes_are_told_by_tell(store: Store, reopen: Callable[..., St
 def test_under_durable_appends_it_is_a_sync_as_any(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=Flush.sync())
     log.append(b"a")
-    log.sync_untold()
+    log.sync_without_notifying()
     assert durable_end(log) == 1
     assert after_power_cut(files) == [b"a"]
 
@@ -95,21 +95,21 @@ def test_under_durable_appends_it_is_a_sync_as_any(store: Store, files: SimFiles
 def test_a_failure_stops_the_log_and_nothing_is_taken_for_durable(store: Store, files: SimFiles) -> None:
     log = store.log("clicks", flush=ASYNC)
     log.append(b"safe")
-    log.sync_untold()
+    log.sync_without_notifying()
     log.tell()
     log.append(b"doubtful")
     files.fail("sync", errno.EIO, pattern="*.data")
     with pytest.raises(WriterStopped, match="takes no more writes"):
-        log.sync_untold()
+        log.sync_without_notifying()
     log.tell()
     assert durable_end(log) == 1
-    for write in (lambda: log.append(b"more"), log.sync, log.sync_untold):
+    for write in (lambda: log.append(b"more"), log.sync, log.sync_without_notifying):
         with pytest.raises(WriterStopped):
             write()
     assert after_power_cut(files) == [b"safe"]
 
 
-def begin(log: Log) -> Begun:
+def begin(log: Log) -> PendingSync:
     """What a thread does before it waits for the disk."""
     writer = log._writer
     assert writer is not None
@@ -120,7 +120,7 @@ def begin(log: Log) -> Begun:
     return begun
 
 
-def finish(log: Log, begun: Begun) -> bool:
+def finish(log: Log, begun: PendingSync) -> bool:
     """And what it does then; whether the writer is well."""
     writer = log._writer
     assert writer is not None
@@ -160,7 +160,7 @@ def test_what_was_confirmed_before_a_failure_is_handed_out_and_in_a_backup(store
     assert finish(log, first)  # and its thread goes on with another log, before it tells
     files.fail("sync", errno.EIO, pattern="*.data")
     assert not finish(log, second)
-    (cut,), _ = cut_logs([log])
+    (cut,), _ = snapshot_logs([log])
     assert cut.end == 2
     cut.unpin()
     log.tell()
@@ -172,7 +172,7 @@ def test_whoever_writes_next_takes_note_of_a_sync(store: Store, reopen: Callable
     """It is left to them to tell of it."""
     log = store.log("clicks", flush=ASYNC)
     log.append(b"a")
-    log.sync_untold()
+    log.sync_without_notifying()
     log.append(b"b")
     log.write_out()
     assert durable_end(log) == 1
@@ -202,7 +202,7 @@ def test_a_segment_that_was_sealed_meanwhile_needs_no_sync(store: Store, files: 
     log = store.log("clicks", flush=ASYNC, roll=Roll.count(2))
     log.append(b"a")
     if reached:
-        log.sync_untold()
+        log.sync_without_notifying()
     log.append(b"b")
     begun = begin(log)
     log.append(b"c")
@@ -235,7 +235,7 @@ def syncing(log: Log, slow: SlowFiles) -> Iterator["Future[None]"]:
     """Inside, the disk works on all that was appended before."""
     slow.holding = True
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(log.sync_untold)
+        result = pool.submit(log.sync_without_notifying)
         slow.await_one()
         try:
             yield result
@@ -262,7 +262,7 @@ def test_a_second_one_waits_for_the_disk_and_not_for_the_first_ones_caller(log: 
     log.append(b"a")
     with syncing(log, slow) as first, ThreadPoolExecutor(1) as pool:
         log.append(b"b")
-        second = pool.submit(log.sync_untold)
+        second = pool.submit(log.sync_without_notifying)
         slow.go_on(holding=True)
         first.result(PATIENCE_S)
         slow.await_one()  # it is the second's turn, and the first is done
@@ -306,7 +306,7 @@ def test_what_a_thread_appended_is_on_disk_when_its_sync_returns_whatever_the_ot
             for turn in range(60):
                 mine = b"<%d %d>" % (number, turn)
                 log.append(mine + bytes(2000))
-                log.sync_untold()
+                log.sync_without_notifying()
                 if not files.holds(mine):
                     lost.append(mine)
                 log.tell(patient=bool(turn % 2))

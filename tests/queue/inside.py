@@ -20,15 +20,15 @@ from holdfast.queue import (
     transfers,
 )
 from holdfast.queue.journal import Journal
-from holdfast.queue.queue_state import Standing
+from holdfast.queue.queue_state import QueueState
 from holdfast.testing import SimFiles
 from tests.queue.model import BATCH
 
 STATE = "data/state"
 
 
-def standing_of(queue: Queue) -> Standing:
-    return queue.standing
+def standing_of(queue: Queue) -> QueueState:
+    return queue.queue_state
 
 
 def journal_of(queue: Queue) -> Journal:
@@ -37,7 +37,7 @@ def journal_of(queue: Queue) -> Journal:
 
 def described(queue: Queue) -> dict[str, object]:
     """Where everything stands."""
-    found = queue.standing.describe()
+    found = queue.queue_state.describe()
     if queue.log.start > 0:
         # A queue that is rebuilt cannot count what a purge dropped once retention has let go of it.
         found["totals"].pop("dropped")  # type: ignore[attr-defined]

@@ -459,7 +459,7 @@ class ModelQueue:
     # Comparing.
 
     def describe(self) -> dict[str, object]:
-        """In the words of `Standing.describe`, without the moments."""
+        """In the words of `QueueState.describe`, without the moments."""
         levels: dict[int, list[int]] = {}
         for sequence in sorted(self.ready):
             levels.setdefault(self.log[sequence].priority, []).append(sequence)

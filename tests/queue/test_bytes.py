@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Backoff, Delivery, Flush, Message, QueueFull, Store
 from holdfast.base.errors import InvalidArgument
-from holdfast.queue.byte_accounting import Weights
+from holdfast.queue.byte_accounting import PayloadSizes
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import Call, got
 from tests.queue.inside import open_sim, tiny_limits
@@ -126,9 +126,9 @@ class Counted:
         self.queue = self.store.queue("work", flush=self.flush, max_bytes=10**6, backoff=Backoff(base=0, cap=0))
 
     def expected(self) -> int:
-        standing = self.queue.standing
-        waiting = [id for level in standing.ready.levels for span in level for id in range(*span)]
-        waiting += [id for _, id, _ in standing.delayed]
+        queue_state = self.queue.queue_state
+        waiting = [id for level in queue_state.ready.levels for span in level for id in range(*span)]
+        waiting += [id for _, id, _ in queue_state.delayed]
         return sum(self.sizes[id] for id in waiting)
 
     def put(self, random: Random) -> None:
@@ -183,14 +183,14 @@ def test_the_bytes_are_exact_whatever_happens(seed: int, flush: Flush) -> None:
         held: list[Delivery] = []
         for _ in range(80):
             work.step(random, held)
-            standing = work.queue.standing
+            queue_state = work.queue.queue_state
             work.queue.waiting()
-            assert standing.waiting_bytes == work.expected(), f"seed {seed}"
-            standing.check()
+            assert queue_state.waiting_bytes == work.expected(), f"seed {seed}"
+            queue_state.check()
 
 
 def test_what_is_forgotten_takes_nothing_from_the_bytes_of_later_messages() -> None:
-    weights = Weights()
+    weights = PayloadSizes()
     weights.take(100, [1, 2, 4, 8, 16])
     weights.forget_before(102)
     weights.forget_before(103)

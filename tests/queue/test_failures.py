@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.queue import attempts
-from holdfast.queue.attempts import Failure, Failures
+from holdfast.queue.attempts import AttemptLog, Failure
 from holdfast.state.memory import MemoryState
 
 PREFIX = b"failures"
@@ -23,7 +23,7 @@ class FailuresMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state = MemoryState()
-        self.failures = Failures(self.state, PREFIX)
+        self.failures = AttemptLog(self.state, PREFIX)
         self.model: dict[int, Failure] = {}
         self.patch = patch.object(attempts, "MEMORY_MAX", 2)
         self.patch.start()
@@ -59,7 +59,7 @@ class FailuresMachine(RuleBasedStateMachine):
     @rule()
     def save_and_restore(self) -> None:
         self.save(True)
-        self.failures = Failures(self.state, PREFIX)
+        self.failures = AttemptLog(self.state, PREFIX)
         self.failures.restore()
 
     @invariant()
@@ -78,11 +78,11 @@ TestFailures.settings = settings(max_examples=80, stateful_step_count=30)
 
 def test_half_of_an_emoji_in_a_reason_comes_back_as_it_was() -> None:
     state = MemoryState()
-    known = Failures(state, PREFIX)
+    known = AttemptLog(state, PREFIX)
     known.set(7, Failure(1, 2, 3, "broken \ud83d pipe \udcff"))
     batch = state.transaction()
     known.save(batch)
     batch.commit()
-    again = Failures(state, PREFIX)
+    again = AttemptLog(state, PREFIX)
     again.restore()
     assert again.get(7) == Failure(1, 2, 3, "broken \ud83d pipe \udcff")

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Backoff, Flush, Queue, Store
 from holdfast.base.errors import InvalidArgument, StorageError
-from holdfast.queue.dead_letter_forwarder import Letter
+from holdfast.queue.dead_letter_forwarder import ForwardedLetter
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 from tests.queue.inside import open_sim
@@ -21,11 +21,11 @@ class Away:
     """A place that takes letters, or says why not."""
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[ForwardedLetter] = []
         self.calls: list[tuple[str, str]] = []
         self.problem: Exception | None = None
 
-    def __call__(self, queue: str, target: str, letters: list[Letter]) -> None:
+    def __call__(self, queue: str, target: str, letters: list[ForwardedLetter]) -> None:
         self.calls.append((queue, target))
         if self.problem is not None:
             raise self.problem
@@ -163,12 +163,12 @@ class Forwarded:
 
     def __init__(self) -> None:
         self.clock = SimClock()
-        self.away: list[Letter] = []
+        self.away: list[ForwardedLetter] = []
         self.put: set[bytes] = set()
         self.acking: set[bytes] = set()
         self.acked: set[bytes] = set()
 
-    def take(self, queue: str, target: str, letters: list[Letter]) -> None:
+    def take(self, queue: str, target: str, letters: list[ForwardedLetter]) -> None:
         self.away += letters
 
     def run(self, files: SimFiles) -> None:
@@ -190,12 +190,12 @@ class Forwarded:
     def check(self, files: SimFiles) -> None:
         before = list(self.away)
         store = open_sim(files, SimClock(self.clock.time_ns()))
-        again: list[Letter] = []
+        again: list[ForwardedLetter] = []
         store.forward("amqp-dlx:", lambda queue, target, letters: again.extend(letters))
         queue = opened(store, max_attempts=None)
-        queue.standing.check()
+        queue.queue_state.check()
         store.tick()
-        assert not queue.standing.moving
+        assert not queue.queue_state.moving
         known = {letter.id for letter in before}
         assert all(letter.doubtful for letter in again if letter.id in known), "it came twice and nobody was told"
         moved_at = {letter.id: letter.moved_at for letter in before}

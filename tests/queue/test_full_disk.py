@@ -109,8 +109,8 @@ def test_history_goes_first_and_that_is_said(store: Store, files: SimFiles, capl
     assert "history shortened: log=orders" in caplog.text
     assert queue.log.start > 0
     assert not store.disk_full
-    shortened = store.metrics.counter("holdfast_store_history_shortened_bytes_total", "").value
-    assert shortened >= 500_000
+    abbreviate = store.metrics.counter("holdfast_store_history_shortened_bytes_total", "").value
+    assert abbreviate >= 500_000
     assert queue.stats().ready == 700
 
 

@@ -47,7 +47,7 @@ def test_nothing_acked_is_delivered_again_while_the_state_cannot_be_read_again(
 def test_a_reload_that_fails_at_any_operation_is_made_again_whole(
     queue: Queue, files: SimFiles, store: Store, clock: SimClock, failing: int
 ) -> None:
-    before = queue.standing.describe()
+    before = queue.queue_state.describe()
     files.fail("write", errno.ENOSPC, pattern=JOURNAL)
     with pytest.raises(DiskFull):
         queue.lease(1)
@@ -58,8 +58,8 @@ def test_a_reload_that_fails_at_any_operation_is_made_again_whole(
             break
         except StorageError:
             pass
-    assert queue.standing.describe() == before
-    queue.standing.check()
+    assert queue.queue_state.describe() == before
+    queue.queue_state.check()
 
 
 class Interrupted(Exception):

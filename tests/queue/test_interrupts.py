@@ -101,18 +101,18 @@ class Story:
         self.put.add(added)
         Call(self.store.tick).result()
         self.queue.stats()
-        self.queue.standing.check()
+        self.queue.queue_state.check()
         self.clock.advance(100)
         taken = Call(lambda: self.queue.lease(1000, wait=1)).result()
         left = {message.id for message in taken}
         assert not left & self.acked, "an acked message came back"
         assert self.put <= left | self.doubtful, "a confirmed message is gone"
         self.queue.ack(taken)
-        self.queue.standing.check()
-        described = self.queue.standing.describe()
+        self.queue.queue_state.check()
+        described = self.queue.queue_state.describe()
         self.store.close()
         again = self.open()
-        assert self.queue_of(again).standing.describe() == described
+        assert self.queue_of(again).queue_state.describe() == described
         assert again.log("orders").verify().ok
         again.close()
 
@@ -182,14 +182,14 @@ def test_wherever_a_write_is_interrupted_messages_can_be_read_before_and_behind_
         queue = Story(flush).store.queue("other", flush=flush)
         queue.put_many([b"first"] * 3)
         queue.log.sync()
-        draft, _, _ = queue.log.gather([b"a"], [], 0)
+        pending_block, _, _ = queue.log.gather([b"a"], [], 0)
         queue.stats()  # which takes it in, where it can be read before it is written
         interrupts = Interrupts(at)
         interrupts.run(partial(_attempt, queue.log.write_out))
         queue.put(b"b")
         taken = [message for _ in range(4) for message in queue.lease(1)]
         queue.put(b"c", priority=1)
-        queue.log.commit(draft)
+        queue.log.commit(pending_block)
         taken += queue.lease(100)
         assert sorted(message.id for message in taken) == list(range(6)), (at, interrupts.where)
         assert sorted(message.payload for message in taken) == [b"a", b"b", b"c", *[b"first"] * 3]
@@ -227,7 +227,7 @@ class Dying(Story):
         found = sorted(alive + dead)
         written = [b"%d" % number for number in range(6)]
         assert found in (sorted([*[b"first"] * 3, *written]), [b"first"] * 3), (alive, dead)  # each of them once
-        self.queue.standing.check()
+        self.queue.queue_state.check()
         self.store.close()
 
 

@@ -63,11 +63,11 @@ def test_when_every_message_is_done_nothing_is_left_but_positions(tmp_path: Path
         queue.ack(queue.lease())
         time.sleep(0.6)
         queue.checkpoint()
-        standing = queue.standing
-        standing.check()
-        assert (standing.ready.count, standing.delayed.count, standing.leases.count) == (0, 0, 0)
-        assert (len(standing.failures), standing.dedup.count, len(standing.moving)) == (0, 0, 0)
-        assert standing.floor() == store.log("orders").end
+        queue_state = queue.queue_state
+        queue_state.check()
+        assert (queue_state.ready.count, queue_state.delayed.count, queue_state.leases.count) == (0, 0, 0)
+        assert (len(queue_state.failures), queue_state.dedup.count, len(queue_state.moving)) == (0, 0, 0)
+        assert queue_state.floor() == store.log("orders").end
     state = RocksState(tmp_path / "state")
     left = {family: sum(1 for _ in state.scan(family)) for family in FAMILIES}
     state.close()

@@ -466,12 +466,12 @@ def test_threads_that_take_while_others_put_share_the_messages(
             else:
                 queue.ack(messages)
 
-    takers = [Call(take) for _ in range(3)]
+    eligible_consumers = [Call(take) for _ in range(3)]
     putters = [Call(put) for _ in range(2)]
     for putter in putters:
         putter.result()
     over.set()
-    taken = [taker.result() for taker in takers]
+    taken = [taker.result() for taker in eligible_consumers]
     assert all(mine == sorted(mine) for mine in taken)
     assert sorted(id for mine in taken for id in mine) == list(range(2 * count))
     assert (queue.stats().ready, queue.stats().leased, queue.stats().total_acked) == (0, 0, 2 * count)
@@ -534,7 +534,7 @@ def test_everything_at_once_from_many_threads_keeps_the_queue_whole(disk_store: 
     stop.set()
     assert sum(call.result() for call in calls) > 0
     with queue._lock:
-        queue.standing.check()
+        queue.queue_state.check()
     while messages := queue.lease(100, lease=60, wait=1.5):
         queue.ack(messages)
     stats = queue.stats()

@@ -45,4 +45,4 @@ def test_a_queue_keeps_to_its_length_though_others_put_into_its_log(tmp_path: Pa
         log = store.log("events", flush=Flush.sync())
         queue = store.queue("last-two", log="events", max_length=2, overflow="drop-head")
         log.append_many([b"1", b"2", b"3", b"4", b"5"])
-        until(lambda: queue.standing.totals.dropped == 3)
+        until(lambda: queue.queue_state.totals.dropped == 3)

@@ -178,5 +178,5 @@ def test_what_cannot_be_carried_now_is_carried_later(carrier: Queue, monkeypatch
     monkeypatch.setattr(carrier, "_find_queue", failing)
     carrier.put(b"x")
     got(carrier).nack()
-    until(lambda: not carrier.standing.moving)
+    until(lambda: not carrier.queue_state.moving)
     assert [letter.payload for letter in carrier.dead_letters()] == [b"x"]

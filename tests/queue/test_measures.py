@@ -73,4 +73,4 @@ def test_outstanding_messages_are_those_that_are_ready_delayed_or_leased(store: 
     queue.put_many([b"acknowledged", b"leased", b"ready"])
     queue.put(b"delayed", delay=60)
     queue.ack(queue.lease(2)[:1])
-    assert queue.standing.outstanding() == [(1, 4)]
+    assert queue.queue_state.outstanding() == [(1, 4)]

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from holdfast import Backoff, Delivery, Flush, LeaseLost, Log, Message, Queue, QueueFull, Roll, Store
 from holdfast.base.clock import NS
-from holdfast.queue.queue_state import Standing
+from holdfast.queue.queue_state import QueueState
 from holdfast.testing import CRASH_MODES, SimClock, SimFiles
 from holdfast.testing.files import CrashMode
 from tests.queue.inside import described, open_sim, standing_of, tiny_limits, without_state
@@ -528,8 +528,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def compare(self) -> None:
         for name, queue in self.queues.items():
-            standing = standing_of(queue)
-            standing.check()
+            queue_state = standing_of(queue)
+            queue_state.check()
             model = self.world.queues[name]
             ours, expected = without_moments(described(queue)), model.describe()
             if queue.log.start > 0:
@@ -567,7 +567,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 def without_moments(found: dict[str, object]) -> dict[str, object]:
-    """What `Standing.describe` says, as the model says it."""
+    """What `QueueState.describe` says, as the model says it."""
     ready: dict[int, list[tuple[int, int]]] = found["ready"]  # type: ignore[assignment]
     leases: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = found["leases"]  # type: ignore[assignment]
     return {
@@ -671,29 +671,30 @@ class WeakQueueMachine(QueueMachine):
 
     def adopt(self, name: str) -> None:
         """Take over where the messages stand, if that is one of the ways in which they may."""
-        queue, model, standing = self.queues[name], self.look(name), standing_of(self.queues[name])
-        standing.check()
+        queue, model, queue_state = self.queues[name], self.look(name), standing_of(self.queues[name])
+        queue_state.check()
         # Before anyone looks: a lease whose return was lost may have run out meanwhile, and its messages be given up.
-        there = placed(standing) | set(range(standing.scanned, queue.log.end))
+        there = placed(queue_state) | set(range(queue_state.scanned, queue.log.end))
         before = model.placed()
         assert before <= there, f"messages of {name} are lost: {before - there}"
         assert not there & self.done[name], f"messages of {name} that were done come again: {there & self.done[name]}"
         queue.waiting()
-        standing.check()
-        found = standing.describe()
+        queue_state.check()
+        found = queue_state.describe()
         ours = without_moments(found)
         ready: dict[int, list[int]] = ours["ready"]  # type: ignore[assignment]
         leases: dict[int, dict[int, int]] = ours["leases"]  # type: ignore[assignment]
         failures: dict[int, tuple[int, str]] = ours["failures"]  # type: ignore[assignment]
         model.ready = {sequence for level in ready.values() for sequence in level}
-        model.delayed = {sequence: due for due, sequence, _ in standing.delayed}
+        model.delayed = {sequence: due for due, sequence, _ in queue_state.delayed}
         model.leases = {
-            lease_id: Held(standing.leases.by_id[lease_id].expires, attempts) for lease_id, attempts in leases.items()
+            lease_id: Held(queue_state.leases.by_id[lease_id].expires, attempts)
+            for lease_id, attempts in leases.items()
         }
         model.failures = {sequence: Known(*failure) for sequence, failure in failures.items()}
         model.moving = {
             sequence: Leaving(move.target, move.cause, move.reason, move.failure and Known(*move.failure[:1], ""))
-            for sequence, move in standing.moving.items()
+            for sequence, move in queue_state.moving.items()
             if not has_arrived(self.store.queue(move.target).log, move.time, sequence)
         }
         model.totals = Counter(found["totals"])  # type: ignore[call-overload]
@@ -701,10 +702,10 @@ class WeakQueueMachine(QueueMachine):
             assert failure.attempts < (model.rules.max_attempts or 1 << 32)
             assert sequence in model.placed()
         self.acked[name] -= there
-        for move in standing.moving:
+        for move in queue_state.moving:
             if move not in model.moving:
                 # It has arrived, and only that it did was not written down yet.
-                model.totals["redriven" if standing.moving[move].cause == "redriven" else "dead"] += 1
+                model.totals["redriven" if queue_state.moving[move].cause == "redriven" else "dead"] += 1
 
     def compare(self) -> None:
         for name, queue in self.queues.items():
@@ -713,11 +714,11 @@ class WeakQueueMachine(QueueMachine):
         super().compare()
 
 
-def placed(standing: Standing) -> set[int]:
+def placed(queue_state: QueueState) -> set[int]:
     """Every message that is not done."""
-    held = {sequence for lease in standing.leases.by_id.values() for sequence in lease.left}
-    ready = {sequence for level in standing.ready.levels for span in level for sequence in range(*span)}
-    return held | ready | {sequence for _, sequence, _ in standing.delayed} | standing.moving.keys()
+    held = {sequence for lease in queue_state.leases.by_id.values() for sequence in lease.left}
+    ready = {sequence for level in queue_state.ready.levels for span in level for sequence in range(*span)}
+    return held | ready | {sequence for _, sequence, _ in queue_state.delayed} | queue_state.moving.keys()
 
 
 def has_arrived(log: Log, time: int, sequence: int) -> bool:

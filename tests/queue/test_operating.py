@@ -156,11 +156,11 @@ def test_a_queue_is_quick_again_after_a_pause(store: Store) -> None:
     """Where messages go out one by one, the short way is open again, and closed while the queue is paused."""
     queue = store.queue("orders", flush=Flush.async_())
     queue.pause()
-    queue._spoil()  # what was cut off makes it begin again from its journal
+    queue._poison()  # what was cut off makes it begin again from its journal
     queue.put(b"a")
     assert queue.get() is None
     queue.resume()
-    assert queue._quick
+    assert queue._fast_path
     assert got(queue).payload == b"a"
 
 
@@ -227,7 +227,7 @@ class PauseWork:
     def check(self, files: SimFiles) -> None:
         store = self.open(files)
         queue = store.queue("work", max_attempts=None)
-        queue.standing.check()
+        queue.queue_state.check()
         assert queue.paused in self.paused
         assert bool(queue.paused) is not bool(queue.lease(1, lease=1)) or not queue.waiting()
         queue.resume()
@@ -277,7 +277,7 @@ def test_one_lease_can_be_made_void(store: Store, flush: Flush) -> None:
     assert not stuck[1].ack()
     (back,) = queue.lease(5)
     assert (back.payload, back.attempt) == (b"b", 2)
-    assert queue.standing.failures.get(1).reason == "its worker is gone"  # type: ignore[union-attr]
+    assert queue.queue_state.failures.get(1).reason == "its worker is gone"  # type: ignore[union-attr]
     assert other[0].ack()
     with pytest.raises(InvalidArgument):
         queue.void_lease("1", "no")  # type: ignore[arg-type]
@@ -397,12 +397,12 @@ def test_what_was_discarded_stays_away_after_a_restart(
         left = {message.id for message in queue.delayed(100)} | {message.id for message in queue.peek(100)}
         queue.discard(range(5, 17))
         queue.discard(message.id for message in queue.delayed(3))
-        queue.standing.check()
+        queue.queue_state.check()
         before = described(queue)
         queue.sync()
         disk = without_state(files, 7) if gone else files.after_crash("dropped", 7)
         again = holdfast.open("data", files=disk, clock=clock, background=False).queue("orders")
-        again.standing.check()
+        again.queue_state.check()
         assert described(again) == before
         clock.advance(100)
         assert {message.id for message in again.lease(100)} < left - set(range(5, 17))
@@ -420,7 +420,7 @@ def test_what_is_gone_already_is_not_discarded_again(store: Store, clock: SimClo
     assert queue.discard([0]) == 0
     assert done.ack()
     assert queue.discard([0]) == 0
-    queue.standing.check()
+    queue.queue_state.check()
     assert queue.counts() == Counts(ready=0, delayed=2, leased=0, moving=0)
     assert queue.stats().total_dropped == 1
 
@@ -431,9 +431,9 @@ def test_what_is_discarded_makes_room(store: Store) -> None:
     queue.put(b"y" * 40, delay=60)
     assert queue.discard([1]) == 1
     queue.put(b"z" * 60)
-    queue.standing.check()
+    queue.queue_state.check()
     assert queue.discard([0, 2]) == 2
-    assert queue.standing.waiting_bytes == 0
+    assert queue.queue_state.waiting_bytes == 0
 
 
 def test_ids_are_whole_numbers(store: Store) -> None:
@@ -526,10 +526,10 @@ def test_a_preview_counts_across_what_is_away_in_the_state(store: Store) -> None
         queue.release(held[::2])
         queue.ack(held[1::2])
         queue.checkpoint()
-        resident = sum(chunk.starts is not None for chunk in queue.standing.ready.plain._chunks)
+        resident = sum(chunk.starts is not None for chunk in queue.queue_state.ready.plain._chunks)
         for position in range(61):
             assert queue.preview(position).dropped == (position + 1) // 2
-        assert sum(chunk.starts is not None for chunk in queue.standing.ready.plain._chunks) == resident
+        assert sum(chunk.starts is not None for chunk in queue.queue_state.ready.plain._chunks) == resident
 
 
 def test_ranges_count_what_is_below() -> None:

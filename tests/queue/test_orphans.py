@@ -49,9 +49,9 @@ def keys(state: RocksState, family: str) -> Iterator[bytes]:
 def everything(store: Store) -> list[bytes]:
     """Every payload that is delivered or held, each as often as it is."""
     queue = store.queue("work", flush=Flush.async_())
-    queue.standing.check()
-    held = [sequence for lease in queue.standing.leases.by_id.values() for sequence in lease.left]
-    waiting = [sequence for _, sequence, _ in queue.standing.delayed]
+    queue.queue_state.check()
+    held = [sequence for lease in queue.queue_state.leases.by_id.values() for sequence in lease.left]
+    waiting = [sequence for _, sequence, _ in queue.queue_state.delayed]
     return sorted([b"%d" % sequence for sequence in held + waiting] + [message.payload for message in queue.peek(99)])
 
 

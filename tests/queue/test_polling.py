@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Closed, Delivery, Flush, InvalidArgument, Message, Queue, Store
-from holdfast.queue.async_lease import Polls
+from holdfast.queue.async_lease import AsyncLeases
 from holdfast.queue.waiters import shares
 
 PATIENCE_S = 120.0
@@ -33,7 +33,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def waiting(polls: Polls, count: int, **options: Any) -> "asyncio.Task[list[Delivery]]":
+async def waiting(polls: AsyncLeases, count: int, **options: Any) -> "asyncio.Task[list[Delivery]]":
     """A poll that is in line, and was not served at once."""
     before = len(polls)
     task = asyncio.create_task(polls.lease(count, **options))
@@ -48,14 +48,14 @@ def payloads(deliveries: list[Delivery]) -> list[bytes]:
 def test_what_is_there_is_had_at_once(queue: Queue) -> None:
     async def test() -> None:
         queue.put_many([b"a", b"b", b"c"])
-        assert payloads(await Polls(queue).lease(2)) == [b"a", b"b"]
+        assert payloads(await AsyncLeases(queue).lease(2)) == [b"a", b"b"]
 
     run(test)
 
 
 def test_who_does_not_wait_gets_nothing_from_an_empty_queue(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         assert await polls.lease(1, wait=0) == []
         assert len(polls) == 0
         queue.put(b"a")
@@ -66,7 +66,7 @@ def test_who_does_not_wait_gets_nothing_from_an_empty_queue(queue: Queue) -> Non
 
 def test_time_that_is_up_gives_nothing_and_takes_nothing(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         assert await polls.lease(1, wait=0.05) == []
         queue.put(b"a")
         assert payloads(queue.lease(1)) == [b"a"]
@@ -76,7 +76,7 @@ def test_time_that_is_up_gives_nothing_and_takes_nothing(queue: Queue) -> None:
 
 def test_a_put_from_another_thread_wakes_a_poll(queue: Queue) -> None:
     async def test() -> None:
-        task = await waiting(Polls(queue), 1)
+        task = await waiting(AsyncLeases(queue), 1)
         threading.Thread(target=queue.put, args=(b"a",)).start()
         assert payloads(await task) == [b"a"]
 
@@ -85,7 +85,7 @@ def test_a_put_from_another_thread_wakes_a_poll(queue: Queue) -> None:
 
 def test_a_delay_that_is_over_wakes_a_poll_and_not_before(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         task = await waiting(polls, 1)
         begin = time.monotonic()
         queue.put(b"late", delay=0.3)
@@ -98,7 +98,7 @@ def test_a_delay_that_is_over_wakes_a_poll_and_not_before(queue: Queue) -> None:
 def test_what_is_put_later_but_due_sooner_wakes_a_poll(queue: Queue) -> None:
     async def test() -> None:
         queue.put(b"far", delay=3600)
-        task = await waiting(Polls(queue), 2)
+        task = await waiting(AsyncLeases(queue), 2)
         queue.put(b"near", delay=0.05)
         assert payloads(await task) == [b"near"]
 
@@ -109,7 +109,7 @@ def test_a_lease_that_runs_out_wakes_a_poll(queue: Queue) -> None:
     async def test() -> None:
         queue.put(b"a")
         queue.lease(1, lease=0.2)
-        (delivery,) = await Polls(queue).lease(1)
+        (delivery,) = await AsyncLeases(queue).lease(1)
         assert (delivery.payload, delivery.attempt) == (b"a", 2)
 
     run(test)
@@ -119,7 +119,7 @@ def test_a_lease_that_is_shortened_wakes_a_poll_in_time(queue: Queue) -> None:
     async def test() -> None:
         queue.put(b"a")
         held = queue.lease(1, lease=3600)
-        task = await waiting(Polls(queue), 1)
+        task = await waiting(AsyncLeases(queue), 1)
         queue.extend(held, 0.05)
         assert payloads(await task) == [b"a"]
 
@@ -130,7 +130,7 @@ def test_a_message_that_is_given_back_wakes_a_poll(queue: Queue) -> None:
     async def test() -> None:
         queue.put(b"a")
         (held,) = queue.lease(1)
-        task = await waiting(Polls(queue), 1)
+        task = await waiting(AsyncLeases(queue), 1)
         held.release()
         assert payloads(await task) == [b"a"]
 
@@ -139,7 +139,7 @@ def test_a_message_that_is_given_back_wakes_a_poll(queue: Queue) -> None:
 
 def test_six_messages_for_demands_of_five_three_and_one_are_dealt_in_turns(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         tasks = [await waiting(polls, demand) for demand in (5, 3, 1)]
         queue.put_many([bytes([number]) for number in range(6)])
         found = await asyncio.gather(*tasks)
@@ -151,7 +151,7 @@ def test_six_messages_for_demands_of_five_three_and_one_are_dealt_in_turns(queue
 
 def test_each_poll_has_a_lease_of_its_own_as_long_as_it_asked_for(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         short, long = await waiting(polls, 1, lease=0.1), await waiting(polls, 1, lease=3600)
         queue.put_many([b"a", b"b"])
         (one,), (other,) = await asyncio.gather(short, long)
@@ -165,7 +165,7 @@ def test_each_poll_has_a_lease_of_its_own_as_long_as_it_asked_for(queue: Queue) 
 
 def test_who_waits_longest_is_served_first(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         tasks = [await waiting(polls, 1) for _ in range(5)]
         for number in range(5):
             queue.put(bytes([number]))
@@ -176,7 +176,7 @@ def test_who_waits_longest_is_served_first(queue: Queue) -> None:
 
 def test_a_cancelled_poll_takes_nothing_with_it(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         task = await waiting(polls, 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -190,7 +190,7 @@ def test_a_cancelled_poll_takes_nothing_with_it(queue: Queue) -> None:
 
 def test_a_poll_that_is_cancelled_at_any_moment_of_its_dealing_leaves_every_message(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         for turn in range(60):
             task = await waiting(polls, 3)
             queue.put(b"%d" % turn)
@@ -213,7 +213,7 @@ def test_a_poll_that_is_cancelled_at_any_moment_of_its_dealing_leaves_every_mess
 
 def test_an_answer_that_nobody_takes_any_more_is_given_back(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         task = await waiting(polls, 1)
         (poll,) = polls._line
         polls._line.clear()
@@ -231,7 +231,7 @@ def test_an_answer_that_nobody_takes_any_more_is_given_back(queue: Queue) -> Non
 def test_a_thousand_polls_wait_without_threads_and_each_gets_one(queue: Queue) -> None:
     async def test() -> None:
         with ThreadPoolExecutor(1) as executor:
-            polls = Polls(queue, executor=executor)
+            polls = AsyncLeases(queue, executor=executor)
             before = threading.active_count()
             tasks = [asyncio.create_task(polls.lease(2)) for _ in range(1000)]
             await until(lambda: len(polls) == 1000)
@@ -257,7 +257,7 @@ def test_one_message_does_not_walk_the_whole_line(queue: Queue, monkeypatch: pyt
     monkeypatch.setattr("holdfast.queue.async_lease.shares", noted)
 
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         tasks = [asyncio.create_task(polls.lease(1)) for _ in range(500)]
         await until(lambda: len(polls) == 500 and not polls._deals)
         for _ in range(3):
@@ -272,7 +272,7 @@ def test_one_message_does_not_walk_the_whole_line(queue: Queue, monkeypatch: pyt
 
 def test_polls_beside_threads_that_wait_get_their_turn(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         thread = asyncio.create_task(asyncio.to_thread(queue.lease, 1, wait=PATIENCE_S))
         await until(lambda: len(queue._waiters.line) == 1)
         task = await waiting(polls, 1)
@@ -284,7 +284,7 @@ def test_polls_beside_threads_that_wait_get_their_turn(queue: Queue) -> None:
 
 def test_closing_sends_everybody_away_and_loses_nothing(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         task = await waiting(polls, 1)
         await polls.close()
         with pytest.raises(Closed):
@@ -299,7 +299,7 @@ def test_closing_sends_everybody_away_and_loses_nothing(queue: Queue) -> None:
 
 def test_a_queue_that_is_deleted_sends_its_polls_away(disk_store: Store, queue: Queue) -> None:
     async def test() -> None:
-        task = await waiting(Polls(queue), 1)
+        task = await waiting(AsyncLeases(queue), 1)
         await asyncio.to_thread(disk_store.delete_queue, "orders")
         with pytest.raises(Closed):
             await task
@@ -311,7 +311,7 @@ def test_a_queue_without_polls_is_not_listened_to_for_long(queue: Queue, monkeyp
     monkeypatch.setattr("holdfast.queue.async_lease._WATCH_S", 0.02)
 
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         assert await polls.lease(1, wait=0) == []
         await until(lambda: not queue._waiters.listeners)
         task = await waiting(polls, 1)
@@ -326,7 +326,7 @@ def test_no_more_bytes_are_taken_than_were_asked_for(disk_store: Store) -> None:
         queue = disk_store.queue("large", flush=Flush.sync())
         for _ in range(4):
             queue.put(bytes(1000))
-        assert len(await Polls(queue).lease(4, most_bytes=1)) < 4
+        assert len(await AsyncLeases(queue).lease(4, most_bytes=1)) < 4
 
     run(test)
 
@@ -335,14 +335,14 @@ def test_no_more_bytes_are_taken_than_were_asked_for(disk_store: Store) -> None:
 def test_what_makes_no_sense_is_refused(queue: Queue, options: dict[str, Any]) -> None:
     async def test() -> None:
         with pytest.raises(InvalidArgument):
-            await Polls(queue).lease(**options)
+            await AsyncLeases(queue).lease(**options)
 
     run(test)
 
 
 def test_many_delays_and_many_polls_meet_once_each(queue: Queue) -> None:
     async def test() -> None:
-        polls = Polls(queue)
+        polls = AsyncLeases(queue)
         tasks = [asyncio.create_task(polls.lease(1)) for _ in range(200)]
         queue.put_many([Message(b"%d" % number, delay=(number % 20) * 0.01) for number in range(200)])
         found = await asyncio.gather(*tasks)

@@ -129,7 +129,7 @@ def test_a_message_may_be_tried_as_often_as_it_takes(store: Store) -> None:
     queue = store.queue("orders", max_attempts=None)
     queue.put(b"x")
     got(queue).nack("no", delay=0)
-    queue.standing.failures.set(0, Failure(65_534, 1, 1, "as if tried so often"))
+    queue.queue_state.failures.set(0, Failure(65_534, 1, 1, "as if tried so often"))
     for _ in range(4):
         assert got(queue).nack("no", delay=0)
     assert got(queue).attempt > 65_534

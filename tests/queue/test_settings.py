@@ -372,11 +372,11 @@ def test_a_queue_whose_journal_was_shortened_is_rebuilt_from_its_snapshot(
         clock.advance(DAY)
         queue.checkpoint()
     assert queue._journal.log.start > 0
-    before = queue.standing.describe()
+    before = queue.queue_state.describe()
     store.close()
     files.remove(Path("data/state/state.flat"))
     queue = reopen().queue("orders")
-    assert queue.standing.describe() == before
+    assert queue.queue_state.describe() == before
 
 
 def test_the_history_of_a_queue_that_falls_idle_goes_by_itself(

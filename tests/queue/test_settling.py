@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import Backoff, Flush, Queue, Store
 from holdfast.base.errors import InvalidArgument
-from holdfast.queue.queue_state import Standing
+from holdfast.queue.queue_state import QueueState
 from holdfast.testing import SimClock, SimFiles
 from tests.queue.calls import got
 from tests.queue.inside import described, open_sim
@@ -99,7 +99,7 @@ def test_the_quick_way_to_reject_ends_where_the_journal_leads(queue: Queue, stor
     ((lease, ids),) = taken(other, 3).items()
     other.reject_ids({lease: ids[1:]})
     other._settle_journal()
-    replayed = Standing("other", other._state, b"nothing", dedup_window=0, dedup_limit=1)
+    replayed = QueueState("other", other._state, b"nothing", dedup_window=0, dedup_limit=1)
     for piece in other.log.pieces(0, other.log.visible_end):
         replayed.enter(piece, 0)
     for _, events in other._journal.replay(0, other._journal.log.end):
@@ -107,7 +107,7 @@ def test_the_quick_way_to_reject_ends_where_the_journal_leads(queue: Queue, stor
             replayed.apply(event)
             for piece in other.log.pieces(replayed.scanned, other.log.visible_end):
                 replayed.enter(piece, 0)
-    assert replayed.describe() == other.standing.describe()
+    assert replayed.describe() == other.queue_state.describe()
 
 
 def test_void_leases_come_back_as_if_they_had_run_out(

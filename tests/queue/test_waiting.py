@@ -315,14 +315,14 @@ def test_waiters_that_come_and_give_up_all_the_time_neither_lose_nor_double_a_me
                 mine += [message.id for message in queue.lease(3, wait=patience)]
             return mine
 
-        takers = [Call(lambda n=n: take(n / 2000)) for n in range(4)]  # type: ignore[misc]
+        eligible_consumers = [Call(lambda n=n: take(n / 2000)) for n in range(4)]  # type: ignore[misc]
         for n in range(count):
             queue.put(b"%d" % n)
             if not n % 50:
                 time.sleep(0.002)
         until(lambda: queue.stats().ready == 0)
         done.set()
-        taken = sorted(id for taker in takers for id in taker.result())
+        taken = sorted(id for taker in eligible_consumers for id in taker.result())
         assert taken == list(range(count))
         assert queue.stats().leased == count
 
@@ -330,8 +330,8 @@ def test_waiters_that_come_and_give_up_all_the_time_neither_lose_nor_double_a_me
 def test_no_wake_is_missed_between_many_who_wait_and_many_who_put(disk_store: Store) -> None:
     """Every taker waits far longer than the test: a wake that went astray would be seen as a taker that still waits."""
     queue = disk_store.queue("orders", flush=Flush.async_(), lease=LONG)
-    takers = [Call(lambda: [queue.lease(1, wait=LONG)[0].id for _ in range(100)]) for _ in range(5)]
+    eligible_consumers = [Call(lambda: [queue.lease(1, wait=LONG)[0].id for _ in range(100)]) for _ in range(5)]
     putters = [Call(lambda: [queue.put(b"x") for _ in range(250)]) for _ in range(2)]
     put = sorted(id for putter in putters for id in putter.result())
-    taken = sorted(id for taker in takers for id in taker.result())
+    taken = sorted(id for taker in eligible_consumers for id in taker.result())
     assert taken == put == list(range(500))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Flush, InvalidArgument, Message, MessageTooLarge, Queue, QueueFull, Store
-from holdfast.rpc.write_batcher import Rounds
+from holdfast.rpc.write_batcher import WriteBatcher
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ async def together(*calls: Awaitable[Any]) -> list[Any]:
 
 def test_each_put_gets_its_own_ids(queue: Queue, executor: ThreadPoolExecutor) -> None:
     async def test() -> None:
-        rounds = Rounds(queue, executor)
-        found = await together(*(rounds.put([b"%d" % number] * (number % 3)) for number in range(100)))
+        write_batcher = WriteBatcher(queue, executor)
+        found = await together(*(write_batcher.put([b"%d" % number] * (number % 3)) for number in range(100)))
         assert [len(ids) for ids in found] == [number % 3 for number in range(100)]
         for message in queue.lease(1000):
             assert message.id in found[int(message.payload)]
@@ -55,8 +55,8 @@ def test_many_puts_are_one_write(queue: Queue, executor: ThreadPoolExecutor, mon
     monkeypatch.setattr(queue, "put_many", counted)
 
     async def test() -> None:
-        rounds = Rounds(queue, executor)
-        await together(*(rounds.put([b"x"]) for _ in range(500)))
+        write_batcher = WriteBatcher(queue, executor)
+        await together(*(write_batcher.put([b"x"]) for _ in range(500)))
 
     run(test)
     assert sum(writes) == 500
@@ -65,9 +65,9 @@ def test_many_puts_are_one_write(queue: Queue, executor: ThreadPoolExecutor, mon
 
 def test_a_put_that_cannot_be_spoils_no_other(queue: Queue, executor: ThreadPoolExecutor) -> None:
     async def test() -> None:
-        rounds = Rounds(queue, executor)
+        write_batcher = WriteBatcher(queue, executor)
         bad: list[bytes | Message] = [b"lost", Message(b"x", priority=1000)]
-        found = await together(rounds.put([b"a"]), rounds.put(bad), rounds.put([b"b", b"c"]))
+        found = await together(write_batcher.put([b"a"]), write_batcher.put(bad), write_batcher.put([b"b", b"c"]))
         assert isinstance(found[1], InvalidArgument)
         assert [message.payload for message in queue.lease(10)] == [b"a", b"b", b"c"]
 
@@ -77,7 +77,7 @@ def test_a_put_that_cannot_be_spoils_no_other(queue: Queue, executor: ThreadPool
 def test_a_put_that_is_too_large_is_refused(queue: Queue, executor: ThreadPoolExecutor) -> None:
     async def test() -> None:
         with pytest.raises(MessageTooLarge):
-            await Rounds(queue, executor).put([b"small", bytes(40 << 20)])
+            await WriteBatcher(queue, executor).put([b"small", bytes(40 << 20)])
         assert queue.stats().ready == 0
 
     run(test)
@@ -87,8 +87,8 @@ def test_a_queue_that_is_full_takes_what_it_can(disk_store: Store, executor: Thr
     queue = disk_store.queue("small", max_length=3, overflow="reject")
 
     async def test() -> None:
-        rounds = Rounds(queue, executor)
-        found = await together(*(rounds.put([b"x"]) for _ in range(5)))
+        write_batcher = WriteBatcher(queue, executor)
+        found = await together(*(write_batcher.put([b"x"]) for _ in range(5)))
         assert sum(isinstance(one, QueueFull) for one in found) == 2
         assert queue.stats().ready == 3
 
@@ -100,15 +100,15 @@ def test_acks_are_told_apart_though_they_are_one(queue: Queue, executor: ThreadP
     first, second = queue.lease(2), queue.lease(2)
 
     async def test() -> None:
-        rounds = Rounds(queue, executor)
+        write_batcher = WriteBatcher(queue, executor)
         mine, yours = first[0].lease, second[0].lease
         found = await together(
-            rounds.ack([(0, mine)]),
-            rounds.ack([(1, yours)]),  # held by another
-            rounds.ack([(1, mine), (2, yours)]),
-            rounds.ack([(0, mine)]),  # too late
-            rounds.ack([(99, mine)]),
-            rounds.ack([(3, 12345)]),
+            write_batcher.ack([(0, mine)]),
+            write_batcher.ack([(1, yours)]),  # held by another
+            write_batcher.ack([(1, mine), (2, yours)]),
+            write_batcher.ack([(0, mine)]),  # too late
+            write_batcher.ack([(99, mine)]),
+            write_batcher.ack([(3, 12345)]),
         )
         assert found == [[], [1], [], [0], [99], [3]]
         assert queue.stats().leased == 1
@@ -122,9 +122,12 @@ def test_other_work_is_done_in_its_turn(queue: Queue, executor: ThreadPoolExecut
     pairs = [(message.id, message.lease) for message in held]
 
     async def test() -> None:
-        rounds = Rounds(queue, executor)
+        write_batcher = WriteBatcher(queue, executor)
         found = await together(
-            rounds.ack(pairs[:1]), rounds.run(lambda: queue.try_release(held)), rounds.ack(pairs), rounds.run(str)
+            write_batcher.ack(pairs[:1]),
+            write_batcher.run(lambda: queue.try_release(held)),
+            write_batcher.ack(pairs),
+            write_batcher.run(str),
         )
         assert found == [[], [0], [0, 1], ""]
 
@@ -136,8 +139,10 @@ def test_what_is_not_permitted_is_not_done(queue: Queue, executor: ThreadPoolExe
         raise InvalidArgument("not for you")
 
     async def test() -> None:
-        rounds = Rounds(queue, executor)
-        found = await together(rounds.put([b"bad"], refuse), rounds.put([b"good"]), rounds.run(queue.purge, refuse))
+        write_batcher = WriteBatcher(queue, executor)
+        found = await together(
+            write_batcher.put([b"bad"], refuse), write_batcher.put([b"good"]), write_batcher.run(queue.purge, refuse)
+        )
         assert [type(one) for one in found] == [InvalidArgument, list, InvalidArgument]
         assert [message.payload for message in queue.lease(10)] == [b"good"]
 
@@ -146,13 +151,13 @@ def test_what_is_not_permitted_is_not_done(queue: Queue, executor: ThreadPoolExe
 
 def test_a_caller_that_goes_away_disturbs_no_other(queue: Queue, executor: ThreadPoolExecutor) -> None:
     async def test() -> None:
-        rounds = Rounds(queue, executor)
-        gone = asyncio.ensure_future(rounds.put([b"a"]))
-        stays = asyncio.ensure_future(rounds.put([b"b"]))
+        write_batcher = WriteBatcher(queue, executor)
+        gone = asyncio.ensure_future(write_batcher.put([b"a"]))
+        stays = asyncio.ensure_future(write_batcher.put([b"b"]))
         await asyncio.sleep(0)
         gone.cancel()
         assert len(await stays) == 1
-        await rounds.close()
+        await write_batcher.close()
         assert queue.stats().ready == 2
 
     run(test)

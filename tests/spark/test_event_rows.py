@@ -18,24 +18,24 @@ from holdfast.base.errors import Corrupt
 from holdfast.queue.events import (
     CAUSES,
     Acked,
-    Cut,
+    Dropped,
     Event,
     Extended,
     Leased,
     LeasedSpan,
-    Moving,
     Purged,
-    Returned,
-    Settled,
+    Requeued,
+    SeekTo,
     Snapshot,
-    Sought,
+    Transferring,
+    Truncated,
     decode,
     encode,
     encode_ack_of_one,
     encode_lease_of_one,
 )
-from holdfast.queue.queue_state import FOR
-from holdfast.spark.log_rows import BATCH_ROWS, Piece
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
+from holdfast.spark.log_rows import BATCH_ROWS, RecordSpan
 from holdfast.spark.queue_events import EVENTS, JournalRows, PutRows, portions, read_spans
 from holdfast.spark.schemas import LIFECYCLE, arrow_schema
 from holdfast.testing import SimClock, SimFiles
@@ -66,16 +66,16 @@ def slow_rows(queue: str, position: int, event: Event) -> Iterator[Row]:
                         yield row | {"event": "acked", "message": message, "lease": lease}
         case Extended(_, lease, expires):
             yield row | {"event": "extended", "lease": lease, "until": moment(expires)}
-        case Returned(_, cause, reason, lease, due, spans):
+        case Requeued(_, cause, reason, lease, due, spans):
             why = {"event": cause, "cause": cause, "reason": as_text(reason)}
             for one in each(spans):
                 yield row | one | why | {"lease": lease, "until": moment(due)}
-        case Moving(_, cause, reason, target, lease, spans):
+        case Transferring(_, cause, reason, target, lease, spans):
             word = "redriven" if cause == "redriven" else "dead-lettered"
             why = {"event": word, "cause": cause, "reason": as_text(reason), "target": as_text(target)}
             for one in each(spans):
                 yield row | one | why | {"lease": lease or None}
-        case Settled(_, cause, gone):
+        case Dropped(_, cause, gone):
             for start, stop in gone:
                 for message in range(start, stop):
                     yield row | {
@@ -85,9 +85,9 @@ def slow_rows(queue: str, position: int, event: Event) -> Iterator[Row]:
                     }
         case Purged(_, upto):
             yield row | {"event": "purged", "upto": upto}
-        case Sought(_, upto):
+        case SeekTo(_, upto):
             yield row | {"event": "sought", "upto": upto}
-        case Cut(_, upto):
+        case Truncated(_, upto):
             yield row | {"event": "cut", "upto": upto}
         case Snapshot():
             pass
@@ -120,7 +120,7 @@ def slow_puts(queue: str, log: Log) -> list[Row]:
         moved, origins = piece.numbers("producer") or [0] * count, piece.numbers("number") or [0] * count
         headers, times = piece.headers(), piece.times()
         for at in range(count):
-            if piece.first + at in piece.lost() or (moved[at] and headers[at].get(FOR, queue) != queue):
+            if piece.first + at in piece.lost() or (moved[at] and headers[at].get(TARGET_QUEUE_HEADER, queue) != queue):
                 continue
             found.append(
                 NO_ROW
@@ -134,12 +134,12 @@ def slow_puts(queue: str, log: Log) -> list[Row]:
 # What is tested.
 
 
-def pieces_of(log: Log) -> list[Piece]:
+def pieces_of(log: Log) -> list[RecordSpan]:
     start, end = log.readable()
     return [(block, 0, block.count) for block in log.blocks_between(start, end)]
 
 
-def rows_of(rows: JournalRows | PutRows, pieces: list[Piece]) -> list[Row]:
+def rows_of(rows: JournalRows | PutRows, pieces: list[RecordSpan]) -> list[Row]:
     found = []
     for batch in rows.gather(pieces):
         assert batch.schema == rows.schema
@@ -181,13 +181,13 @@ EVENT_BYTES = st.one_of(
         st.builds(Leased, NUMBERS, NUMBERS, NUMBERS, LEASED),
         st.builds(Acked, NUMBERS, st.lists(st.tuples(NUMBERS, SPANS), max_size=3)),
         st.builds(Extended, NUMBERS, NUMBERS, NUMBERS),
-        st.builds(Returned, NUMBERS, st.sampled_from(CAUSES[:3]), TEXTS, NUMBERS, NUMBERS, LEASED),
-        st.builds(Moving, NUMBERS, st.sampled_from(CAUSES[3:7]), TEXTS, TEXTS, NUMBERS, LEASED),
-        st.builds(Moving, NUMBERS, st.just("ttl"), TEXTS, TEXTS, st.just(0), UNTRIED),
-        st.builds(Settled, NUMBERS, st.sampled_from(CAUSES[3:]), SPANS),
+        st.builds(Requeued, NUMBERS, st.sampled_from(CAUSES[:3]), TEXTS, NUMBERS, NUMBERS, LEASED),
+        st.builds(Transferring, NUMBERS, st.sampled_from(CAUSES[3:7]), TEXTS, TEXTS, NUMBERS, LEASED),
+        st.builds(Transferring, NUMBERS, st.just("ttl"), TEXTS, TEXTS, st.just(0), UNTRIED),
+        st.builds(Dropped, NUMBERS, st.sampled_from(CAUSES[3:]), SPANS),
         st.builds(Purged, NUMBERS, NUMBERS),
-        st.builds(Sought, NUMBERS, NUMBERS),
-        st.builds(Cut, NUMBERS, NUMBERS),
+        st.builds(SeekTo, NUMBERS, NUMBERS),
+        st.builds(Truncated, NUMBERS, NUMBERS),
         st.builds(Snapshot, NUMBERS, st.integers(0, 9), st.booleans(), st.binary(max_size=9)),
     ).map(encode),
 )
@@ -352,7 +352,7 @@ def test_what_is_redriven_is_put_into_one_queue_of_those_on_a_log(disk_store: St
     a.put(b"x")
     a.nack(a.lease(1), "no")
     a.redrive()
-    a.put(b"y", headers={FOR: "b"})  # a user's own header of that name means nothing
+    a.put(b"y", headers={TARGET_QUEUE_HEADER: "b"})  # a user's own header of that name means nothing
     assert [(row["message"], row["cause"], row["source"]) for row in put_rows(a)] == [
         (0, None, None),
         (1, "moved", 0),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Backoff, Delivery, Flush, InvalidArgument, Message, Queue, Roll, Store
-from holdfast.queue.events import Acked, Cut, Leased, Moving, Purged, Returned, Settled, Sought, decode
-from holdfast.queue.queue_state import FOR
+from holdfast.queue.events import Acked, Dropped, Leased, Purged, Requeued, SeekTo, Transferring, Truncated, decode
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
 from holdfast.spark.log_rows import BATCH_ROWS
 from holdfast.spark.queue_events import PutRows
 from holdfast.spark.queue_messages import STATES, MessageRows, Overlay, overlay
@@ -60,27 +60,27 @@ def slow_states(queue: Queue) -> dict[int, tuple[str, int | None, str | None]]:
                             states[at], attempts[at] = "leased", attempt
                 case Acked(_, parts):
                     states |= {at: "acked" for _, done in parts for span in done for at in range(*span)}
-                case Returned(_, cause, reason, _, _, spans):
+                case Requeued(_, cause, reason, _, _, spans):
                     for first, stop, _, attempt in spans:
                         for at in range(first, stop):
                             states[at], attempts[at] = "open", attempt - (cause == "released")
                             if cause != "released":
                                 reasons[at] = reason
-                case Moving(_, cause, reason, _, _, spans):
+                case Transferring(_, cause, reason, _, _, spans):
                     for first, stop, _, attempt in spans:
                         for at in range(first, stop):
                             states[at] = "redriven" if cause == "redriven" else "dead"
                             attempts[at] = attempt or attempts.get(at, 0)
                             reasons[at] = reason or reasons.get(at, "") if cause != "attempts" else reason
-                case Settled(_, cause, gone):
+                case Dropped(_, cause, gone):
                     for at in [at for span in gone for at in range(*span)] if cause != "moved" else ():
                         states[at] = "dead" if cause in ("attempts", "rejected") else "dropped"
                         if cause == "attempts":
                             reasons[at] = ""  # the journal does not say why
                 case Purged(_, position):
                     states |= dict.fromkeys(open_below(position, leased=False), "dropped")
-                case Sought(_, position) | Cut(_, position):
-                    if isinstance(event, Sought):
+                case SeekTo(_, position) | Truncated(_, position):
+                    if isinstance(event, SeekTo):
                         states |= dict.fromkeys(open_below(position, leased=True), "dropped")
                     for known in (states, attempts, reasons):
                         for at in [at for at in known if at >= position]:
@@ -93,7 +93,7 @@ def slow_states(queue: Queue) -> dict[int, tuple[str, int | None, str | None]]:
     foreign = {
         record.sequence
         for record in queue.log.read()
-        if record.headers.get(FOR, queue.name) != queue.name and record.sequence not in present
+        if record.headers.get(TARGET_QUEUE_HEADER, queue.name) != queue.name and record.sequence not in present
     }
     return {
         at: (present.get(at, states.get(at, "acked")), attempts.get(at, 0), reasons.get(at) or None)

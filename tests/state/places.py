@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.base.files import SystemFiles
-from holdfast.state import FlatState, RocksState, State
+from holdfast.state import RocksState, SimulatedState, State
 from holdfast.testing import SimFiles
 
 KINDS = ("rocks", "flat", "flat on a real disk")
@@ -24,7 +24,7 @@ class Place:
         if self.kind == "rocks":
             state = RocksState(self.folder, read_only=read_only)
         else:
-            state = FlatState(self.files, self.folder / "flat", read_only=read_only)
+            state = SimulatedState(self.files, self.folder / "flat", read_only=read_only)
         self._opened.append(state)
         return state
 

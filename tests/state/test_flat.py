@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Corrupt, DiskFull, NewerFormat, StorageError, WriterStopped
-from holdfast.state import FlatState
+from holdfast.state import SimulatedState
 from holdfast.state.simulated import _header
 from holdfast.testing import SimFiles, crash_points
 from tests.state.places import content, put
@@ -21,7 +21,7 @@ class Commits:
         self.confirmed = 0
 
     def run(self, files: SimFiles) -> None:
-        state = FlatState(files, PATH)
+        state = SimulatedState(files, PATH)
         for number in range(1, 11):
             transaction = state.transaction()
             transaction.put("leases", b"%d" % number, b"x" * (number * 1500))
@@ -31,13 +31,13 @@ class Commits:
             self.confirmed = number
 
     def check(self, files: SimFiles) -> None:
-        state = FlatState(files, PATH)
+        state = SimulatedState(files, PATH)
         number = int(state.get("positions", b"number") or b"0")
         assert number in (self.confirmed, self.confirmed + 1)
         if number:
             assert content(state, "leases")[b"%d" % number] == b"x" * (number * 1500)
         put(state, "positions", {b"number": b"goes on"})
-        assert FlatState(files, PATH).get("positions", b"number") == b"goes on"
+        assert SimulatedState(files, PATH).get("positions", b"number") == b"goes on"
 
 
 def test_after_any_crash_the_old_state_or_the_new_one_is_there() -> None:
@@ -55,7 +55,7 @@ def test_the_suite_fails_when_fsync_does_nothing() -> None:
 
 @pytest.mark.parametrize("empty", [False, True])
 def test_a_transaction_of_nothing_writes_nothing(files: SimFiles, empty: bool) -> None:
-    state = FlatState(files, PATH)
+    state = SimulatedState(files, PATH)
     before = files.operations
     transaction = state.transaction()
     if not empty:
@@ -66,12 +66,12 @@ def test_a_transaction_of_nothing_writes_nothing(files: SimFiles, empty: bool) -
 
 
 def test_a_reader_writes_nothing(files: SimFiles) -> None:
-    assert content(FlatState(files, PATH, read_only=True), "leases") == {}
+    assert content(SimulatedState(files, PATH, read_only=True), "leases") == {}
     assert files.operations == 0
 
 
 def test_a_full_disk_refuses_the_commit_and_the_next_one_goes_on(files: SimFiles) -> None:
-    state = FlatState(files, PATH)
+    state = SimulatedState(files, PATH)
     put(state, "leases", {b"key": b"value"})
     files.capacity = 200
     with pytest.raises(DiskFull):
@@ -79,53 +79,53 @@ def test_a_full_disk_refuses_the_commit_and_the_next_one_goes_on(files: SimFiles
     assert state.get("leases", b"key") == b"value"
     files.capacity = None
     put(state, "leases", {b"other": b"value"})
-    assert content(FlatState(files, PATH), "leases") == {b"key": b"value", b"other": b"value"}
+    assert content(SimulatedState(files, PATH), "leases") == {b"key": b"value", b"other": b"value"}
 
 
 @pytest.mark.parametrize("kind", ["sync", "replace", "sync_dir"])
 def test_the_state_stops_after_a_failure_until_it_is_opened_again(files: SimFiles, kind: str) -> None:
-    state = FlatState(files, PATH)
+    state = SimulatedState(files, PATH)
     put(state, "leases", {b"key": b"value"})
     files.fail(kind, errno.EIO)
     for _ in range(2):
         with pytest.raises(WriterStopped, match="open it again"):
             put(state, "leases", {b"key": b"changed"})
     assert state.get("leases", b"key") == b"value"
-    again = FlatState(files, PATH)
+    again = SimulatedState(files, PATH)
     put(again, "leases", {b"key": b"goes on"})
     assert again.get("leases", b"key") == b"goes on"
 
 
 def test_an_error_of_the_disk_at_opening_is_no_damage(files: SimFiles) -> None:
-    put(FlatState(files, PATH), "leases", {b"key": b"value"})
+    put(SimulatedState(files, PATH), "leases", {b"key": b"value"})
     files.fail("read", errno.EIO)
     with pytest.raises(StorageError, match="opening the state"):
-        FlatState(files, PATH)
+        SimulatedState(files, PATH)
 
 
 def test_a_changed_byte_anywhere_is_noticed(files: SimFiles) -> None:
-    put(FlatState(files, PATH), "leases", {b"key": b"value"})
+    put(SimulatedState(files, PATH), "leases", {b"key": b"value"})
     raw = files.content(PATH)
     for position in range(len(raw)):
         raw[position] ^= 0x10
         with pytest.raises(Corrupt) as damage:
-            FlatState(files, PATH)
+            SimulatedState(files, PATH)
         assert damage.value.path == str(PATH)
         raw[position] ^= 0x10
-    assert FlatState(files, PATH).get("leases", b"key") == b"value"
+    assert SimulatedState(files, PATH).get("leases", b"key") == b"value"
 
 
 def test_a_file_cut_off_anywhere_is_noticed(files: SimFiles) -> None:
-    put(FlatState(files, PATH), "leases", {b"key": b"value"})
+    put(SimulatedState(files, PATH), "leases", {b"key": b"value"})
     whole = bytes(files.content(PATH))
     for size in range(len(whole)):
         files.content(PATH)[:] = whole[:size]
         with pytest.raises(Corrupt):
-            FlatState(files, PATH)
+            SimulatedState(files, PATH)
 
 
 def test_a_file_of_a_newer_format_is_told_from_a_damaged_one(files: SimFiles) -> None:
-    put(FlatState(files, PATH), "leases", {b"key": b"value"})
+    put(SimulatedState(files, PATH), "leases", {b"key": b"value"})
     files.content(PATH)[:] = _header(2, b"of tomorrow") + b"of tomorrow"
     with pytest.raises(NewerFormat):
-        FlatState(files, PATH)
+        SimulatedState(files, PATH)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Closed, Locked, ReadOnly, StorageError
 from holdfast.base.files import Files, SystemFiles
-from holdfast.state import FlatState, RocksState, open_state
+from holdfast.state import RocksState, SimulatedState, open_state
 from holdfast.testing import SimFiles
 from tests.state.places import content, put
 
@@ -38,7 +38,7 @@ def test_real_files_get_rocksdb_and_simulated_ones_the_flat_state(tmp_path: Path
     rocks = open_state(SystemFiles(), tmp_path / "data" / "state")
     assert isinstance(rocks, RocksState)
     rocks.close()
-    assert isinstance(open_state(SimFiles(), Path("data/state")), FlatState)
+    assert isinstance(open_state(SimFiles(), Path("data/state")), SimulatedState)
 
 
 def test_a_state_is_made_where_there_is_none_and_found_again(home: Home) -> None:

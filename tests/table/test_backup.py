@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Corrupt, Flush, InvalidArgument, NotFound, Retention, Roll, Store
 from holdfast.base.errors import DiskFull, NewerFormat
-from holdfast.base.hlc import Versions
+from holdfast.base.hlc import HybridLogicalClock
 from holdfast.state import TABLE_FAMILIES, open_state
 from holdfast.table import Model, ValidationFailed, describe, field
 from holdfast.table.model.indexes import Index
@@ -455,7 +455,7 @@ class Vault:
             TableSettings(**settings),
             log,
             self._state,
-            Versions(self._clock),
+            HybridLogicalClock(self._clock),
             clock=self._clock,
             images=images_of(model, keyring),
         )

@@ -225,7 +225,7 @@ def test_without_sync_a_log_that_stops_before_the_request_lands_is_told(
     accounts.add({"email": "a", "name": "a"})
     commit = accounts.changelog.commit
 
-    def fails_behind_our_back(draft: object) -> None:
+    def fails_behind_our_back(pending_block: object) -> None:
         monkeypatch.setattr(accounts.changelog, "commit", commit)
         files.fail("sync", errno.EIO, pattern="data/tables/*.data")
         with pytest.raises(WriterStopped):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast import Corrupt, Flush, InvalidArgument, NotFound, Store
 from holdfast.base.errors import StorageError
-from holdfast.base.hlc import Versions
+from holdfast.base.hlc import HybridLogicalClock
 from holdfast.state import TABLE_FAMILIES, State, open_state
 from holdfast.table import Add, Change, InvalidModel, Model, ValidationFailed, field
 from holdfast.table.model.indexes import Index
@@ -73,7 +73,7 @@ class Ward:
             TableSettings(**settings),
             self.log,
             self.state,
-            Versions(self.clock),
+            HybridLogicalClock(self.clock),
             clock=self.clock,
             images=images_of(model, keyring),
         )
@@ -273,7 +273,8 @@ def test_without_the_package_that_encrypts_one_is_told_what_to_install(
 
 
 def test_tables_do_not_load_the_package_that_encrypts() -> None:
-    code = "import sys, holdfast.table.storage.field_encryption, holdfast.table.storage.keyring; print('cryptography' in sys.modules)"
+    modules = "holdfast.table.storage.field_encryption, holdfast.table.storage.keyring"
+    code = f"import sys, {modules}; print('cryptography' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "False"
 
@@ -533,7 +534,7 @@ def test_tokens_are_checked_once_for_each_key(ward: Ward, keyring: Keyring) -> N
         TableSettings(),
         ward.log,
         ward.state,
-        Versions(ward.clock),
+        HybridLogicalClock(ward.clock),
         clock=ward.clock,
         images=images_of(Patient, keyring),
     )
@@ -599,7 +600,9 @@ def test_resealing_seals_what_was_stored_before_its_field_was_sensitive(ward: Wa
     plain = ward.open(None, _patient_without_secrets())
     key = plain.add({"name": "Ann", "diagnosis": SECRET}).key
     images = sealed_images(Patient, keyring, accept_unsealed=True)
-    table = Table(Patient, TableSettings(), ward.log, ward.state, Versions(ward.clock), clock=ward.clock, images=images)
+    table = Table(
+        Patient, TableSettings(), ward.log, ward.state, HybridLogicalClock(ward.clock), clock=ward.clock, images=images
+    )
     assert reseal(table, keyring) == 1
     assert reseal(table, keyring) == 0
     assert SECRET.encode() not in (table.view.row(key) or pytest.fail("gone")).image

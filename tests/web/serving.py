@@ -17,7 +17,7 @@ import holdfast
 from holdfast.amqp.server import Server
 from holdfast.amqp.settings import Settings
 from holdfast.broker.users import Cost
-from holdfast.web.web_server import Web
+from holdfast.web.web_server import WebServer
 
 __all__ = ["Answer", "Served", "q"]
 
@@ -63,7 +63,7 @@ class Served:
         try:
             self.server = Server(self.store, self.settings)
             await self.server.start()
-            self.web = Web(self.server)
+            self.web = WebServer(self.server)
             await asyncio.to_thread(self.web.start)
         except BaseException as error:
             self._problems.append(error)

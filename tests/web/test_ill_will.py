@@ -17,9 +17,9 @@ from holdfast.broker.dead_letter_browser import letters_in, put_back
 from holdfast.broker.message import PROPERTIES
 from holdfast.broker.users import Users
 from holdfast.web.api import messages
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.tokens import SESSIONS_MAX, Tokens
-from holdfast.web.uvicorn_thread import WebServer
+from holdfast.web.uvicorn_thread import UvicornThread
 from tests.web.serving import CHEAP, Served
 
 ALL = "/api/holdfast/queues"
@@ -135,7 +135,7 @@ def test_two_who_put_back_the_same_letters_do_not_double_them(dying: Served) -> 
 
 def test_a_spoilt_letter_does_not_hide_that_others_were_put_back(dying: Served) -> None:
     host = dying.site.host("/")
-    good, other, *_ = letters_in(host.mailboxes["graves"], 10)
+    good, other, *_ = letters_in(host.broker_queues["graves"], 10)
     spoilt = other._replace(headers={**other.headers, PROPERTIES: b"\xff\xff"})
     done = dying.site.on_broker(lambda: put_back(host, [good, spoilt]))
     assert [letter for letter, _ in done] == [good]
@@ -280,7 +280,7 @@ def test_who_waits_for_a_message_is_told_that_the_server_stops(tmp_path: Path) -
 
 def test_who_needs_a_broker_that_is_gone_is_told_so(tmp_path: Path) -> None:
     with Served(tmp_path / "data") as served:
-        site: Site = served.site
+        site: ServerContext = served.site
     with pytest.raises(Closed):
         site.on_broker(lambda: None)
 
@@ -301,4 +301,4 @@ def test_a_web_whose_tls_files_cannot_be_used_does_not_start_without_them(tmp_pa
     nothing = str(tmp_path / "nothing.pem")
     settings = Settings(http_port=None, https_port=0, tls_certificate=nothing, tls_key=nothing)
     with pytest.raises(holdfast.InvalidArgument, match=r"nothing\.pem"):
-        WebServer(Starlette(), settings).start()
+        UvicornThread(Starlette(), settings).start()

@@ -14,8 +14,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from holdfast.amqp import methods as m
-from holdfast.broker.queue_dispatcher import Mailbox
-from holdfast.broker.vhost import Host
+from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.overview_stats import Figures, names_of
 from tests.amqp.serving import Client
 from tests.tiers import rounds
@@ -60,9 +60,9 @@ def on(queue: str, vhost: str = "/") -> Labels:
     return (("queue", queue), ("vhost", vhost))
 
 
-def declared(served: Served, name: str, *, vhost: str = "/", durable: bool = True, **arguments: Any) -> Mailbox:
-    def declare() -> Mailbox:
-        host: Host = served.server.broker.hosts[vhost]
+def declared(served: Served, name: str, *, vhost: str = "/", durable: bool = True, **arguments: Any) -> BrokerQueue:
+    def declare() -> BrokerQueue:
+        host: VirtualHostRuntime = served.server.broker.hosts[vhost]
         return host.declare_queue(
             name,
             durable=durable,

@@ -8,8 +8,8 @@ import pytest
 
 import holdfast
 from holdfast.broker.dead_letter_browser import put_back
-from holdfast.broker.queue_dispatcher import Mailbox
-from holdfast.broker.vhost import Host
+from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.queue import DeadLetter
 from tests.web.serving import Served
 
@@ -246,7 +246,7 @@ def test_letters_are_put_back_a_few_at_a_time_and_each_once_also_if_it_dies_agai
 ) -> None:
     sizes: list[int] = []
 
-    def counting(host: Host, letters: list[DeadLetter]) -> list[tuple[DeadLetter, Mailbox]]:
+    def counting(host: VirtualHostRuntime, letters: list[DeadLetter]) -> list[tuple[DeadLetter, BrokerQueue]]:
         sizes.append(len(letters))
         return put_back(host, letters)
 

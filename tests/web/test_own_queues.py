@@ -27,9 +27,9 @@ def orders(served: Served) -> Served:
     return served
 
 
-def put(site: Served, *payloads: str, **wishes: Any) -> list[int]:
+def put(site: Served, *payloads: str, **directives: Any) -> list[int]:
     ids: list[int] = site.post(
-        ORDERS + "/messages", {"messages": [{"payload": payload, **wishes} for payload in payloads]}
+        ORDERS + "/messages", {"messages": [{"payload": payload, **directives} for payload in payloads]}
     )["ids"]
     return ids
 

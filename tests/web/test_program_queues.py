@@ -45,7 +45,7 @@ def test_definitions_and_declarations_that_would_hide_or_delete_a_programs_queue
     ):
         answer = served.ask(method, path, content)
         assert (answer.status, "inequivalent arg" in answer.json["reason"]) == (400, True)
-        assert (served.store.log(LOG_NAME).end, served.site.host("/").mailboxes) == (end, {})
+        assert (served.store.log(LOG_NAME).end, served.site.host("/").broker_queues) == (end, {})
     assert served.get("/api/holdfast/queues/%2F/orders")["ready"] == 1
 
 
@@ -63,14 +63,14 @@ def test_definitions_that_contradict_a_program_are_refused_as_a_whole(served: Se
         assert "a program chose" in answer.json["reason"] and "'orders'" in answer.json["reason"]
         assert served.store.log(LOG_NAME).end == end
         assert "side" not in served.site.broker.hosts
-        assert served.site.host("/").mailboxes == {}
+        assert served.site.host("/").broker_queues == {}
         assert served.store.chosen_for("orders") == chosen
 
 
 def test_definitions_that_agree_with_a_program_are_taken_over(served: Served) -> None:
     chosen = served.store.chosen_for("orders")
     served.post("/api/definitions", document(arguments={"x-max-length": 5, "x-delivery-limit": 2}))
-    assert served.site.host("/").mailboxes.keys() == {"before", "orders", "behind"}
+    assert served.site.host("/").broker_queues.keys() == {"before", "orders", "behind"}
     found = served.get("/api/holdfast/queues/%2F/orders")
     assert found["ready"] == 1
     assert served.store.chosen_for("orders") == chosen

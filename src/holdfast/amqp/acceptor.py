@@ -38,7 +38,7 @@ class Acceptor:
         self._tls = tls
         self._handshake_timeout_s = handshake_timeout_s
         self._refusal = refusal
-        """Sent to a client for which there is no room, unless the listener uses TLS."""
+        """Sent to a client for which there is no space, unless the listener uses TLS."""
         self._loop = asyncio.get_running_loop()
         self._arrived: dict[asyncio.Task[None], socket.socket] = {}
         """Sockets that no transport owns yet, by the task that will make one."""

@@ -38,16 +38,16 @@ class Admission:
         self._open: set[Admitted] = set()
         self._by_address: Counter[str] = Counter()
         self._exposed: tuple[Exposed, Exposed] = {}, {}
-        """Connections that may be closed to make room: those that have said nothing, and the others."""
+        """Connections that may be closed to make space: those that have said nothing, and the others."""
         self._logged_at = -_LOG_EVERY_S
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, host: str, port: int) -> "Admitted | None":
-        """Return a new counted connection, or None if no room can be made for it."""
+        """Return a new counted connection, or None if no space can be made for it."""
         admitted = Admitted(self, f"{host}:{port}", _network(host))
-        if not self._has_room(admitted.network):
+        if not self._has_capacity(admitted.network):
             self.refused += 1
             self.log("refused", admitted.peer, "too-many-connections")
             return None
@@ -66,7 +66,7 @@ class Admission:
                 del self._by_address[admitted.network]
 
     def protect(self, admitted: "Admitted") -> None:
-        """Remove a connection from those that may be closed to make room."""
+        """Remove a connection from those that may be closed to make space."""
         for rank in self._exposed:
             exposed = rank.get(admitted.network, {})
             exposed.pop(admitted, None)
@@ -74,7 +74,7 @@ class Admission:
                 rank.pop(admitted.network, None)
 
     def expose(self, admitted: "Admitted", *, silent: bool) -> None:
-        """Allow a connection to be closed to make room; silent ones are closed first."""
+        """Allow a connection to be closed to make space; silent ones are closed first."""
         self.protect(admitted)
         if admitted in self._open:
             self._exposed[not silent].setdefault(admitted.network, {})[admitted] = None
@@ -95,8 +95,8 @@ class Admission:
                 what, self.protocol, peer, reason, len(self._open), self.refused, self.displaced, self.timed_out,
             )  # fmt: skip
 
-    def _has_room(self, network: str) -> bool:
-        """Return whether there is room for a connection from this network; close another one if necessary."""
+    def _has_capacity(self, network: str) -> bool:
+        """Return whether there is space for a connection from this network; close another one if necessary."""
         if self._by_address[network] >= self.per_address:
             return self._displace([rank.get(network) for rank in self._exposed])
         if len(self._open) >= self.most:
@@ -116,7 +116,7 @@ class Admission:
 
 
 class Admitted:
-    """One counted connection. It may be closed to make room, until it is protected."""
+    """One counted connection. It may be closed to make space, until it is protected."""
 
     def __init__(self, admission: Admission, peer: str, network: str) -> None:
         self._admission = admission
@@ -148,11 +148,11 @@ class Admitted:
         return max(0.0, self.accepted_at + seconds - time.monotonic())
 
     def protect(self) -> None:
-        """Exclude the connection from being closed to make room: it has logged in, or is working."""
+        """Exclude the connection from being closed to make space: it has logged in, or is working."""
         self._admission.protect(self)
 
     def expose(self) -> None:
-        """Allow the connection to be closed to make room, after those that have sent nothing."""
+        """Allow the connection to be closed to make space, after those that have sent nothing."""
         self._admission.expose(self, silent=False)
 
     def release(self) -> None:

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import methods as m
-from holdfast.amqp.consumer import Subscription
+from holdfast.amqp.consumer import ChannelConsumer
 from holdfast.amqp.direct_reply_to import REPLY_TO
 from holdfast.amqp.frames import ACK_FRAME, END_OCTET, content_frames
-from holdfast.amqp.publisher import Publishing
-from holdfast.amqp.topology_commands import Declaring
+from holdfast.amqp.publisher import ChannelPublisher
+from holdfast.amqp.topology_commands import TopologyCommands
 from holdfast.amqp.transaction import Transaction
-from holdfast.amqp.unacked import Taken, Unacked
+from holdfast.amqp.unacked import Taken, UnackedTags
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import (
     AccessRefused,
@@ -27,7 +27,7 @@ from holdfast.broker.errors import (
 from holdfast.broker.message import content_of, counted
 from holdfast.broker.permissions import Operation
 from holdfast.broker.queue_arguments import amqp_type
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.vhost import MESSAGE_MAX
 from holdfast.log.log import Log
 
@@ -40,7 +40,7 @@ ACK = b"\x00\x3c\x00\x50"
 """What the payload of an ack begins with."""
 
 
-class Channel(Declaring):
+class Channel(TopologyCommands):
     """One channel of a connection, used by the event loop. Invariant: a delivery is either in `unacked` or settled."""
 
     def __init__(self, connection: "Connection", number: int) -> None:
@@ -55,9 +55,9 @@ class Channel(Declaring):
         self.write = connection.write
         self.now = connection.now
         self.ends_turn = connection.ends_turn
-        self.publishing = Publishing(self)
-        self.unacked = Unacked()
-        self.subscriptions: dict[str, Subscription] = {}
+        self.publishing = ChannelPublisher(self)
+        self.unacked = UnackedTags()
+        self.subscriptions: dict[str, ChannelConsumer] = {}
         self.consumed = 0
         """Unsettled deliveries to consumers, also to those that are gone. What was got is not among them."""
         self.prefetch = 0
@@ -69,7 +69,7 @@ class Channel(Declaring):
         """What a consumer that comes may hold unsettled; 0: any number."""
         self._last_tag = 0
         self._last_queue = ""
-        self._acks: dict[Mailbox, dict[int, list[int]]] = {}
+        self._acks: dict[BrokerQueue, dict[int, list[int]]] = {}
 
     # For those who send on it.
 
@@ -108,7 +108,7 @@ class Channel(Declaring):
         if size > MESSAGE_MAX:
             raise PreconditionFailed(f"message size {size} is larger than configured max size {MESSAGE_MAX}")
 
-    def consumer_cancelled(self, subscription: Subscription) -> None:
+    def consumer_cancelled(self, subscription: ChannelConsumer) -> None:
         """Remove a consumer whose queue was deleted, and notify the client if it supports that."""
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.understands("consumer_cancel_notify"):
@@ -158,7 +158,7 @@ class Channel(Declaring):
             self.prefetch = 0
         self._send(m.BasicQosOk())
         for subscription in self.subscriptions.values():
-            self.connection.broker.schedule(subscription.mailbox)
+            self.connection.broker.schedule(subscription.broker_queue)
 
     def _consume(self, method: m.BasicConsume) -> None:
         name = self._queue_name(method.queue)
@@ -172,27 +172,27 @@ class Channel(Declaring):
                 self._send(m.BasicConsumeOk(tag))
             return
         self._check(Operation.QUEUE_TAKE, name)
-        mailbox = self._mailbox(name)
+        broker_queue = self._broker_queue(name)
         priority = method.arguments.get("x-priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise PreconditionFailed(
                 f"invalid arg 'x-priority' for {named('queue', name, self.host.name)}: "
                 f'"expected integer, got {amqp_type(priority)}"'
             )
-        if mailbox.exclusive is not None or (method.exclusive and mailbox.consumers):
+        if broker_queue.exclusive is not None or (method.exclusive and broker_queue.consumers):
             raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
-        if method.exclusive and mailbox.arguments.single_active_consumer:
+        if method.exclusive and broker_queue.arguments.single_active_consumer:
             raise AccessRefused(f"{named('queue', name, self.host.name)} in exclusive use")
-        subscription = Subscription(
-            self, tag, mailbox, no_ack=method.no_ack, priority=priority, prefetch=self.consumer_prefetch
+        subscription = ChannelConsumer(
+            self, tag, broker_queue, no_ack=method.no_ack, priority=priority, prefetch=self.consumer_prefetch
         )
         subscription.arguments = method.arguments
         if method.exclusive:
-            mailbox.exclusive = subscription
+            broker_queue.exclusive = subscription
         self.subscriptions[tag] = subscription
         if not method.nowait:
             self._send(m.BasicConsumeOk(tag))
-        mailbox.add(subscription)
+        broker_queue.add(subscription)
 
     def _cancel(self, method: m.BasicCancel) -> None:
         subscription = self.subscriptions.get(method.consumer_tag)
@@ -203,28 +203,28 @@ class Channel(Declaring):
         if not method.nowait:
             self._send(m.BasicCancelOk(method.consumer_tag))
 
-    def _remove(self, subscription: Subscription) -> None:
+    def _remove(self, subscription: ChannelConsumer) -> None:
         del self.subscriptions[subscription.tag]
-        subscription.mailbox.remove(subscription)
-        self.host.consumer_left(subscription.mailbox)
+        subscription.broker_queue.remove(subscription)
+        self.host.consumer_left(subscription.broker_queue)
 
     def _get(self, method: m.BasicGet) -> None:
         name = self._queue_name(method.queue)
         self._check(Operation.QUEUE_TAKE, name)
-        mailbox = self._mailbox(name)
-        delivery = mailbox.get()
+        broker_queue = self._broker_queue(name)
+        delivery = broker_queue.get()
         if delivery is None:
             self._send(m.BasicGetEmpty())
             return
         tag = self.next_tags(1)
         if method.no_ack:
-            mailbox.ack({delivery.lease: [delivery.id]})
+            broker_queue.ack({delivery.lease: [delivery.id]})
         else:
-            self.unacked.add(tag, [delivery.id], delivery.lease, mailbox, None, self.now())
+            self.unacked.add(tag, [delivery.id], delivery.lease, broker_queue, None, self.now())
         content = content_of(delivery.key, delivery.headers, name)
-        if mailbox.counts_deliveries:
+        if broker_queue.counts_deliveries:
             content = counted(content, delivery.attempt - 1)
-        answer = m.BasicGetOk(tag, delivery.attempt > 1, content.exchange, content.routing_key, mailbox.ready())
+        answer = m.BasicGetOk(tag, delivery.attempt > 1, content.exchange, content.routing_key, broker_queue.ready())
         frames = content_frames(self.number, 60, content.raw, delivery.payload, self.frame_max)
         self.write(b"".join([m.method_frame(self.number, answer), *frames]))
 
@@ -253,16 +253,16 @@ class Channel(Declaring):
         """Acknowledge deliveries. They are collected until the end of the turn, for one journal record a queue."""
         if not self._acks:
             self.ends_turn(self._flush_acks)
-        for mailbox, subscription, lease, ids, _ in taken:
+        for broker_queue, subscription, lease, ids, _ in taken:
             if subscription is not None:
                 subscription.settled(len(ids))
-            self._acks.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
+            self._acks.setdefault(broker_queue, {}).setdefault(lease, []).extend(ids)
 
     def _flush_acks(self) -> None:
         acks, self._acks = self._acks, {}
-        for mailbox, parts in acks.items():
-            mailbox.ack(parts)
-            self.connection.broker.schedule(mailbox)
+        for broker_queue, parts in acks.items():
+            broker_queue.ack(parts)
+            self.connection.broker.schedule(broker_queue)
 
     def _nack(self, method: m.BasicNack) -> None:
         self._refuse(self.unacked.take(method.delivery_tag, multiple=method.multiple), requeue=method.requeue)
@@ -280,14 +280,14 @@ class Channel(Declaring):
 
     def reject(self, taken: list[Taken]) -> None:
         """Reject deliveries: they are dead-lettered or dropped."""
-        for mailbox, parts in _grouped(taken).items():
-            mailbox.reject(parts)
-            self.connection.broker.schedule(mailbox)
+        for broker_queue, parts in _grouped(taken).items():
+            broker_queue.reject(parts)
+            self.connection.broker.schedule(broker_queue)
 
     def requeue(self, taken: list[Taken]) -> None:
         """Return deliveries to their queues."""
-        for mailbox, parts in _grouped(taken).items():
-            mailbox.requeue(parts)
+        for broker_queue, parts in _grouped(taken).items():
+            broker_queue.requeue(parts)
 
     def _recover(self, method: m.BasicRecover) -> None:
         self._recover_async(m.BasicRecoverAsync(method.requeue))
@@ -334,12 +334,12 @@ class Channel(Declaring):
         self._send(m.AccessRequestOk(1))
 
 
-def _grouped(taken: list[Taken]) -> dict[Mailbox, dict[int, list[int]]]:
-    found: dict[Mailbox, dict[int, list[int]]] = {}
-    for mailbox, subscription, lease, ids, _ in taken:
+def _grouped(taken: list[Taken]) -> dict[BrokerQueue, dict[int, list[int]]]:
+    found: dict[BrokerQueue, dict[int, list[int]]] = {}
+    for broker_queue, subscription, lease, ids, _ in taken:
         if subscription is not None:
             subscription.settled(len(ids))
-        found.setdefault(mailbox, {}).setdefault(lease, []).extend(ids)
+        found.setdefault(broker_queue, {}).setdefault(lease, []).extend(ids)
     return found
 
 

@@ -23,13 +23,13 @@ from holdfast.amqp.frames import (
     read_frame,
 )
 from holdfast.amqp.login import Login
-from holdfast.amqp.publisher import PUBLISH, Publishing
+from holdfast.amqp.publisher import PUBLISH, ChannelPublisher
 from holdfast.amqp.tuning import check_tuning
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.amqp_values import MalformedField, cut_short
 from holdfast.broker.errors import BrokerError, InternalError
 from holdfast.broker.users import log_failed_login
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 
 if TYPE_CHECKING:
     from holdfast.amqp.server import Server
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self.broker = server.broker
         self.replies = server.replies
         self.channels: dict[int, Channel] = {}
-        self.host: Host | None = None
+        self.host: VirtualHostRuntime | None = None
         self.user = ""
         self.frame_max = server.settings.frame_max
         self.channel_max = server.settings.channel_max
@@ -84,12 +84,12 @@ class Connection(asyncio.BufferedProtocol):
         self._state = "header"
         self._login = Login(self)
         self._rest = b""
-        self.bulky = False
+        self.large_bodies = False
         """Whether the last message that it published was large."""
         self.waits: set[str] = set()
         """Reasons why input is held back: a login or commit is pending, an alarm is on, the client does not read."""
         self._turn_ends: list[Callable[[], None]] = []
-        self.holding: list[Publishing] = []
+        self.buffered_publishers: list[ChannelPublisher] = []
         """Those with published messages that are not put yet: flushed before other methods and at the turn's end."""
         self._transport: asyncio.Transport | None = None
         self._takes_parts = False
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         """Process `nbytes` bytes that were read into the buffer."""
         data = self._server.inbox[:nbytes]
         # A large body is copied once, out of the inbox. Small ones are cut out of bytes in less time.
-        self.data_received(data if self.bulky else bytes(data))
+        self.data_received(data if self.large_bodies else bytes(data))
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Process received bytes, after those that were kept from earlier reads."""
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
             self.release("writing")
         for channel in self.channels.values():
             for subscription in channel.subscriptions.values():
-                self.broker.schedule(subscription.mailbox)
+                self.broker.schedule(subscription.broker_queue)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after a client: requeue its unsettled deliveries and delete its exclusive queues."""
@@ -232,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
     def _work(self, data: bytes | memoryview, offset: int = 0, *, ends_turn: bool = True) -> None:
         try:
             if self._state == "header":
-                offset = self._greet(bytes(data[offset:]))
+                offset = self._protocol_header(bytes(data[offset:]))
             if self._state != "header" and not self.waits:
                 offset = self._cut(data, offset)
         except FrameError as error:
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
                     logger.exception("a request of %s failed", self.peer)
                     self.fail(InternalError(str(error)))
 
-    def _greet(self, data: bytes) -> int:
+    def _protocol_header(self, data: bytes) -> int:
         if len(data) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(data):
             return 0
         if not data.startswith(PROTOCOL_HEADER):
@@ -308,9 +308,9 @@ class Connection(asyncio.BufferedProtocol):
         return offset
 
     def _flush_held(self) -> None:
-        for other in self.holding:
+        for other in self.buffered_publishers:
             other.flush()
-        self.holding.clear()
+        self.buffered_publishers.clear()
 
     def _on_channel(self, kind: int, channel: Channel, payload: bytes) -> None:
         publishing = channel.publishing

@@ -12,7 +12,7 @@ from holdfast.base.metrics import Rate, Reading
 if TYPE_CHECKING:
     from holdfast.amqp.channel import Channel
     from holdfast.amqp.connection import Connection
-    from holdfast.amqp.consumer import Subscription
+    from holdfast.amqp.consumer import ChannelConsumer
     from holdfast.amqp.server import Server
 
 __all__ = ["ChannelReport", "ConnectionReport", "ConsumerReport", "Report", "TlsReport", "name_of"]
@@ -156,10 +156,10 @@ class Report:
         """Return all consumers, or only those in a virtual host, or of a queue in it."""
         if vhost is not None and queue is not None:
             host = self._server.broker.hosts.get(vhost)
-            mailbox = host.mailboxes.get(queue) if host is not None else None
-            if mailbox is None:
+            broker_queue = host.broker_queues.get(queue) if host is not None else None
+            if broker_queue is None:
                 return []
-            held: list[Any] = [one for one in mailbox.consumers if hasattr(one, "channel")]
+            held: list[Any] = [one for one in broker_queue.consumers if hasattr(one, "channel")]
             return [_consumer(one.channel.connection, one.channel, one) for one in held]
         return [
             _consumer(one, channel, subscription)
@@ -295,14 +295,14 @@ def _ends(connection: "Connection") -> tuple[tuple[str, int], tuple[str, int]]:
     )
 
 
-def _consumer(connection: "Connection", channel: "Channel", one: "Subscription") -> ConsumerReport:
+def _consumer(connection: "Connection", channel: "Channel", one: "ChannelConsumer") -> ConsumerReport:
     (peer_host, peer_port), _ = _ends(connection)
     name = name_of(connection)
-    mailbox = one.mailbox
+    broker_queue = one.broker_queue
     return ConsumerReport(
         tag=one.tag,
         vhost=channel.host.name,
-        queue=mailbox.name,
+        queue=broker_queue.name,
         channel=f"{name} ({channel.number})",
         connection=name,
         number=channel.number,
@@ -310,8 +310,8 @@ def _consumer(connection: "Connection", channel: "Channel", one: "Subscription")
         peer_host=peer_host,
         peer_port=peer_port,
         no_ack=one.no_ack,
-        exclusive=mailbox.exclusive is one,
-        active=mailbox.active in (None, one),
+        exclusive=broker_queue.exclusive is one,
+        active=broker_queue.active in (None, one),
         prefetch=one.prefetch,
         priority=one.priority,
         unacked=one.unacked,

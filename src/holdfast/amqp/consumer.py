@@ -8,33 +8,33 @@ from holdfast.amqp.frames import FRAME_START, HEADER_START, content_frames
 from holdfast.amqp.methods import BasicDeliver, method_frame
 from holdfast.broker.amqp_values import encode_short
 from holdfast.broker.message import EXCHANGE, PROPERTIES, Content, content_of, counted
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.log.record import Headers
 from holdfast.queue import Delivery
 
 if TYPE_CHECKING:
     from holdfast.amqp.channel import Channel
 
-__all__ = ["Subscription"]
+__all__ = ["ChannelConsumer"]
 
 T = TypeVar("T")
 
-_ROOM_MAX = 1 << 16
+_CAPACITY_MAX = 1 << 16
 _TAG = struct.Struct(">Q")
 _LARGE = 16 << 10
 _SHAPES_MAX = 200
 _SHAPE_BYTES_MAX = 512
 
 
-class Subscription:
-    """A consumer of a channel. Implements `broker.mailbox.Consumer`; used by the event loop alone."""
+class ChannelConsumer:
+    """A consumer of a channel. Implements `broker.broker_queue.Consumer`; used by the event loop alone."""
 
     def __init__(
-        self, channel: "Channel", tag: str, mailbox: Mailbox, *, no_ack: bool, priority: int, prefetch: int
+        self, channel: "Channel", tag: str, broker_queue: BrokerQueue, *, no_ack: bool, priority: int, prefetch: int
     ) -> None:
         self.channel = channel
         self.tag = tag
-        self.mailbox = mailbox
+        self.broker_queue = broker_queue
         self.no_ack = no_ack
         self.priority = priority
         self.prefetch = prefetch
@@ -50,33 +50,33 @@ class Subscription:
         self._missed: tuple[object, ...] = ()
         """What was looked for in `_shapes` last and not found."""
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Return how many messages it can take now."""
         channel = self.channel
         if not channel.delivers:
             return 0
-        room = _ROOM_MAX
+        capacity = _CAPACITY_MAX
         if not self.no_ack:
             if self.prefetch:
-                room = min(room, self.prefetch - self.unacked)
+                capacity = min(capacity, self.prefetch - self.unacked)
             if channel.prefetch:
-                room = min(room, channel.prefetch - channel.consumed)
-        return room
+                capacity = min(capacity, channel.prefetch - channel.consumed)
+        return capacity
 
     @property
     def pool(self) -> object | None:
         """The channel, if it limits all its consumers together; else None."""
         return self.channel if self.channel.prefetch and not self.no_ack else None
 
-    def pool_room(self) -> int:
+    def pool_capacity(self) -> int:
         """Return how many messages the channel can take now."""
         return self.channel.prefetch - self.channel.consumed
 
-    def send(self, mailbox: Mailbox, deliveries: Sequence[Delivery]) -> None:
+    def send(self, broker_queue: BrokerQueue, deliveries: Sequence[Delivery]) -> None:
         """Send deliveries to the client, and record them as unsettled unless the consumer is no-ack."""
         channel = self.channel
         first = channel.next_tags(len(deliveries))
-        parts = self._encode(mailbox, deliveries, first)
+        parts = self._encode(broker_queue, deliveries, first)
         # Joining costs a copy, and naming many parts to the system costs more than that where they are small.
         # The first tells of most runs that they are small, without a look at the others.
         large = len(deliveries[0][1]) >= _LARGE and sum(len(one[1]) for one in deliveries) >= _LARGE * len(deliveries)
@@ -85,49 +85,49 @@ class Subscription:
             self.unacked += len(deliveries)
             channel.consumed += len(deliveries)
             ids = [delivery[0] for delivery in deliveries]
-            channel.unacked.add(first, ids, deliveries[0][7], mailbox, self, channel.now())
+            channel.unacked.add(first, ids, deliveries[0][7], broker_queue, self, channel.now())
 
     def settled(self, count: int) -> None:
         """Count `count` of its deliveries as settled."""
         self.unacked -= count
         self.channel.consumed -= count
 
-    def cancelled(self, mailbox: Mailbox) -> None:
+    def cancelled(self, broker_queue: BrokerQueue) -> None:
         """Notify the channel that the queue was deleted."""
         self.channel.consumer_cancelled(self)
 
-    def _encode(self, mailbox: Mailbox, deliveries: Sequence[Delivery], tag: int) -> list[bytes]:
+    def _encode(self, broker_queue: BrokerQueue, deliveries: Sequence[Delivery], tag: int) -> list[bytes]:
         out: list[bytes] = []
         pack, shapes = _TAG.pack, self._shapes
-        counts = mailbox.counts_deliveries
+        counts = broker_queue.counts_deliveries
         for _, payload, key, headers, attempt, _, _, _, _ in deliveries:
             # All that lies around the tag and the body is the same for messages that are alike but for these two.
             exchange, raw = (headers.get(EXCHANGE), headers.get(PROPERTIES)) if headers else (None, None)
             like = (len(payload), key, exchange, raw, attempt if counts else attempt > 1, not headers)
             shape = shapes.get(like)
             if shape is None:
-                shape = self._shape(mailbox, like, key, headers, attempt)
+                shape = self._shape(broker_queue, like, key, headers, attempt)
             start, middle = shape
             if middle is not None:
                 out += (start, pack(tag), middle, payload, b"\xce")
             else:
-                self._encode_in_parts(out, mailbox, payload, key, headers, attempt, tag)
+                self._encode_in_parts(out, broker_queue, payload, key, headers, attempt, tag)
             tag += 1
         return out
 
     def _shape(
-        self, mailbox: Mailbox, like: tuple[Any, ...], key: bytes | None, headers: Headers, attempt: int
+        self, broker_queue: BrokerQueue, like: tuple[Any, ...], key: bytes | None, headers: Headers, attempt: int
     ) -> tuple[bytes, bytes | None]:
         """Return the bytes before the tag and between tag and body; no middle if the body is empty or in parts."""
         size, _, exchange, raw, _, _ = like
         number = self.channel.number
         if not 0 < size <= self.channel.body_max:
             return b"", None
-        as_published = isinstance(raw, bytes) and not (mailbox.counts_deliveries and attempt > 1)
-        way = (key, exchange, attempt > 1)
-        ends = self._ends.get(way) if as_published else None
+        as_published = isinstance(raw, bytes) and not (broker_queue.counts_deliveries and attempt > 1)
+        route = (key, exchange, attempt > 1)
+        ends = self._ends.get(route) if as_published else None
         if ends is None:
-            content = self._content(mailbox, key, headers, attempt)
+            content = self._content(broker_queue, key, headers, attempt)
             tail = b"%b%b%b\xce" % (
                 b"\x01" if attempt > 1 else b"\x00",
                 encode_short(content.exchange),
@@ -136,7 +136,7 @@ class Subscription:
             ends = (FRAME_START.pack(1, number, len(self._method) + 7 + len(tail)) + self._method, tail)
             raw = content.raw
             if as_published:
-                _keep(self._ends, way, ends)
+                _keep(self._ends, route, ends)
         start, tail = ends
         header = HEADER_START.pack(2, number, 12 + len(raw), 60, 0, size)
         middle = b"%b%b%b\xce%b" % (tail, header, raw, FRAME_START.pack(3, number, size))
@@ -147,21 +147,21 @@ class Subscription:
         self._missed = like
         return start, middle
 
-    def _content(self, mailbox: Mailbox, key: bytes | None, headers: Headers, attempt: int) -> Content:
-        content = content_of(key, headers, mailbox.name)
-        return counted(content, attempt - 1) if mailbox.counts_deliveries and attempt > 1 else content
+    def _content(self, broker_queue: BrokerQueue, key: bytes | None, headers: Headers, attempt: int) -> Content:
+        content = content_of(key, headers, broker_queue.name)
+        return counted(content, attempt - 1) if broker_queue.counts_deliveries and attempt > 1 else content
 
     def _encode_in_parts(
         self,
         out: list[bytes],
-        mailbox: Mailbox,
+        broker_queue: BrokerQueue,
         payload: bytes,
         key: bytes | None,
         headers: Headers,
         attempt: int,
         tag: int,
     ) -> None:
-        content = self._content(mailbox, key, headers, attempt)
+        content = self._content(broker_queue, key, headers, attempt)
         channel = self.channel
         out.append(
             method_frame(

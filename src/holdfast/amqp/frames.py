@@ -121,13 +121,13 @@ def content_frames(
     frames = [b"%b%b\xce" % (header, properties_raw)]
     if not size:
         return frames
-    room = frame_max - OVERHEAD if frame_max else size
-    if size <= room:
+    capacity = frame_max - OVERHEAD if frame_max else size
+    if size <= capacity:
         frames.append(b"".join((FRAME_START.pack(BODY, channel, size), body, END)))
         return frames
     view = memoryview(body)  # so that each part is copied once
-    for start in range(0, size, room):
-        part = view[start : start + room]
+    for start in range(0, size, capacity):
+        part = view[start : start + capacity]
         frames.append(b"".join((FRAME_START.pack(BODY, channel, len(part)), part, END)))
     return frames
 

@@ -24,13 +24,13 @@ from holdfast.broker.amqp_values import MalformedField
 from holdfast.broker.errors import NotOffered, PreconditionFailed
 from holdfast.broker.exchange_stats import Traffic
 from holdfast.broker.message import Content, Instructions, instructions_in
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
     from holdfast.amqp.channel import Channel
 
-__all__ = ["PUBLISH", "Publishing"]
+__all__ = ["PUBLISH", "ChannelPublisher"]
 
 PUBLISH = b"\x00\x3c\x00\x28"
 """What the payload of a publish begins with."""
@@ -59,7 +59,7 @@ class _Batch:
         self.settled = False
 
 
-class _Way:
+class CachedRoute:
     """Cached route of publishes with the same method; valid until the virtual host's version changes.
 
     The version changes with the topology and with permissions, so that both are checked again.
@@ -70,7 +70,7 @@ class _Way:
     def __init__(self, method: BasicPublish) -> None:
         self.method = method
         self.version = -1
-        self.targets: list[Mailbox] | None = None
+        self.targets: list[BrokerQueue] | None = None
         """None where the headers of each message decide."""
         self.simple = False
         """Whether no queue there may refuse a message."""
@@ -78,7 +78,7 @@ class _Way:
         """What must be on disk before a persistent message there is safe."""
 
 
-class Publishing:
+class ChannelPublisher:
     """The publishing half of a channel. Used by the event loop alone.
 
     Invariant: confirms go out in the order of the publishes, and a return before the confirm of its message.
@@ -86,16 +86,16 @@ class Publishing:
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
-        self._ways: dict[bytes, _Way] = {}
+        self._routes: dict[bytes, CachedRoute] = {}
         self._known: dict[bytes, Instructions] = {}
-        self._way: _Way | None = None
+        self._route: CachedRoute | None = None
         """The publish whose content is awaited."""
         self._payload = b""
         self._raw: bytes | None = None
         self._size = 0
         self._parts: list[bytes] = []
         self._received = 0
-        self._held_way: _Way | None = None
+        self._held_route: CachedRoute | None = None
         self._held: list[tuple[Instructions, bytes]] = []
         """Messages with the same route, to be put together."""
         self.confirms = False
@@ -115,20 +115,20 @@ class Publishing:
     @property
     def expects_content(self) -> bool:
         """Whether the next frame must be a content header or body."""
-        return self._way is not None
+        return self._route is not None
 
     def forget(self) -> None:
         """Drop a partly received message, which may be large, because the channel was closed."""
-        self._way, self._raw, self._parts = None, None, []
+        self._route, self._raw, self._parts = None, None, []
 
     def begin(self, payload: bytes) -> None:
         """Start a message with its basic.publish method."""
-        self._way, self._payload = self._find_way(payload), payload
+        self._route, self._payload = self._find_route(payload), payload
         self._raw, self._parts, self._received = None, [], 0
 
     def header(self, payload: bytes) -> None:
         """Take the content header of the message."""
-        if self._way is None:
+        if self._route is None:
             raise FrameError(505, "expected method frame, got non method frame instead")
         if self._raw is not None:
             raise FrameError(505, "expected content body, got non content body frame instead")
@@ -142,7 +142,7 @@ class Publishing:
 
     def body(self, part: bytes) -> None:
         """Take a part of the message's body."""
-        if self._way is None:
+        if self._route is None:
             raise FrameError(505, "expected method frame, got non method frame instead")
         if self._raw is None:
             raise FrameError(505, "expected content header for class 60, got non content header frame instead")
@@ -154,13 +154,13 @@ class Publishing:
             self._finish()
 
     def _finish(self) -> None:
-        way, raw, parts = self._way, self._raw, self._parts
-        assert way is not None
+        route, raw, parts = self._route, self._raw, self._parts
+        assert route is not None
         assert raw is not None
-        self._way, self._raw, self._parts = None, None, []
-        if way.version != self._channel.host.version:  # a queue may have gone since the first frame
-            way = self._find_way(self._payload)
-        self._publish(way, raw, [parts[0] if len(parts) == 1 else b"".join(parts)])
+        self._route, self._raw, self._parts = None, None, []
+        if route.version != self._channel.host.version:  # a queue may have gone since the first frame
+            route = self._find_route(self._payload)
+        self._publish(route, raw, [parts[0] if len(parts) == 1 else b"".join(parts)])
 
     def take_run(
         self, data: bytes | memoryview, offset: int, start: int, stop: int, following: int, frame_max: int
@@ -190,7 +190,7 @@ class Publishing:
             return 0
         self._channel.check_size(size)
         raw, at = bytes(data[following + HEADER_START.size : close]), begin + size + 1
-        self._channel.connection.bulky = size >= _LARGE
+        self._channel.connection.large_bodies = size >= _LARGE
         prefix, step = bytes(data[offset:begin]), at - offset
         last = min(there - step, offset + step * (_RUN_MAX - 1))
         if isinstance(data, bytes):
@@ -202,86 +202,88 @@ class Publishing:
             while at <= last and data[at : at + skip] == prefix and data[at + step - 1] == END_OCTET:
                 at += step
             bodies = [bytes(data[place : place + size]) for place in range(begin, at, step)]
-        self._publish(self._find_way(bytes(data[start:stop])), raw, bodies)
+        self._publish(self._find_route(bytes(data[start:stop])), raw, bodies)
         return int(at)
 
-    def _find_way(self, payload: bytes) -> _Way:
-        way = self._ways.get(payload)
-        if way is None:
+    def _find_route(self, payload: bytes) -> CachedRoute:
+        route = self._routes.get(payload)
+        if route is None:
             method = decode_method(payload)
             assert isinstance(method, BasicPublish)
             if method.immediate:
                 raise NotOffered("immediate=true")
-            way = _Way(method)
-            if len(self._ways) >= _CACHED_MAX:
-                self._ways.clear()
-            self._ways[payload] = way
-        if way.version != self._channel.host.version:
-            host, method = self._channel.host, way.method
+            route = CachedRoute(method)
+            if len(self._routes) >= _CACHED_MAX:
+                self._routes.clear()
+            self._routes[payload] = route
+        if route.version != self._channel.host.version:
+            host, method = self._channel.host, route.method
             self._channel.check_publish(method.exchange)
-            way.targets = host.way(method.exchange, method.routing_key)
-            way.simple = all(mailbox.never_refuses for mailbox in way.targets or ())
-            way.logs = {mailbox.queue.log: None for mailbox in way.targets or () if mailbox.definition.durable}
-            way.version = host.version
-        return way
+            route.targets = host.fixed_targets(method.exchange, method.routing_key)
+            route.simple = all(broker_queue.never_refuses for broker_queue in route.targets or ())
+            route.logs = {
+                broker_queue.queue.log: None for broker_queue in route.targets or () if broker_queue.definition.durable
+            }
+            route.version = host.version
+        return route
 
     # Messages.
 
-    def _publish(self, way: _Way, raw: bytes, bodies: list[bytes]) -> None:
+    def _publish(self, route: CachedRoute, raw: bytes, bodies: list[bytes]) -> None:
         channel = self._channel
-        wishes = self._known.get(raw)
-        looks = way.targets is None  # an exchange does, at the headers
-        if wishes is None or (looks and wishes.properties is None):
-            wishes = self._read(raw, whole=looks)
-        if wishes.properties is not None and wishes.properties.reply_to == REPLY_TO:
-            wishes = self._read(channel.connection.replies.question(channel, wishes.properties), whole=looks)
+        directives = self._known.get(raw)
+        looks = route.targets is None  # an exchange does, at the headers
+        if directives is None or (looks and directives.properties is None):
+            directives = self._read(raw, whole=looks)
+        if directives.properties is not None and directives.properties.reply_to == REPLY_TO:
+            directives = self._read(channel.connection.replies.question(channel, directives.properties), whole=looks)
         if channel.transaction is not None:
-            channel.transaction.publish(way.method, wishes, bodies, self._targets(way, wishes))
+            channel.transaction.publish(route.method, directives, bodies, self._targets(route, directives))
             return
-        if len(bodies) == 1 and way.targets and not wishes.copies and way.simple:
-            if self._held_way is not way:
+        if len(bodies) == 1 and route.targets and not directives.copies and route.simple:
+            if self._held_route is not route:
                 self.flush()
-                self._held_way = way
-                channel.connection.holding.append(self)
+                self._held_route = route
+                channel.connection.buffered_publishers.append(self)
                 channel.ends_turn(self.flush)
-            self._held.append((wishes, bodies[0]))
+            self._held.append((directives, bodies[0]))
             if len(self._held) >= _RUN_MAX:
                 self.flush()
             return
         self.flush()
-        self.publish(way.method, wishes, bodies, self._targets(way, wishes))
+        self.publish(route.method, directives, bodies, self._targets(route, directives))
 
-    def _targets(self, way: _Way, wishes: Instructions) -> list[Mailbox]:
+    def _targets(self, route: CachedRoute, directives: Instructions) -> list[BrokerQueue]:
         """Return the queues for messages with this route and these properties."""
-        if way.targets is not None and not wishes.copies:
-            return way.targets
-        keys = (way.method.routing_key, *wishes.copies)
-        return self._channel.host.route(way.method.exchange, keys, wishes.headers)
+        if route.targets is not None and not directives.copies:
+            return route.targets
+        keys = (route.method.routing_key, *directives.copies)
+        return self._channel.host.route(route.method.exchange, keys, directives.headers)
 
     def flush(self) -> None:
         """Put the held messages, which share a route and may differ in properties, with one write a queue."""
-        way, held = self._held_way, self._held
-        if way is None:
+        route, held = self._held_route, self._held
+        if route is None:
             return
-        self._held_way, self._held = None, []
+        self._held_route, self._held = None, []
         self.published += len(held)
-        method, targets = way.method, way.targets or []
+        method, targets = route.method, route.targets or []
         traffic = self._channel.host.traffic[method.exchange]
         traffic.came += len(held)
         traffic.went += len(held) * len(targets)
         content = Content(method.exchange, method.routing_key, b"")
-        bodies, wishes = [body for _, body in held], [wish for wish, _ in held]
-        for mailbox in targets:
-            mailbox.put_each(content, bodies, wishes)
+        bodies, directives = [body for _, body in held], [directive for directive, _ in held]
+        for broker_queue in targets:
+            broker_queue.put_each(content, bodies, directives)
         if self.confirms:
-            self._note(len(held), way.logs if any(wish.persistent for wish in wishes) else {}, set())
+            self._note(len(held), route.logs if any(directive.persistent for directive in directives) else {}, set())
 
     def _read(self, raw: bytes, *, whole: bool) -> Instructions:
         try:
-            wishes = instructions_in(raw, whole=whole)
+            directives = instructions_in(raw, whole=whole)
         except MalformedField as error:
             raise FrameError(501, str(error)) from None
-        user = wishes.properties.user_id if wishes.properties is not None else None
+        user = directives.properties.user_id if directives.properties is not None else None
         if user is not None and user != self._channel.user:
             raise PreconditionFailed(
                 f"user_id property set to '{user}' but authenticated user was '{self._channel.user}'"
@@ -289,15 +291,15 @@ class Publishing:
         if len(raw) <= _CACHED_BYTES_MAX:
             if len(self._known) >= _CACHED_MAX:
                 self._known.clear()
-            self._known[raw] = wishes
-        return wishes
+            self._known[raw] = directives
+        return directives
 
     def publish(
         self,
         method: BasicPublish,
-        wishes: Instructions,
+        directives: Instructions,
         bodies: list[bytes],
-        targets: list[Mailbox],
+        targets: list[BrokerQueue],
     ) -> tuple[dict[Log, None], bool]:
         """Put messages into their queues, and return unroutable mandatory ones to the client.
 
@@ -307,7 +309,7 @@ class Publishing:
         channel = self._channel
         self.published += len(bodies)
         if method.routing_key.startswith(_REPLY) and not method.exchange:
-            answered = channel.connection.replies.answer(method.routing_key, wishes.raw, bodies)
+            answered = channel.connection.replies.answer(method.routing_key, directives.raw, bodies)
         else:
             answered = False
         # The exchange of a transaction may have gone before the commit: it must not come back by being counted.
@@ -322,18 +324,18 @@ class Publishing:
                 traffic.dropped += len(bodies)
         logs: dict[Log, None] = {}
         refused: set[int] = set()
-        content = Content(method.exchange, method.routing_key, wishes.raw)
-        for mailbox in targets:
-            taken = mailbox.put(content, bodies, wishes)
+        content = Content(method.exchange, method.routing_key, directives.raw)
+        for broker_queue in targets:
+            taken = broker_queue.put(content, bodies, directives)
             if taken < len(bodies):
                 refused.update(range(taken, len(bodies)))
-                channel.host.refuse(mailbox, content, bodies[taken:])
-            if wishes.persistent and mailbox.definition.durable:
-                logs[mailbox.queue.log] = None
+                channel.host.refuse(broker_queue, content, bodies[taken:])
+            if directives.persistent and broker_queue.definition.durable:
+                logs[broker_queue.queue.log] = None
         if not (targets or answered) and method.mandatory:
             returned = method_frame(channel.number, BasicReturn(312, "NO_ROUTE", method.exchange, method.routing_key))
             for body in bodies:
-                frames = content_frames(channel.number, 60, wishes.raw, body, channel.frame_max)
+                frames = content_frames(channel.number, 60, directives.raw, body, channel.frame_max)
                 channel.write(b"".join([returned, *frames]))
         if self.confirms:
             self._note(len(bodies), logs, refused)

@@ -37,7 +37,7 @@ _GOODBYE_S = 1.5
 _BACKLOG = 1024
 _INBOX_BYTES = 1 << 20
 _REASON_MAX = 200
-"""Characters of an operator's reason that are logged and told: AMQP has room for 255 bytes, with what it means."""
+"""Characters of an operator's reason that are logged and told: AMQP has space for 255 bytes, with what it means."""
 
 
 class _Forced(BrokerError):
@@ -145,7 +145,7 @@ class Server:
                 await self._clock
         self.broker.syncer.end_turn()  # here: whom it calls are at home on this thread
         await self._loop.run_in_executor(None, self.broker.close)
-        await self._loop.run_in_executor(None, self._transient.abandon)
+        await self._loop.run_in_executor(None, self._transient.close_discarding)
         shutil.rmtree(self._transient.path, ignore_errors=True)
 
     # For connections.

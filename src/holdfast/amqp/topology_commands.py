@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 from holdfast.amqp import methods as m
 from holdfast.broker.errors import NoSuch
 from holdfast.broker.permissions import Operation
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.routing import Arguments, DestinationKind
 from holdfast.broker.store_names import check_deletable, check_new_name, check_not_default, stripped
 from holdfast.broker.topology import check_type
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 
 if TYPE_CHECKING:
     from holdfast.amqp.connection import Connection
 
-__all__ = ["Declaring"]
+__all__ = ["TopologyCommands"]
 
 
-class Declaring:
+class TopologyCommands:
     """The part of a channel that changes the topology, after checking the user's permissions."""
 
     connection: "Connection"
-    host: Host
+    host: VirtualHostRuntime
     user: str
     number: int
     write: Callable[..., None]
@@ -42,8 +42,8 @@ class Declaring:
             raise NoSuch("no previously declared queue")
         return self._last_queue
 
-    def _mailbox(self, name: str) -> Mailbox:
-        return self.host.mailbox(name, self.connection)
+    def _broker_queue(self, name: str) -> BrokerQueue:
+        return self.host.broker_queue(name, self.connection)
 
     # Exchanges.
 
@@ -94,7 +94,7 @@ class Declaring:
         destination: str,
         method: m.ExchangeBind | m.ExchangeUnbind | m.QueueBind | m.QueueUnbind,
     ) -> tuple[str, DestinationKind, str, str, Arguments, object]:
-        """Check the user's permissions; return the arguments of `Host.bind` or `Host.unbind`.
+        """Check the user's permissions; return the arguments of `bind` or `unbind` of the vhost.
 
         A queue without a name is the one that this channel declared last; its name is then also the routing key, if
         that is empty.
@@ -126,7 +126,7 @@ class Declaring:
             if isinstance(dead, str) and is_new:
                 self._check(Operation.QUEUE_TAKE, method.queue or "amq.gen-")
                 self._check(Operation.EXCHANGE_PUBLISH, dead)
-        mailbox = self.host.declare_queue(
+        broker_queue = self.host.declare_queue(
             method.queue,
             durable=method.durable,
             exclusive=method.exclusive,
@@ -135,9 +135,9 @@ class Declaring:
             passive=method.passive,
             owner=self.connection,
         )
-        self._last_queue = mailbox.name
+        self._last_queue = broker_queue.name
         if not method.nowait:
-            self._send(m.QueueDeclareOk(mailbox.name, mailbox.ready(), len(mailbox.consumers)))
+            self._send(m.QueueDeclareOk(broker_queue.name, broker_queue.ready(), len(broker_queue.consumers)))
 
     def _queue_bind(self, method: m.QueueBind) -> None:
         self.host.bind(*self._binding("queue", method.exchange, method.queue, method))
@@ -151,10 +151,10 @@ class Declaring:
     def _queue_purge(self, method: m.QueuePurge) -> None:
         name = self._queue_name(method.queue)
         self._check(Operation.QUEUE_PURGE, name)
-        mailbox = self.host.mailbox(name, self.connection, uses=False)
-        count = mailbox.queue.purge()
+        broker_queue = self.host.broker_queue(name, self.connection, uses=False)
+        count = broker_queue.queue.purge()
         if not method.nowait:
-            self._answer_safely(mailbox, m.QueuePurgeOk(count))
+            self._answer_safely(broker_queue, m.QueuePurgeOk(count))
 
     def _queue_delete(self, method: m.QueueDelete) -> None:
         name = self._queue_name(stripped(method.queue))
@@ -163,7 +163,7 @@ class Declaring:
         if not method.nowait:
             self._send(m.QueueDeleteOk(count))
 
-    def _answer_safely(self, mailbox: Mailbox, answer: m.Method) -> None:
+    def _answer_safely(self, broker_queue: BrokerQueue, answer: m.Method) -> None:
         """Sync the queue on this thread, which blocks the event loop meanwhile; then send the answer."""
-        mailbox.queue.sync()
+        broker_queue.queue.sync()
         self._send(answer)

@@ -8,7 +8,7 @@ from holdfast.amqp.unacked import Taken
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.errors import InternalError, PreconditionFailed
 from holdfast.broker.message import Instructions
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.log.log import Log
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ class Transaction:
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
-        self._publishes: list[tuple[BasicPublish, Instructions, list[bytes], list[Mailbox]]] = []
+        self._publishes: list[tuple[BasicPublish, Instructions, list[bytes], list[BrokerQueue]]] = []
         self._settled: list[tuple[Settlement, list[Taken]]] = []
 
-    def publish(self, method: BasicPublish, wishes: Instructions, bodies: list[bytes], targets: list[Mailbox]) -> None:
+    def publish(
+        self, method: BasicPublish, directives: Instructions, bodies: list[bytes], targets: list[BrokerQueue]
+    ) -> None:
         """Add messages for these queues, whatever happens to their exchange and its bindings meanwhile."""
-        self._publishes.append((method, wishes, bodies, targets))
+        self._publishes.append((method, directives, bodies, targets))
 
     def settle(self, how: Settlement, taken: list[Taken]) -> None:
         """Add deliveries to settle."""
@@ -48,11 +50,11 @@ class Transaction:
         publishes, self._publishes = self._publishes, []
         logs: dict[Log, None] = {}
         partial = False
-        mailboxes = channel.host.mailboxes
-        for method, wishes, bodies, targets in publishes:
+        broker_queues = channel.host.broker_queues
+        for method, directives, bodies, targets in publishes:
             # By name, as in RabbitMQ: a queue may have gone meanwhile, or be another of the same name.
-            left = [mailboxes[one.name] for one in targets if one.name in mailboxes]
-            touched, refused = channel.publishing.publish(method, wishes, bodies, left)
+            left = [broker_queues[one.name] for one in targets if one.name in broker_queues]
+            touched, refused = channel.publishing.publish(method, directives, bodies, left)
             logs.update(touched)
             partial = partial or refused
         # Not before all is published: where that fails, what was acknowledged comes back with the end of the channel.

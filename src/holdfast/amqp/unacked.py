@@ -3,18 +3,18 @@
 from bisect import bisect_right
 from typing import NamedTuple
 
-from holdfast.amqp.consumer import Subscription
+from holdfast.amqp.consumer import ChannelConsumer
 from holdfast.broker.errors import PreconditionFailed
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 
-__all__ = ["Taken", "Unacked"]
+__all__ = ["Taken", "UnackedTags"]
 
 
 class Taken(NamedTuple):
     """Deliveries of one queue that are settled together."""
 
-    mailbox: Mailbox
-    subscription: Subscription | None
+    broker_queue: BrokerQueue
+    subscription: ChannelConsumer | None
     """None: they were got, not consumed."""
     lease: int
     ids: list[int]
@@ -25,15 +25,17 @@ class Taken(NamedTuple):
 class _Run:
     """Deliveries with consecutive tags that belong to one lease."""
 
-    __slots__ = ("first", "ids", "lease", "left", "mailbox", "since", "subscription")
+    __slots__ = ("broker_queue", "first", "ids", "lease", "left", "since", "subscription")
 
-    def __init__(self, first: int, ids: list[int], lease: int, mailbox: Mailbox, sub: Subscription | None) -> None:
+    def __init__(
+        self, first: int, ids: list[int], lease: int, broker_queue: BrokerQueue, sub: ChannelConsumer | None
+    ) -> None:
         self.first = first
         self.ids: list[int | None] = [*ids]
         """None where a delivery was settled by itself."""
         self.left = len(ids)
         self.lease = lease
-        self.mailbox = mailbox
+        self.broker_queue = broker_queue
         self.subscription = sub
         self.since = 0.0
 
@@ -42,12 +44,12 @@ class _Run:
         ids, first = self.ids[start:stop], self.first
         held = [id for id in ids if id is not None]
         if len(held) == len(ids):
-            return Taken(self.mailbox, self.subscription, self.lease, held, range(first + start, first + stop))
+            return Taken(self.broker_queue, self.subscription, self.lease, held, range(first + start, first + stop))
         tags = [first + start + place for place, id in enumerate(ids) if id is not None]
-        return Taken(self.mailbox, self.subscription, self.lease, held, tags)
+        return Taken(self.broker_queue, self.subscription, self.lease, held, tags)
 
 
-class Unacked:
+class UnackedTags:
     """The unsettled deliveries of a channel, in the order of their tags.
 
     Invariant: `count` is the number of tags that are held, and a run is held only while something is left of it.
@@ -59,10 +61,10 @@ class Unacked:
         self.count = 0
 
     def add(
-        self, first: int, ids: list[int], lease: int, mailbox: Mailbox, sub: Subscription | None, now: float
+        self, first: int, ids: list[int], lease: int, broker_queue: BrokerQueue, sub: ChannelConsumer | None, now: float
     ) -> None:
         """Record deliveries that were sent with the tags from `first` on."""
-        run = _Run(first, ids, lease, mailbox, sub)
+        run = _Run(first, ids, lease, broker_queue, sub)
         run.since = now
         self._runs.append(run)
         self._firsts.append(first)
@@ -85,7 +87,7 @@ class Unacked:
             self.count -= 1
             if not run.left:
                 del self._runs[place], self._firsts[place]
-            return [Taken(run.mailbox, run.subscription, run.lease, [id], [tag])]
+            return [Taken(run.broker_queue, run.subscription, run.lease, [id], [tag])]
         found = [other.taken(0, len(other.ids)) for other in self._runs[:place]]
         found.append(run.taken(0, at + 1))
         self.count -= sum(len(one.ids) for one in found)
@@ -106,7 +108,7 @@ class Unacked:
 
     def put_back(self, taken: list[Taken], now: float) -> None:
         """Record deliveries again that were removed and not settled, under their old tags."""
-        for mailbox, subscription, lease, ids, tags in taken:
+        for broker_queue, subscription, lease, ids, tags in taken:
             for tag, id in zip(tags, ids, strict=True):
                 place = bisect_right(self._firsts, tag)
                 run = self._runs[place - 1] if place else None
@@ -114,7 +116,7 @@ class Unacked:
                     run.ids[tag - run.first] = id
                     run.left += 1
                 else:
-                    run = _Run(tag, [id], lease, mailbox, subscription)
+                    run = _Run(tag, [id], lease, broker_queue, subscription)
                     run.since = now
                     self._runs.insert(place, run)
                     self._firsts.insert(place, tag)

@@ -18,11 +18,11 @@ from holdfast.backup.manifest import (
     read_manifest,
     write_manifest,
 )
-from holdfast.backup.source import Moment
+from holdfast.backup.source import ConsistentCut
 from holdfast.backup.staging import Staging
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Locked
-from holdfast.base.files import Files, Lock, SystemFiles, errors_as_ours, write_all
+from holdfast.base.files import Files, Lock, SystemFiles, translate_os_errors, write_all
 from holdfast.base.paths import local_path
 from holdfast.queue_deletion import remove_folder
 
@@ -89,7 +89,7 @@ def take_backup(
     clock: Clock,
     store: Path,
     dest: Path,
-    gather: Callable[[Staging], Moment],
+    gather: Callable[[Staging], ConsistentCut],
     *,
     base: Path | None = None,
     incremental: bool = True,
@@ -103,7 +103,7 @@ def take_backup(
     from holdfast import __version__  # noqa: PLC0415 - the package is not whole while this is loaded
 
     started = clock.monotonic()
-    with errors_as_ours("backing up to", dest), contextlib.ExitStack() as ends:
+    with translate_os_errors("backing up to", dest), contextlib.ExitStack() as ends:
         files.make_dirs(dest)
         ends.callback(_locked(files, dest).release)
         _sweep(files, dest)

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.base.checksum import crc32c
 from holdfast.base.clock import from_ns
 from holdfast.base.errors import Corrupt, NewerFormat, NotFound
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, read_file, replace_file, translate_os_errors
 from holdfast.base.units import iso_time
 
 __all__ = [
@@ -140,7 +140,7 @@ def write_manifest(files: Files, folder: Path, manifest: Manifest) -> int:
 def read_manifest(files: Files, folder: Path) -> Manifest:
     """Return the manifest of a backup. Raises `NotFound`, `Corrupt` or `NewerFormat`."""
     path = folder / MANIFEST
-    with errors_as_ours("reading the backup", folder):
+    with translate_os_errors("reading the backup", folder):
         try:
             raw = read_file(files, path)
         except (FileNotFoundError, NotADirectoryError):

@@ -13,7 +13,7 @@ from holdfast.backup.copier import Progress, copy_checked, sync_all
 from holdfast.backup.file_modes import narrowed, set_mode
 from holdfast.backup.manifest import FileEntry, Manifest, choose_backup, read_manifest
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument
-from holdfast.base.files import Files, SystemFiles, errors_as_ours
+from holdfast.base.files import Files, SystemFiles, translate_os_errors
 from holdfast.base.paths import local_path
 from holdfast.queue_deletion import remove_folder
 from holdfast.store import open as open_store
@@ -83,7 +83,7 @@ def restore_backup(
         files = SystemFiles(group_readable=True)
     report = RestoreReport(data, folder, manifest.created)
     unfinished = data.with_name(data.name + _UNFINISHED)
-    with errors_as_ours("restoring to", data):
+    with translate_os_errors("restoring to", data):
         if files.exists(unfinished):  # of a restore that was cut off
             remove_folder(files, unfinished)
         try:

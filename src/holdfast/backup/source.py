@@ -10,11 +10,11 @@ from holdfast.base.clock import Clock
 from holdfast.base.errors import InvalidArgument, Locked, ReadOnly
 from holdfast.base.files import Files, Lock
 from holdfast.base.paths import local_path
-from holdfast.incoming_batches import Adopting
+from holdfast.incoming_batches import BatchIngester
 from holdfast.log.log import Log
-from holdfast.log.snapshot import Cut, cut_logs
+from holdfast.log.snapshot import LogSnapshot, snapshot_logs
 from holdfast.queue import Queue
-from holdfast.queue_deletion import Deleting
+from holdfast.queue_deletion import QueueDeletion
 from holdfast.state import State
 from holdfast.state.rocks import RocksState
 from holdfast.store_layout import DELETING, JOURNALS, LOGS
@@ -28,14 +28,14 @@ if TYPE_CHECKING:  # who takes no backup need not load how
     from holdfast.backup.copier import Item, Progress
     from holdfast.backup.staging import Staging
 
-__all__ = ["BackedStore", "Moment"]
+__all__ = ["BackupSource", "ConsistentCut"]
 
 STATE = "state"
 _TRIES = 100
 _PAUSE_S = 0.1
 
 
-class Moment:
+class ConsistentCut:
     """When everything was cut, and what must be released after the copy."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Moment:
         """Locks and pins that keep the files in place."""
 
 
-class BackedStore(TabledStore):
+class BackupSource(TabledStore):
     """The part of a store that makes backups."""
 
     path: Path
@@ -56,8 +56,8 @@ class BackedStore(TabledStore):
     _clock: Clock
     _open_logs: dict[str, Log]
     _open_queues: dict[str, Queue]
-    _adopting: Adopting
-    _deleting: Deleting
+    _adopting: BatchIngester
+    _deleting: QueueDeletion
     _backing_up: threading.Lock
 
     def _open_state(self) -> State:
@@ -101,7 +101,7 @@ class BackedStore(TabledStore):
                 self._clock,
                 self.path,
                 target,
-                self._take_moment,
+                self._take_cut,
                 base=None if base is None else local_path(base, "a backup"),
                 incremental=incremental,
                 copy=copy,
@@ -110,7 +110,7 @@ class BackedStore(TabledStore):
         finally:
             self._backing_up.release()
 
-    def _take_moment(self, staging: "Staging") -> Moment:
+    def _take_cut(self, staging: "Staging") -> ConsistentCut:
         """Collect what belongs to a backup.
 
         States and positions of readers are noted first: they may be older than the logs, which lead from there to the
@@ -151,9 +151,9 @@ class BackedStore(TabledStore):
 
     def _cut_all(
         self, staging: "Staging", readers: "dict[Log, list[Item]]", journals: dict[Queue, Log]
-    ) -> tuple[Moment, list[Cut]]:
+    ) -> tuple[ConsistentCut, list[LogSnapshot]]:
         """Note what must not be newer than the logs, then cut these. Called with the guard held."""
-        moment = Moment()
+        moment = ConsistentCut()
         logs = self._logs()
         told = [journals.get(queue) or queue.hand_over() for queue in self._open_queues.values() if not queue.closed]
         is_open = {log.folder for log in (*logs, *told)}
@@ -173,7 +173,7 @@ class BackedStore(TabledStore):
             else:  # half of what a migration does is in no log
                 moment.left_out.append(name)
         moment.time = self._clock.time_ns()
-        cuts, moment.held = cut_logs([*logs, *told])
+        cuts, moment.held = snapshot_logs([*logs, *told])
         return moment, cuts
 
     def _logs(self) -> list[Log]:

@@ -8,11 +8,11 @@ from holdfast.backup.file_modes import mode_of
 from holdfast.backup.manifest import LAST
 from holdfast.base.checked_json import decode_checked
 from holdfast.base.files import Files, SystemFiles, read_file
-from holdfast.log.batch_inbox import Incoming
+from holdfast.log.batch_inbox import BatchInbox
 from holdfast.log.consumer_offsets import FOLDER as TAILERS
 from holdfast.log.segment import Segment, open_segment
 from holdfast.log.segment_files import list_segments
-from holdfast.log.snapshot import Cut
+from holdfast.log.snapshot import LogSnapshot
 from holdfast.log.watermark import WATERMARK, WatermarkFile
 from holdfast.queue_deletion import STAGING, remove_folder
 
@@ -98,7 +98,7 @@ class Staging:
         kept.note_all(log / TAILERS, ".known")
         return kept.items
 
-    def add_cut(self, cut: Cut, *, with_settings: bool) -> None:
+    def add_cut(self, cut: LogSnapshot, *, with_settings: bool) -> None:
         """Add a log that is open, without its readers; `with_settings`: and the small files beside it."""
         log = cut.log.folder
         if with_settings:
@@ -181,7 +181,7 @@ class Staging:
         for file in self._files.list(copy):
             self.keep(copy / file, never_changes=file.endswith(_SST), name=self._store / name / file)
 
-    def add_incoming(self, incoming: Incoming) -> bool:
+    def add_incoming(self, incoming: BatchInbox) -> bool:
         """Add committed batches that are not adopted; return whether there are any.
 
         If so, the folder stays guarded until it is copied: adopting changes these files in place.

@@ -13,10 +13,10 @@ from types import TracebackType
 
 from holdfast.base.errors import HoldfastError
 
-__all__ = ["Condition", "Section"]
+__all__ = ["Condition", "CriticalSection"]
 
 
-class Section:
+class CriticalSection:
     """Marks a change of shared state as unfinished: set by its first act, and cleared by its last.
 
     Where a change is cut off, by whatever and however often, nothing needs to be done there: the mark stays, and the

@@ -7,7 +7,7 @@ from collections import deque
 
 from holdfast.base.critical_section import Condition
 
-__all__ = ["Ticket", "Turnstile"]
+__all__ = ["FairLock", "Ticket"]
 
 _AGAIN_S = 0.2
 """Seconds after which a waiting thread checks again: an interrupt may have prevented its notification."""
@@ -17,7 +17,7 @@ class Ticket:
     """The owner of exclusive claims. They end, all of them, when `over` is set, by a plain assignment in a `finally`.
 
     A plain assignment cannot be cut off by a signal's handler, as a call can at its start. Whoever comes next drops the
-    claims that have ended, so that nothing else needs to be done at the end; `Turnstile.tidy` only does it at once.
+    claims that have ended, so that nothing else needs to be done at the end; `FairLock.tidy` only does it at once.
     Where the end is a call that can be cut off at its start, the ticket has a `holder`: an object that is gone after
     that call, and with it the claims.
     """
@@ -50,7 +50,7 @@ class _Entry:
         self.over = False
 
 
-class Turnstile:
+class FairLock:
     """Grants exclusive claims among many short entries.
 
     A claim is announced without any lock. From then on entries wait; those that came before finish. All entries that

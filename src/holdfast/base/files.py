@@ -24,11 +24,11 @@ __all__ = [
     "SystemFiles",
     "UmaskFiles",
     "UnsyncedFiles",
-    "errors_as_ours",
     "forget",
     "is_open_to_group",
     "read_file",
     "replace_file",
+    "translate_os_errors",
     "write_all",
     "write_all_parts",
 ]
@@ -84,7 +84,7 @@ class Lock(Protocol):
 class Files(Protocol):
     """A file system; `holdfast.testing.SimFiles` is the other one."""
 
-    awake: Awake
+    open_limit: Awake
     """Limits how many logs keep files of this file system open."""
 
     def open(self, path: Path, mode: Mode) -> File:
@@ -193,7 +193,7 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def errors_as_ours(doing: str, path: Path) -> Iterator[None]:
+def translate_os_errors(doing: str, path: Path) -> Iterator[None]:
     """Inside, an OSError that the system reported becomes a `StorageError` that says what to do; others pass."""
     try:
         yield
@@ -311,7 +311,7 @@ class SystemFiles:
     the group may read it (0750, 0640).
     """
 
-    awake = AWAKE
+    open_limit = AWAKE
     group_readable = False
     folder_mode, file_mode = 0o700, 0o600
 

@@ -8,7 +8,7 @@ from holdfast.base.critical_section import Condition
 from holdfast.base.errors import InvalidArgument
 from holdfast.base.fair_lock import Ticket
 
-__all__ = ["VERSION_MAX", "Fenced", "Versions", "check_not_ahead", "time_of", "version_before", "version_of"]
+__all__ = ["VERSION_MAX", "Fenced", "HybridLogicalClock", "check_not_ahead", "time_of", "version_before", "version_of"]
 
 _LOGICAL_BITS = 20
 _MS = 1_000_000
@@ -28,7 +28,7 @@ class Fenced(Exception):
     """All versions below that of the running transaction are used up: wait for its end, holding no lock."""
 
 
-class Versions:
+class HybridLogicalClock:
     """Gives each change of a store a number above all before it: 44 bits of Unix milliseconds and 20 bits of count.
 
     Numbers never go back, whatever the machine's clock does. May be used from any thread.

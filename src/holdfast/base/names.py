@@ -5,13 +5,13 @@ import string
 
 from holdfast.base.errors import InvalidName
 
-__all__ = ["NAME_BYTES_MAX", "check_name", "folder_of", "name_of", "shortened"]
+__all__ = ["NAME_BYTES_MAX", "abbreviate", "check_name", "escape_name", "name_of"]
 
 NAME_BYTES_MAX = 255
 """The longest name in UTF-8 bytes: the same limit as AMQP's short strings."""
 
 _PLAIN = frozenset((string.ascii_letters + string.digits + "-_.").encode())
-_FOLDER_MAX = 180  # leaves room below the file system's 255 for suffixes
+_FOLDER_MAX = 180  # leaves space below the file system's 255 for suffixes
 _HASHED = "~"  # never produced by escaping, so it marks a folder whose name had to be shortened
 
 
@@ -30,7 +30,7 @@ def check_name(name: str, what: str = "name") -> bytes:
     return raw
 
 
-def shortened(name: str, most: int) -> str:
+def abbreviate(name: str, most: int) -> str:
     """The name, or where it has more bytes its beginning and a digest: two names never become one."""
     raw = name.encode()
     if len(raw) <= most:
@@ -39,7 +39,7 @@ def shortened(name: str, most: int) -> str:
     return f"{raw[: most - 17].decode('utf-8', 'ignore')}~{digest}"
 
 
-def folder_of(name: str, what: str = "name") -> str:
+def escape_name(name: str, what: str = "name") -> str:
     """A single, portable path component for the name; two names never share one."""
     raw = check_name(name, what)
     # A leading dot is escaped too: it keeps `.` and `..` from meaning anything and nothing hidden.
@@ -67,6 +67,6 @@ def name_of(folder: str) -> str | None:
             raw.append(int(part[:2], 16))
             raw += part[2:].encode("ascii")
         name = raw.decode()
-        return name if folder_of(name) == folder else None
+        return name if escape_name(name) == folder else None
     except (ValueError, UnicodeDecodeError, InvalidName):
         return None

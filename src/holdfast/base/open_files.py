@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["AWAKE", "Awake", "Rest"]
+__all__ = ["AWAKE", "Awake", "OpenFileLimit"]
 
 _PART = 8
 """Of the descriptors that the process may have, one in so many is a segment's; an index and a watermark go with it."""
@@ -27,7 +27,7 @@ _LOOKS = 32
 _INSISTENT_LOOKS = 32
 
 
-class Rest(Protocol):
+class OpenFileLimit(Protocol):
     """Callback that asks a log to close its files."""
 
     def __call__(self, *, at_once: bool) -> None:
@@ -41,7 +41,7 @@ class Rest(Protocol):
 class Awake:
     """The logs with open files, on one kind of `Files`, roughly in order of last use. Threads: any.
 
-    Locks: `_guard` is the last one, and held for no call. A log that makes room holds its own I/O lock and asks others
+    Locks: `_guard` is the last one, and held for no call. A log that makes space holds its own I/O lock and asks others
     for theirs, but waits for none that is taken.
     """
 
@@ -49,12 +49,12 @@ class Awake:
         self.most = most
         """How many logs may have their files open; None: what the limit of the process allows."""
         self._guard = threading.Lock()
-        self._order: OrderedDict[int, Callable[[], Rest | None]] = OrderedDict()
+        self._order: OrderedDict[int, Callable[[], OpenFileLimit | None]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def admit(self, key: int, rest: Callable[[], Rest | None]) -> None:
+    def admit(self, key: int, rest: Callable[[], OpenFileLimit | None]) -> None:
         """Note that a log is about to open its files, and ask others to close theirs if there are too many.
 
         `rest` is a weak reference.

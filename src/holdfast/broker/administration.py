@@ -16,7 +16,7 @@ from holdfast.broker.users import ARGON2, SHA256, Permission, User, UserCheck, U
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.vhost import Host
+    from holdfast.broker.vhost import VirtualHostRuntime
 
 __all__ = ["Administration", "with_hashes"]
 
@@ -100,7 +100,7 @@ class Administration:
 
     # Virtual hosts.
 
-    def host(self, name: str) -> "Host":
+    def host(self, name: str) -> "VirtualHostRuntime":
         """Return a virtual host, or raise `NotFound`."""
         found = self._broker.hosts.get(name)
         if found is None:
@@ -137,9 +137,9 @@ class Administration:
         """
         host = self.host(name)
         self._disconnect(lambda user, vhost: vhost == name, f"vhost '{name}' was deleted")
-        for mailbox in list(host.mailboxes.values())[:count]:
-            host.drop(mailbox)
-        return not host.mailboxes
+        for broker_queue in list(host.broker_queues.values())[:count]:
+            host.drop(broker_queue)
+        return not host.broker_queues
 
     def delete_vhost(self, name: str) -> None:
         """Remove a virtual host with its queues and their messages, and close the connections to it."""

@@ -9,12 +9,12 @@ from holdfast.base.errors import HoldfastError
 from holdfast.broker.dead_letter_router import DeadLetters
 from holdfast.broker.definitions import Definitions, HostDefinition, open_definitions
 from holdfast.broker.errors import no_such_vhost
-from holdfast.broker.group_commit import Done, Syncer
-from holdfast.broker.memory_alarm import Limits, MemoryWatch
+from holdfast.broker.group_commit import Done, GroupCommitter
+from holdfast.broker.memory_alarm import Limits, MemoryMonitor
 from holdfast.broker.permissions import Permissions
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.users import Cost, UserCheck
-from holdfast.broker.vhost import DEAD_LETTERS, Host
+from holdfast.broker.vhost import DEAD_LETTERS, VirtualHostRuntime
 from holdfast.log.log import Log
 from holdfast.store import Store
 
@@ -52,26 +52,26 @@ class Broker:
         """For queues that do not outlive the broker: empty at the start, and never synced."""
         self.guard = threading.RLock()
         self.history_s = history_s
-        self.by_store_name: dict[str, tuple[Host, Mailbox]] = {}
+        self.by_store_name: dict[str, tuple[VirtualHostRuntime, BrokerQueue]] = {}
         self._post = post
         self.soon = soon
         self._thread = threading.get_ident()
-        self._due: dict[Mailbox, None] = {}
+        self._due: dict[BrokerQueue, None] = {}
         self._turn_is_set = False
         self._asking = threading.Lock()
-        self._asked: dict[Mailbox, list[Callable[[], None]]] = {}
+        self._asked: dict[BrokerQueue, list[Callable[[], None]]] = {}
         """Queues that other threads passed to `serve`, each with the functions to call after its deliveries."""
-        self.memory = MemoryWatch(limits or Limits(), str(store.path), alarm)
-        self.syncer = Syncer(post, soon)
+        self.memory = MemoryMonitor(limits or Limits(), str(store.path), alarm)
+        self.syncer = GroupCommitter(post, soon)
         self.dead_letters = DeadLetters(self)
         self.definitions: Definitions = open_definitions(store)
         if self.definitions.is_new:
             self.definitions.begin(cost or Cost())
         self.users = self.definitions.users(cost or Cost())
         self.permissions = Permissions(self.users)
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, VirtualHostRuntime] = {}
         for topology in self.definitions.vhosts().values():
-            self.hosts[topology.name] = Host(self, topology)
+            self.hosts[topology.name] = VirtualHostRuntime(self, topology)
         for host in self.hosts.values():
             host.start()
         for one in (store, transient):  # not before all queues are there that a dead letter may go to
@@ -79,17 +79,17 @@ class Broker:
 
     # Virtual hosts.
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> VirtualHostRuntime:
         """Return a virtual host, or raise 530."""
         found = self.hosts.get(name)
         if found is None:
             raise no_such_vhost(name)
         return found
 
-    def add_vhost(self, name: str) -> Host:
+    def add_vhost(self, name: str) -> VirtualHostRuntime:
         """Return the virtual host of this name; create it if there is none."""
         if name not in self.hosts:
-            self.hosts[name] = Host(self, self.definitions.add_vhost(name))
+            self.hosts[name] = VirtualHostRuntime(self, self.definitions.add_vhost(name))
         return self.hosts[name]
 
     def import_definitions(self, document: dict[str, object], *, check_user: UserCheck = lambda user: None) -> int:
@@ -98,7 +98,7 @@ class Broker:
             added = self.definitions.import_(document, check_user=check_user)
             for one in added:
                 if isinstance(one, HostDefinition) and one.name not in self.hosts:
-                    self.hosts[one.name] = Host(self, self.definitions.vhosts()[one.name])
+                    self.hosts[one.name] = VirtualHostRuntime(self, self.definitions.vhosts()[one.name])
             self.users.restore([one for one in added if type(one).__name__ in ("User", "Permission")])  # type: ignore[misc]
             for host in self.hosts.values():
                 host.restore([one for one in added if getattr(one, "vhost", None) == host.name])
@@ -106,12 +106,12 @@ class Broker:
 
     # Turns.
 
-    def schedule(self, mailbox: Mailbox) -> None:
+    def schedule(self, broker_queue: BrokerQueue) -> None:
         """Schedule deliveries from a queue for the next turn. May be called from any thread."""
         if threading.get_ident() != self._thread:
-            self._post(lambda: self.schedule(mailbox))
+            self._post(lambda: self.schedule(broker_queue))
             return
-        self._due[mailbox] = None
+        self._due[broker_queue] = None
         if not self._turn_is_set:
             self._turn_is_set = True
             self.soon(self._deliver)
@@ -120,44 +120,46 @@ class Broker:
         self._turn_is_set = False
         self.syncer.end_turn()  # first: publishers wait for the disk, and the disk need not wait for consumers
         due, self._due = self._due, {}
-        for mailbox in due:
-            if self._hand_out(mailbox):
-                self.schedule(mailbox)
+        for broker_queue in due:
+            if self._hand_out(broker_queue):
+                self.schedule(broker_queue)
 
-    def serve(self, mailbox: Mailbox, then: Callable[[], None]) -> None:
+    def serve(self, broker_queue: BrokerQueue, then: Callable[[], None]) -> None:
         """Deliver some chunks from a queue now, then call `then`; from another thread, post both to the broker's."""
         if threading.get_ident() == self._thread:
-            self._serve(mailbox, [then])
+            self._serve(broker_queue, [then])
             return
         with self._asking:
-            waiting = self._asked.setdefault(mailbox, [])
+            waiting = self._asked.setdefault(broker_queue, [])
             waiting.append(then)
             is_first = len(waiting) == 1  # else somebody has asked, and it is not yet done
         if is_first:
-            self._post(partial(self._serve_asked, mailbox))
+            self._post(partial(self._serve_asked, broker_queue))
 
-    def _serve_asked(self, mailbox: Mailbox) -> None:
+    def _serve_asked(self, broker_queue: BrokerQueue) -> None:
         with self._asking:
-            waiting = self._asked.pop(mailbox)
-        self._serve(mailbox, waiting)
+            waiting = self._asked.pop(broker_queue)
+        self._serve(broker_queue, waiting)
 
-    def _serve(self, mailbox: Mailbox, waiting: list[Callable[[], None]]) -> None:
+    def _serve(self, broker_queue: BrokerQueue, waiting: list[Callable[[], None]]) -> None:
         for _ in range(_AT_ONCE):
-            if not self._hand_out(mailbox):
+            if not self._hand_out(broker_queue):
                 break
         for then in waiting:
             try:
                 then()
             except HoldfastError:  # the others must be called all the same
-                logger.exception("%s may be longer than it should be", mailbox.name, extra={"queue": mailbox.name})
+                logger.exception(
+                    "%s may be longer than it should be", broker_queue.name, extra={"queue": broker_queue.name}
+                )
 
-    def _hand_out(self, mailbox: Mailbox) -> bool:
+    def _hand_out(self, broker_queue: BrokerQueue) -> bool:
         try:
-            if not mailbox.deliver():
+            if not broker_queue.deliver():
                 return False
-            self.memory.handed_out(mailbox.queue)
+            self.memory.handed_out(broker_queue.queue)
         except Exception:  # one queue's trouble must not be that of the others, or of who publishes
-            logger.exception("delivering from %s failed", mailbox.name, extra={"queue": mailbox.name})
+            logger.exception("delivering from %s failed", broker_queue.name, extra={"queue": broker_queue.name})
             return False
         return True
 
@@ -177,8 +179,8 @@ class Broker:
     def close(self) -> None:
         """Complete pending syncs and stop the threads. The caller closes the store."""
         for host in self.hosts.values():
-            for mailbox in host.mailboxes.values():
-                mailbox.unlisten()
+            for broker_queue in host.broker_queues.values():
+                broker_queue.unlisten()
         self.dead_letters.close()
         self.syncer.stop()
         self.memory.close()

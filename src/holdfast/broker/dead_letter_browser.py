@@ -10,12 +10,12 @@ from holdfast.broker.amqp_values import Long, MalformedField
 from holdfast.broker.basic_properties import decode_properties, encode_properties
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.message import Content, content_of, instructions_in
-from holdfast.broker.queue_dispatcher import Mailbox
-from holdfast.queue import DeadLetter, Waiting
+from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.queue import DeadLetter, PeekedMessage
 
 if TYPE_CHECKING:
     from holdfast.broker.topology import QueueDefinition
-    from holdfast.broker.vhost import Host
+    from holdfast.broker.vhost import VirtualHostRuntime
 
 __all__ = ["REDRIVEN", "led_to", "letter_of", "letters_in", "put_back"]
 
@@ -24,7 +24,7 @@ REDRIVEN = "x-redriven"
 _DEATH = "x-death"
 
 
-def led_to(host: "Host", origin: "QueueDefinition | None" = None) -> frozenset[str]:
+def led_to(host: "VirtualHostRuntime", origin: "QueueDefinition | None" = None) -> frozenset[str]:
     """Return the existing queues that dead letters of one queue, or of all queues, may be routed to.
 
     All bindings of a dead-letter exchange are followed, whatever their routing keys are; alternate exchanges are not.
@@ -53,17 +53,17 @@ def led_to(host: "Host", origin: "QueueDefinition | None" = None) -> frozenset[s
     return frozenset(queues & topology.queues.keys())
 
 
-def letters_in(mailbox: Mailbox, count: int) -> Iterator[DeadLetter]:
+def letters_in(broker_queue: BrokerQueue, count: int) -> Iterator[DeadLetter]:
     """Yield the dead letters among the next `count` messages of a queue."""
-    for message in mailbox.queue.peek(count) if mailbox.ready() else ():
-        found = letter_of(mailbox, message)
+    for message in broker_queue.queue.peek(count) if broker_queue.ready() else ():
+        found = letter_of(broker_queue, message)
         if found is not None:
             yield found
 
 
-def letter_of(mailbox: Mailbox, message: Waiting) -> DeadLetter | None:
+def letter_of(broker_queue: BrokerQueue, message: PeekedMessage) -> DeadLetter | None:
     """Return a ready message as a dead letter, from its `x-death`; None if it has none that can be read."""
-    content = content_of(message.key, message.headers, mailbox.name)
+    content = content_of(message.key, message.headers, broker_queue.name)
     try:
         headers = decode_properties(content.raw).headers or {}
     except MalformedField:
@@ -99,17 +99,17 @@ def _last_death(headers: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def put_back(host: "Host", letters: list[DeadLetter]) -> list[tuple[DeadLetter, Mailbox]]:
+def put_back(host: "VirtualHostRuntime", letters: list[DeadLetter]) -> list[tuple[DeadLetter, BrokerQueue]]:
     """Requeue dead letters in their original queues; return those that were, each with its queue.
 
     Call it on the broker's thread. The caller syncs the queues, and only then removes the dead letters: a crash in
     between leaves duplicates and loses nothing. A dead letter whose queue is missing, or full and rejects it, is
     skipped without an error. Another failure is raised only if no dead letter could be requeued.
     """
-    done: list[tuple[DeadLetter, Mailbox]] = []
+    done: list[tuple[DeadLetter, BrokerQueue]] = []
     problem: HoldfastError | None = None
     for letter in letters:
-        target = host.mailboxes.get(letter.queue)
+        target = host.broker_queues.get(letter.queue)
         if target is None:
             continue
         content = content_of(letter.key, letter.headers, letter.queue)
@@ -122,14 +122,14 @@ def put_back(host: "Host", letters: list[DeadLetter]) -> list[tuple[DeadLetter, 
             keys = death.get("routing-keys")
             key = keys[0] if isinstance(keys, list) and keys and isinstance(keys[0], str) else letter.queue
             raw = encode_properties(properties._replace(headers=headers))
-            wishes = instructions_in(raw)._replace(dedup=None, delay_ms=None)
+            directives = instructions_in(raw)._replace(dedup=None, delay_ms=None)
         except (MalformedField, PreconditionFailed):
             problem = InvalidArgument(f"the letter {letter.id} cannot be put back: its properties are spoilt")
             continue
         exchange = death.get("exchange")
         fresh = Content(exchange if isinstance(exchange, str) else "", key, raw)
         try:
-            if target.put(fresh, [letter.payload], wishes):
+            if target.put(fresh, [letter.payload], directives):
                 done.append((letter, target))
         except HoldfastError as error:
             problem = error

@@ -12,13 +12,13 @@ from holdfast.broker.amqp_values import Long, MalformedField
 from holdfast.broker.basic_properties import Properties, decode_properties, encode_properties
 from holdfast.broker.errors import NoSuch, PreconditionFailed
 from holdfast.broker.message import Content, content_of, copies_in, instructions_in
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.log.log import Log
-from holdfast.queue.dead_letter_forwarder import Letter
+from holdfast.queue.dead_letter_forwarder import ForwardedLetter
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
-    from holdfast.broker.vhost import Host
+    from holdfast.broker.vhost import VirtualHostRuntime
 
 __all__ = ["DeadLetters", "die"]
 
@@ -39,12 +39,12 @@ class DeadLetters:
         self._broker = broker
         self.dropped = 0
         """Dead letters that no queue took, since the start."""
-        self._unlogged: dict[Mailbox, int] = {}
+        self._unlogged: dict[BrokerQueue, int] = {}
         """Dropped dead letters that no log line names yet, by their queue. Changed under the broker's guard."""
         self._logged_at = -math.inf
         self._closed = False
 
-    def forward(self, queue: str, target: str, letters: list[Letter]) -> None:
+    def forward(self, queue: str, target: str, letters: list[ForwardedLetter]) -> None:
         """Publish dead letters of a queue; unroutable ones are dropped and counted.
 
         When this returns, persistent dead letters in durable queues are on disk. Raises `Closed` if the broker has not
@@ -55,22 +55,24 @@ class DeadLetters:
             found = broker.by_store_name.get(queue)
             if found is None:
                 raise Closed(f"the queue {queue!r} is not open: its dead letters wait")
-            host, mailbox = found
+            host, broker_queue = found
             logs: dict[Log, None] = {}
             for letter in letters:
-                content = content_of(letter.key, letter.headers, mailbox.name)
-                if not self._publish(host, mailbox, content, letter.payload, REASONS[letter.cause], logs):
-                    self._drop(mailbox)
+                content = content_of(letter.key, letter.headers, broker_queue.name)
+                if not self._publish(host, broker_queue, content, letter.payload, REASONS[letter.cause], logs):
+                    self._drop(broker_queue)
             self._log_dropped()
         for log in logs:
             log.sync()
 
-    def refused(self, host: "Host", mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
+    def refused(
+        self, host: "VirtualHostRuntime", broker_queue: BrokerQueue, content: Content, bodies: list[bytes]
+    ) -> None:
         """Dead-letter messages that a queue did not take because it was full. Nothing is synced here."""
         with self._broker.guard:
             for body in bodies:
-                if not self._publish(host, mailbox, content, body, "maxlen", {}):
-                    self._drop(mailbox)
+                if not self._publish(host, broker_queue, content, body, "maxlen", {}):
+                    self._drop(broker_queue)
             self._log_dropped()
 
     def tick(self) -> None:
@@ -85,37 +87,43 @@ class DeadLetters:
             self._closed = True
             self._log_dropped()
 
-    def _drop(self, mailbox: Mailbox) -> None:
+    def _drop(self, broker_queue: BrokerQueue) -> None:
         """Count a dead letter that no queue took."""
         self.dropped += 1
-        mailbox.dead_letters_dropped += 1
-        self._unlogged[mailbox] = self._unlogged.get(mailbox, 0) + 1
+        broker_queue.dead_letters_dropped += 1
+        self._unlogged[broker_queue] = self._unlogged.get(broker_queue, 0) + 1
 
     def _log_dropped(self) -> None:
         """Log the dropped dead letters, one line for each queue; at most once a minute until `close`."""
         now = time.monotonic()
         if not self._unlogged or (now - self._logged_at < _LOG_EVERY_S and not self._closed):
             return
-        for mailbox, count in self._unlogged.items():
+        for broker_queue, count in self._unlogged.items():
             logger.warning(
                 "dead letters dropped queue=%s exchange=%s count=%d: no queue took them; declare the exchange and bind "
                 "a queue to it",
-                mailbox.name,
-                mailbox.definition.settings.dead_letter_exchange,
+                broker_queue.name,
+                broker_queue.definition.settings.dead_letter_exchange,
                 count,
-                extra={"queue": mailbox.name, "vhost": mailbox.definition.vhost},
+                extra={"queue": broker_queue.name, "vhost": broker_queue.definition.vhost},
             )
         self._unlogged, self._logged_at = {}, now
 
     def _publish(
-        self, host: "Host", mailbox: Mailbox, content: Content, body: bytes, reason: str, logs: dict[Log, None]
+        self,
+        host: "VirtualHostRuntime",
+        broker_queue: BrokerQueue,
+        content: Content,
+        body: bytes,
+        reason: str,
+        logs: dict[Log, None],
     ) -> bool:
         """Publish one dead letter; return False if it was lost: no queue took it.
 
         A queue without a dead-letter exchange has nothing to publish: True. Queues that it would reach again in a cycle
         of automatic dead-lettering are skipped.
         """
-        settings = mailbox.definition.settings
+        settings = broker_queue.definition.settings
         exchange = settings.dead_letter_exchange
         if exchange is None:
             return True
@@ -124,18 +132,20 @@ class DeadLetters:
         try:
             properties = decode_properties(content.raw)
             copies = copies_in(properties.headers)
-            dead = die(properties, mailbox.name, reason, content.exchange, (content.routing_key, *copies), now)
+            dead = die(properties, broker_queue.name, reason, content.exchange, (content.routing_key, *copies), now)
             if key is not None and copies:
                 dead = dead._replace(headers={name: one for name, one in (dead.headers or {}).items() if name != "CC"})
             raw = encode_properties(dead)
-            wishes = instructions_in(raw)
+            directives = instructions_in(raw)
         except (MalformedField, PreconditionFailed) as error:
             # A client may write anything into x-death, a program into the log. The body is worth more than that.
-            logger.warning("a dead letter of %s goes on without its properties: %s", mailbox.name, error)
+            logger.warning("a dead letter of %s goes on without its properties: %s", broker_queue.name, error)
             copies = ()
-            dead = die(Properties(delivery_mode=2), mailbox.name, reason, content.exchange, (content.routing_key,), now)
+            dead = die(
+                Properties(delivery_mode=2), broker_queue.name, reason, content.exchange, (content.routing_key,), now
+            )
             raw = encode_properties(dead)
-            wishes = instructions_in(raw)
+            directives = instructions_in(raw)
         keys = (content.routing_key, *copies) if key is None else (key,)
         try:
             targets = host.route(exchange, keys, dict(dead.headers or {}))
@@ -147,9 +157,9 @@ class DeadLetters:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
             # Neither delayed again nor taken for the message that it was when it was new.
-            if other.put(fresh, [body], wishes._replace(dedup=None, delay_ms=None)):
+            if other.put(fresh, [body], directives._replace(dedup=None, delay_ms=None)):
                 taken = True
-                if wishes.persistent and other.definition.durable:
+                if directives.persistent and other.definition.durable:
                     logs[other.queue.log] = None
             elif other.definition.settings.overflow == "reject-publish-dlx":
                 taken = self._publish(host, other, fresh, body, "maxlen", logs) or taken

@@ -22,7 +22,7 @@ from holdfast.broker.programs import check_program_queue
 from holdfast.broker.queue_arguments import queue_settings
 from holdfast.broker.routing import Binding
 from holdfast.broker.store_names import check_reserved
-from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, VirtualHost, check_exchange
+from holdfast.broker.topology import ExchangeDefinition, Listener, QueueDefinition, Topology, check_exchange
 from holdfast.broker.users import (
     ARGON2,
     SHA256,
@@ -119,7 +119,7 @@ class Definitions:
         with self._lock:
             return [thing for _, thing in sorted(self._live.items(), key=lambda one: _ORDER.index(one[0][0]))]
 
-    def vhosts(self) -> dict[str, VirtualHost]:
+    def vhosts(self) -> dict[str, Topology]:
         """Return the stored virtual hosts; each records its changes here."""
         return self._hosts(self.record)
 
@@ -133,11 +133,11 @@ class Definitions:
             found = self._live.get(("vhost", name))
         return found if isinstance(found, HostDefinition) else HostDefinition(name)
 
-    def add_vhost(self, name: str) -> VirtualHost:
+    def add_vhost(self, name: str) -> Topology:
         """Define a new virtual host, and return it."""
         check_name("a virtual host", name)
         self.record([(HostDefinition(name), True)])
-        return VirtualHost(name, self.record)
+        return Topology(name, self.record)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all objects and permissions in it."""
@@ -198,7 +198,7 @@ class Definitions:
         user without a password and a hash keeps the present hash, because exports may lack hashes. A queue that
         contradicts what a program chose for it is rejected, as a declaration is. `check_user` is called for each user
         before and after the change, before anything is recorded. Only durable definitions are recorded. The caller adds
-        the returned definitions to the running broker, with `VirtualHost.restore` and `Users.restore`.
+        the returned definitions to the running broker, with `Topology.restore` and `Users.restore`.
         """
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
@@ -237,9 +237,9 @@ class Definitions:
             return {**fields, "password_hash": known.password_hash, "hashing_algorithm": known.algorithm}
         return fields
 
-    def _hosts(self, listener: Listener | None) -> dict[str, VirtualHost]:
+    def _hosts(self, listener: Listener | None) -> dict[str, Topology]:
         things = self.all()
-        hosts = {one.name: VirtualHost(one.name, listener) for one in things if isinstance(one, HostDefinition)}
+        hosts = {one.name: Topology(one.name, listener) for one in things if isinstance(one, HostDefinition)}
         for thing in things:
             if isinstance(thing, _InHost) and thing.vhost in hosts:
                 hosts[thing.vhost].restore([thing])
@@ -305,13 +305,13 @@ def check_name(whose: str, name: str) -> None:
         raise InvalidArgument(f"{whose}'s name must have 1 to 255 bytes in UTF-8")
 
 
-def _tried(thing: Definition, hosts: dict[str, VirtualHost], users: Users) -> bool:
+def _tried(thing: Definition, hosts: dict[str, Topology], users: Users) -> bool:
     """Apply an imported definition to copies of the present ones; return whether it adds or replaces anything."""
     if isinstance(thing, HostDefinition):
         if thing.name in hosts:  # what is said of it may differ: it stays as it is
             return False
         check_name("a virtual host", thing.name)
-        hosts[thing.name] = VirtualHost(thing.name)
+        hosts[thing.name] = Topology(thing.name)
         return True
     if isinstance(thing, User):
         check_user_name(thing.name)

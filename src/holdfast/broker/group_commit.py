@@ -9,7 +9,7 @@ from functools import partial
 from holdfast.base.errors import Closed, HoldfastError, StorageError, raised_by_handler
 from holdfast.log.log import Log
 
-__all__ = ["Syncer", "Wait"]
+__all__ = ["GroupCommitter", "Wait"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -36,7 +36,7 @@ class Wait:
         self.error: HoldfastError | None = None
 
 
-class Syncer:
+class GroupCommitter:
     """Makes logs durable. Requests that arrive while a thread works are served together in its next round.
 
     Large writes are an exception: writing a megabyte takes as long as syncing it. So a second thread writes meanwhile,
@@ -170,7 +170,7 @@ def _tell(finished: list[Wait]) -> None:
 def _sync(log: Log) -> HoldfastError | None:
     """Sync one log; return the error, or None also if the log was deleted. The caller notifies its followers."""
     try:
-        log.sync_untold()
+        log.sync_without_notifying()
     except Closed:
         return None  # it was deleted, and its messages with it: nobody waits for them any more
     except HoldfastError as error:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from holdfast.log.segment import mapped_files
 from holdfast.queue import Queue
 
-__all__ = ["Limits", "MemoryWatch", "keep_allocator_small", "resident_bytes"]
+__all__ = ["Limits", "MemoryMonitor", "keep_allocator_small", "resident_bytes"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -52,7 +52,7 @@ class Limits:
     page_out_to: float = 0.8
 
 
-class MemoryWatch:
+class MemoryMonitor:
     """Watches memory and free disk space, and pages out message bodies. Used by the broker's thread.
 
     The server calls `page_out` ten times a second and `look` once. Bodies are also in the log: paging out drops only
@@ -156,7 +156,7 @@ class MemoryWatch:
             for name, state in list(self._states.items()):
                 if state == PAGING:
                     self._states[name] = PAGED
-                elif not self._queues[name].standing.ready.count:  # nothing is left that was paged out
+                elif not self._queues[name].queue_state.ready.count:  # nothing is left that was paged out
                     del self._states[name]
             return
         total = self.cached()
@@ -241,13 +241,13 @@ class _Trail:
         """Whether nothing was put, delivered or loaded since the last check."""
         queue = self.queue
         return queue.closed or (
-            (queue.log.end, queue.standing.totals.leased) == self._rested and queue.cached_bytes == self.cached
+            (queue.log.end, queue.queue_state.totals.leased) == self._rested and queue.cached_bytes == self.cached
         )
 
     def rest(self) -> None:
         """Release the mapped pages that were read since: they count as ours, though the system caches them anyway."""
         log = self.queue.log
-        if not self.queue.closed and (now := (log.end, self.queue.standing.totals.leased)) != self._rested:
+        if not self.queue.closed and (now := (log.end, self.queue.queue_state.totals.leased)) != self._rested:
             self._rested = now
             log.release_mapped()
 
@@ -265,7 +265,7 @@ class _Trail:
             self._at = (path, offset)
             if len(self.marks) > _TRAIL_MARKS:
                 self.marks.popleft()
-        floor = self.queue.standing.floor() if self.marks else 0
+        floor = self.queue.queue_state.floor() if self.marks else 0
         done: list[_Mark] = []
         while self.marks and self.marks[0].end <= floor:
             done.append(self.marks.popleft())
@@ -288,7 +288,7 @@ def keep_allocator_small() -> None:
 
     It holds for the whole process. By default glibc raises that size up to 32 MiB as large buffers come and go, and
     they leave gaps: ten queues that were filled and drained took 127 MiB, and 100 with this. Smaller buffers come from
-    memory that is kept for the next ones: returning it each time cost a message of 64 KiB 20 of 100 us. `MemoryWatch`
+    memory that is kept for the next ones: returning it each time cost a message of 64 KiB 20 of 100 us. `MemoryMonitor`
     trims it.
     """
     with contextlib.suppress(AttributeError, OSError):

@@ -16,7 +16,7 @@ from holdfast.broker.topology import QueueDefinition
 from holdfast.log.record import Message
 from holdfast.queue import Delivery, Queue
 
-__all__ = ["Consumer", "Mailbox"]
+__all__ = ["BrokerQueue", "Consumer"]
 
 LEASE_S = 10 * 365 * 86_400
 """A delivery belongs to its consumer until it is settled, or its channel ends. Consumers that never settle are found by
@@ -33,7 +33,7 @@ _AS_IT_IS = nullcontext()
 
 
 class Consumer(Protocol):
-    """Interface of a consumer: receives deliveries from a mailbox."""
+    """Interface of a consumer: receives deliveries from a broker queue."""
 
     tag: str
     no_ack: bool
@@ -47,24 +47,24 @@ class Consumer(Protocol):
         """Consumers with the same pool share its capacity; None: the consumer has a capacity of its own."""
         ...
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Return how many messages it can take now."""
         ...
 
-    def pool_room(self) -> int:
+    def pool_capacity(self) -> int:
         """Return how many messages its pool can take now."""
         ...
 
-    def send(self, mailbox: "Mailbox", deliveries: Sequence[Delivery]) -> None:
+    def send(self, broker_queue: "BrokerQueue", deliveries: Sequence[Delivery]) -> None:
         """Send these deliveries to the client."""
         ...
 
-    def cancelled(self, mailbox: "Mailbox") -> None:
+    def cancelled(self, broker_queue: "BrokerQueue") -> None:
         """Handle the deletion of the queue."""
         ...
 
 
-class Mailbox:
+class BrokerQueue:
     """A running queue: its consumers, and its messages in the store.
 
     Threads: the broker's thread; `put` is also called by the thread that forwards dead letters, with the broker's
@@ -76,9 +76,9 @@ class Mailbox:
         self,
         definition: QueueDefinition,
         queue: Queue,
-        schedule: Callable[["Mailbox"], None],
-        serve: Callable[["Mailbox", Callable[[], None]], None],
-        dropped: Callable[["Mailbox", Content, list[bytes]], None],
+        schedule: Callable[["BrokerQueue"], None],
+        serve: Callable[["BrokerQueue", Callable[[], None]], None],
+        dropped: Callable[["BrokerQueue", Content, list[bytes]], None],
     ) -> None:
         self.definition = definition
         self.arguments = arguments = effective(definition.settings, queue.settings)
@@ -116,7 +116,7 @@ class Mailbox:
 
     # Publishing.
 
-    def put(self, content: Content, bodies: list[bytes], wishes: Instructions) -> int:
+    def put(self, content: Content, bodies: list[bytes], directives: Instructions) -> int:
         """Add messages that differ only in their bodies; return how many were accepted.
 
         A full queue that rejects accepts the first ones only. A queue with a limit of 0 and overflow `drop-head`
@@ -124,17 +124,17 @@ class Mailbox:
         """
         queue = self.queue
         arguments = self.arguments
-        if self._holds_nothing and len(bodies) > 1:  # each may take the last room there is
-            return sum(self.put(content, [body], wishes) for body in bodies)
+        if self._holds_nothing and len(bodies) > 1:  # each may take the last space there is
+            return sum(self.put(content, [body], directives) for body in bodies)
         if self._holds_nothing and not self._takers():
             if arguments.overflow == "drop-head":
                 self.dropped(self, content, bodies)
                 return len(bodies)
             return 0
         like = None
-        if not (wishes.ordinary and is_plain(content, self.name)):
-            like = as_message(content, b"", wishes, arguments, self.name)
-        with self._consumers_first(self._judges or wishes.expiration_ms is not None):
+        if not (directives.ordinary and is_plain(content, self.name)):
+            like = as_message(content, b"", directives, arguments, self.name)
+        with self._consumers_first(self._judges or directives.expiration_ms is not None):
             if not arguments.rejects:
                 _put(queue, bodies, like)
                 return len(bodies)
@@ -145,40 +145,42 @@ class Mailbox:
                     return count
             return len(bodies)
 
-    def put_each(self, content: Content, bodies: list[bytes], wishes: list[Instructions]) -> None:
+    def put_each(self, content: Content, bodies: list[bytes], directives: list[Instructions]) -> None:
         """Add messages that differ in their properties too. Call it only if `never_refuses` is true."""
         queue, name = self.queue, self.name
-        ordinary = all(map(_ORDINARY, wishes))
-        judges = self._judges or not (ordinary or all(wish.expiration_ms is None for wish in wishes))
+        ordinary = all(map(_ORDINARY, directives))
+        judges = self._judges or not (ordinary or all(directive.expiration_ms is None for directive in directives))
         with self._consumers_first(judges):
             if not ordinary or not queue.takes_columns:
-                contents = [content._replace(raw=wish.raw) for wish in wishes]
+                contents = [content._replace(raw=directive.raw) for directive in directives]
                 queue.put_many(
-                    [as_message(*one, self.arguments, name) for one in zip(contents, bodies, wishes, strict=True)]
+                    [as_message(*one, self.arguments, name) for one in zip(contents, bodies, directives, strict=True)]
                 )
-            elif len(bodies) == 1 and is_plain(content._replace(raw=wishes[0].raw), name):
+            elif len(bodies) == 1 and is_plain(content._replace(raw=directives[0].raw), name):
                 queue.put(bodies[0])  # a lone one has a shorter way
             else:
-                queue.put_columns(bodies, *columns_of(content, bodies, [wish.raw for wish in wishes], name))
+                queue.put_columns(
+                    bodies, *columns_of(content, bodies, [directive.raw for directive in directives], name)
+                )
 
     def _consumers_first(self, judges: bool) -> AbstractContextManager[None]:
         """Return a context that suspends length and TTL limits during a put, if the queue has consumers.
 
         At its end the queue delivers, and only then are the limits applied to what is left.
         """
-        return self._standing_still() if judges and self.consumers else _AS_IT_IS
+        return self._limits_suspended() if judges and self.consumers else _AS_IT_IS
 
     @contextmanager
-    def _standing_still(self) -> Iterator[None]:
+    def _limits_suspended(self) -> Iterator[None]:
         spare = 0
         if self.arguments.rejects:
-            every = [(consumer, room) for consumer in self._served() if (room := consumer.room()) > 0]
-            spare = _room_of(every, _pools_of(every))
-        still = self.queue.stand_still(spare)
+            every = [(consumer, capacity) for consumer in self._served() if (capacity := consumer.capacity()) > 0]
+            spare = _capacity_of(every, _pools_of(every))
+        still = self.queue.suspend_limits(spare)
         try:
             yield
         finally:
-            self._serve(self, partial(self.queue.go_on, still))
+            self._serve(self, partial(self.queue.resume_limits, still))
 
     # Consuming.
 
@@ -218,21 +220,21 @@ class Mailbox:
         """Lease ready messages to consumers with capacity; return whether any were delivered."""
         if self.deleted or self.queue.closed:
             return False
-        takers = self._takers()
-        if not takers:
+        eligible_consumers = self._takers()
+        if not eligible_consumers:
             return False
-        pools = _pools_of(takers)
-        room = min(_room_of(takers, pools), _CHUNK_MAX)
+        pools = _pools_of(eligible_consumers)
+        capacity = min(_capacity_of(eligible_consumers, pools), _CHUNK_MAX)
         try:
-            deliveries = self.queue.lease(room, lease=LEASE_S, most_bytes=_CHUNK_BYTES)
+            deliveries = self.queue.lease(capacity, lease=LEASE_S, most_bytes=_CHUNK_BYTES)
         except Closed:
             return False
         if not deliveries:
             return False
-        if len(takers) == 1:
-            self._hand(takers[0][0], deliveries)
+        if len(eligible_consumers) == 1:
+            self._hand(eligible_consumers[0][0], deliveries)
             return True
-        self._deal(takers, pools, deliveries)
+        self._deal(eligible_consumers, pools, deliveries)
         return True
 
     def get(self) -> Delivery | None:
@@ -246,43 +248,47 @@ class Mailbox:
     def _served(self) -> "list[Consumer]":
         return self.consumers if self.active is None else [self.active]
 
-    def _takers(self) -> "Takers":
+    def _takers(self) -> "EligibleConsumers":
         """Return the consumers with capacity, and how much, all of the highest priority that has any."""
-        found: Takers = []
+        found: EligibleConsumers = []
         for consumer in self._served():
             if found and consumer.priority < found[0][0].priority:
                 break
-            room = consumer.room()
-            if room > 0:
-                found.append((consumer, room))
+            capacity = consumer.capacity()
+            if capacity > 0:
+                found.append((consumer, capacity))
         return found
 
-    def _deal(self, takers: "Takers", pools: dict[object, int], deliveries: list[Delivery]) -> None:
+    def _deal(
+        self, eligible_consumers: "EligibleConsumers", pools: dict[object, int], deliveries: list[Delivery]
+    ) -> None:
         """Distribute deliveries: the next ones always go to the consumer that has received the fewest.
 
         A consumer that had no capacity for a while catches up, so that equally fast consumers receive equally many.
         """
         unit = 1 if len(deliveries) <= _ONE_BY_ONE or pools else _UNIT
-        line = [(self._given[consumer], place, room) for place, (consumer, room) in enumerate(takers)]
+        line = [
+            (self._given[consumer], place, capacity) for place, (consumer, capacity) in enumerate(eligible_consumers)
+        ]
         heapify(line)
         turns: deque[tuple[Consumer, list[Delivery]]] = deque()
         at = 0
         while at < len(deliveries) and line:
-            given, place, room = line[0]
-            pool = takers[place][0].pool
+            given, place, capacity = line[0]
+            pool = eligible_consumers[place][0].pool
             if pool is not None and not pools[pool]:
                 heappop(line)
                 continue
-            count = min(unit, room, len(deliveries) - at)
-            turns.append((takers[place][0], deliveries[at : at + count]))
+            count = min(unit, capacity, len(deliveries) - at)
+            turns.append((eligible_consumers[place][0], deliveries[at : at + count]))
             at += count
             if pool is not None:
                 pools[pool] -= count
-            if room > count:
-                heapreplace(line, (given + count, place, room - count))
+            if capacity > count:
+                heapreplace(line, (given + count, place, capacity - count))
             else:
                 heappop(line)
-        if len({id(consumer.channel) for consumer, _ in takers}) == len(takers):
+        if len({id(consumer.channel) for consumer, _ in eligible_consumers}) == len(eligible_consumers):
             hands: dict[Consumer, list[Delivery]] = {}
             for consumer, part in turns:
                 hands.setdefault(consumer, []).extend(part)
@@ -293,7 +299,7 @@ class Mailbox:
                 self._given[consumer] += len(hand)
                 self._hand(consumer, hand)
         finally:
-            # The room of pools is no sum of rooms: some were leased in vain. Or one who cannot be served raised.
+            # The space of pools is no sum of rooms: some were leased in vain. Or one who cannot be served raised.
             left = [delivery for _, hand in turns for delivery in hand] + deliveries[at:]
             if left:
                 self.queue.release_ids({left[0].lease: [delivery.id for delivery in left]})
@@ -344,7 +350,7 @@ class Mailbox:
 
     def ready(self) -> int:
         """Return how many messages are ready: neither leased nor delayed."""
-        return self.queue.waiting() - self.queue.standing.delayed.count
+        return self.queue.waiting() - self.queue.queue_state.delayed.count
 
     def close(self) -> None:
         """Stop deliveries and cancel the consumers: the queue was deleted."""
@@ -355,25 +361,25 @@ class Mailbox:
         self.consumers.clear()
 
 
-Takers = list[tuple[Consumer, int]]
-"""Consumers, and how much room each has."""
+EligibleConsumers = list[tuple[Consumer, int]]
+"""Consumers, and how much space each has."""
 
 
-def _pools_of(takers: Takers) -> dict[object, int]:
+def _pools_of(eligible_consumers: EligibleConsumers) -> dict[object, int]:
     """Return the capacity of each pool that these consumers share."""
     pools: dict[object, int] = {}
-    for consumer, room in takers:
+    for consumer, capacity in eligible_consumers:
         if consumer.pool is not None:
-            pools[consumer.pool] = min(pools.get(consumer.pool, 0) + room, consumer.pool_room())
+            pools[consumer.pool] = min(pools.get(consumer.pool, 0) + capacity, consumer.pool_capacity())
     return pools
 
 
-def _room_of(takers: Takers, pools: dict[object, int]) -> int:
-    return sum(room for consumer, room in takers if consumer.pool is None) + sum(pools.values())
+def _capacity_of(eligible_consumers: EligibleConsumers, pools: dict[object, int]) -> int:
+    return sum(capacity for consumer, capacity in eligible_consumers if consumer.pool is None) + sum(pools.values())
 
 
 def _put(queue: Queue, bodies: list[bytes], like: Message | None) -> None:
     if like is None:
         queue.put_many(bodies)
     else:
-        queue.put_alike(bodies, like)
+        queue.put_similar(bodies, like)

@@ -1,6 +1,6 @@
 """Mapping of queue names to store names, and checks for reserved names."""
 
-from holdfast.base.names import shortened
+from holdfast.base.names import abbreviate
 from holdfast.broker.errors import AccessRefused, PreconditionFailed, named
 
 __all__ = [
@@ -27,7 +27,7 @@ def name_in_store(vhost: str, queue: str) -> str:
     """
     if vhost == "/":
         return queue
-    return shortened(vhost, _VHOST_MAX) + PART + shortened(queue, _NAME_MAX)
+    return abbreviate(vhost, _VHOST_MAX) + PART + abbreviate(queue, _NAME_MAX)
 
 
 def check_reserved(name: str) -> None:

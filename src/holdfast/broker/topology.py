@@ -29,10 +29,10 @@ __all__ = [
     "Binding",
     "Change",
     "ExchangeDefinition",
-    "Gone",
     "Listener",
     "QueueDefinition",
-    "VirtualHost",
+    "Removed",
+    "Topology",
     "check_exchange",
     "check_type",
 ]
@@ -108,7 +108,7 @@ class QueueDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Removed:
     """Everything that one deletion removed."""
 
     queues: tuple[QueueDefinition, ...] = ()
@@ -131,7 +131,7 @@ _PREDECLARED = {
 }
 
 
-class VirtualHost:
+class Topology:
     """The topology of one virtual host: no input or output, no messages.
 
     The listener is notified of durable changes before they are made, of all changes of one call together: if it raises,
@@ -228,14 +228,14 @@ class VirtualHost:
         self._add_exchange(wanted)
         return wanted
 
-    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Gone:
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> Removed:
         """Delete an exchange and its bindings. As in RabbitMQ, a missing exchange is not an error.
 
         Raises 403 for a predeclared exchange, 406 if it is in use and `if_unused` is set.
         """
         check_deletable(name, self.name)
         if name not in self.exchanges:
-            return Gone()
+            return Removed()
         if if_unused and self._from.get(name):
             raise PreconditionFailed(f"{named('exchange', name, self.name)} in use")
         return self._delete(exchange=name)
@@ -281,13 +281,13 @@ class VirtualHost:
         self._add_queue(wanted)
         return wanted
 
-    def delete_queue(self, name: str, *, connection: object | None = None) -> Gone:
+    def delete_queue(self, name: str, *, connection: object | None = None) -> Removed:
         """Delete a queue with its bindings, and auto-delete exchanges that lost their last binding.
 
         405 if it is another connection's; as in RabbitMQ, a missing queue is not an error.
         """
         if name not in self.queues:
-            return Gone()
+            return Removed()
         self.queue(name, connection)
         return self._delete(queue=name)
 
@@ -332,7 +332,7 @@ class VirtualHost:
         arguments: Arguments | None = None,
         *,
         connection: object | None = None,
-    ) -> Gone:
+    ) -> Removed:
         """Remove a binding, and its source if that is auto-delete and has no other.
 
         As in RabbitMQ, a missing binding is not an error, nor is a missing source or destination.
@@ -341,7 +341,7 @@ class VirtualHost:
         if kind == "queue" and destination in self.queues:
             self.queue(destination, connection)
         if not self.is_bound(binding):
-            return Gone()
+            return Removed()
         return self._delete(binding=binding)
 
     def is_kept(self, thing: ExchangeDefinition | QueueDefinition | Binding) -> bool:
@@ -383,7 +383,9 @@ class VirtualHost:
             check_not_default(destination)
         return Binding(self.name, source, kind, destination, routing_key, dict(arguments or {}))
 
-    def _delete(self, *, queue: str | None = None, exchange: str | None = None, binding: Binding | None = None) -> Gone:
+    def _delete(
+        self, *, queue: str | None = None, exchange: str | None = None, binding: Binding | None = None
+    ) -> Removed:
         """Determine everything that goes, notify the listener, and only then remove it."""
         bindings: dict[Binding, None] = {}
         exchanges: dict[str, None] = {}
@@ -407,7 +409,7 @@ class VirtualHost:
             left[going.source] = left.get(going.source, len(self._from[going.source])) - 1
             if left[going.source] == 0 and self.exchanges[going.source].auto_delete:
                 doomed.append(going.source)
-        gone = Gone(
+        gone = Removed(
             () if queue is None else (self.queues[queue],),
             tuple(self.exchanges[name] for name in exchanges),
             tuple(bindings),

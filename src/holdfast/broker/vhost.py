@@ -1,4 +1,4 @@
-"""A running virtual host: its topology joined with the mailboxes that hold its queues' messages."""
+"""A running virtual host: its topology joined with the broker queues that hold its queues' messages."""
 
 import logging
 import time
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.base.errors import HoldfastError
-from holdfast.base.names import shortened
+from holdfast.base.names import abbreviate
 from holdfast.broker.errors import NoSuch, PreconditionFailed, named
 from holdfast.broker.exchange_stats import Traffic
 from holdfast.broker.message import Content, lifetime_s
 from holdfast.broker.programs import check_program_queue
 from holdfast.broker.queue_arguments import FORWARDED, SETTINGS, check_chosen, queue_settings
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.store_names import check_reserved, name_in_store, stripped
-from holdfast.broker.topology import ExchangeDefinition, Gone, QueueDefinition, VirtualHost
+from holdfast.broker.topology import ExchangeDefinition, QueueDefinition, Removed, Topology
 from holdfast.log.policy import Flush, Roll
 from holdfast.typed_options import QueueOptions
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.definitions import Definition
 
-__all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "Host"]
+__all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "VirtualHostRuntime"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -38,17 +38,17 @@ _NOTHING = object()
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 
 
-class Host:
+class VirtualHostRuntime:
     """A running virtual host. Used by the broker's thread.
 
     The thread that forwards dead letters also routes here, with the broker's `guard` held.
     """
 
-    def __init__(self, broker: "Broker", topology: VirtualHost) -> None:
+    def __init__(self, broker: "Broker", topology: Topology) -> None:
         self.broker = broker
         self.topology = topology
         self.name = topology.name
-        self.mailboxes: dict[str, Mailbox] = {}
+        self.broker_queues: dict[str, BrokerQueue] = {}
         self.version = 0
         """Counts changes: what was looked up before the last one may no longer hold."""
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
@@ -76,7 +76,7 @@ class Host:
             [one for one in things if isinstance(one, ExchangeDefinition | QueueDefinition | Binding)]
         )
         for definition in list(self.topology.queues.values()):
-            if definition.name not in self.mailboxes:
+            if definition.name not in self.broker_queues:
                 self._open(definition)
         self.version += 1
 
@@ -138,7 +138,7 @@ class Host:
         arguments: Arguments,
         passive: bool,
         owner: object,
-    ) -> Mailbox:
+    ) -> BrokerQueue:
         """Return the queue; create it if there is none. If passive, raise 404 instead of creating it.
 
         Raises 403 for a reserved name, 405 if it belongs to another connection, 406 if it exists with other properties.
@@ -161,12 +161,12 @@ class Host:
                 connection=owner,
             )
             self.version += 1
-            mailbox = self.mailboxes.get(definition.name)
-            if mailbox is None:
+            broker_queue = self.broker_queues.get(definition.name)
+            if broker_queue is None:
                 is_new = len(self.topology.queues) > before  # one of old that could not be opened stays defined
-                mailbox = self._made(definition) if is_new else self._open(definition)
-        self._touch(mailbox)
-        return mailbox
+                broker_queue = self._made(definition) if is_new else self._open(definition)
+        self._touch(broker_queue)
+        return broker_queue
 
     def _check_program(
         self, name: str, durable: bool, auto_delete: bool, arguments: Arguments, owner: object | None
@@ -200,18 +200,18 @@ class Host:
         except PreconditionFailed as error:  # a program chose otherwise since it was declared
             logger.warning("what was declared over AMQP counts: %s", error, extra={"vhost": self.name})
 
-    def mailbox(self, name: str, owner: object, *, uses: bool = True) -> Mailbox:
+    def broker_queue(self, name: str, owner: object, *, uses: bool = True) -> BrokerQueue:
         """Return a queue for a connection; `uses` restarts its expiry.
 
         Raises 404 if it does not exist or could not be opened, 405 if it belongs to another connection.
         """
         self.topology.queue(name, owner)
-        mailbox = self.mailboxes.get(name)
-        if mailbox is None:
+        broker_queue = self.broker_queues.get(name)
+        if broker_queue is None:
             raise NoSuch(f"{named('queue', name, self.name)} could not be opened when the broker started: see its log")
         if uses:
-            self._touch(mailbox)
-        return mailbox
+            self._touch(broker_queue)
+        return broker_queue
 
     def delete_queue(self, name: str, owner: object, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue; return how many of its messages were ready.
@@ -219,34 +219,34 @@ class Host:
         As in RabbitMQ, a missing queue is not an error. A queue that could not be opened counts as missing, and stays
         defined. Raises 405 if it belongs to another connection, 406 if `if_unused` or `if_empty` does not hold.
         """
-        mailbox = self.mailboxes.get(name)
-        if mailbox is None:
+        broker_queue = self.broker_queues.get(name)
+        if broker_queue is None:
             return 0
         self.topology.queue(name, owner)
-        if if_unused and mailbox.consumers:
+        if if_unused and broker_queue.consumers:
             raise PreconditionFailed(f"{named('queue', name, self.name)} in use")
-        count = mailbox.ready()
+        count = broker_queue.ready()
         if if_empty and count:
             raise PreconditionFailed(f"{named('queue', name, self.name)} not empty")
-        self._delete(mailbox)
+        self._delete(broker_queue)
         return count
 
-    def drop(self, mailbox: Mailbox) -> None:
+    def drop(self, broker_queue: BrokerQueue) -> None:
         """Delete a queue without checks; do nothing if it is deleted already."""
-        if self.mailboxes.get(mailbox.name) is mailbox:
-            self._delete(mailbox)
+        if self.broker_queues.get(broker_queue.name) is broker_queue:
+            self._delete(broker_queue)
 
     def drop_owned_by(self, owner: object) -> None:
         """Delete the exclusive queues of a closed connection."""
         for definition in self.topology.owned_by(owner):
-            if (mailbox := self.mailboxes.get(definition.name)) is not None:
-                self._delete(mailbox)
+            if (broker_queue := self.broker_queues.get(definition.name)) is not None:
+                self._delete(broker_queue)
 
-    def consumer_left(self, mailbox: Mailbox) -> None:
+    def consumer_left(self, broker_queue: BrokerQueue) -> None:
         """Delete an auto-delete queue after its last consumer left."""
-        self._touch(mailbox)
-        if mailbox.definition.auto_delete and mailbox.had_consumers and not mailbox.consumers:
-            self.drop(mailbox)
+        self._touch(broker_queue)
+        if broker_queue.definition.auto_delete and broker_queue.had_consumers and not broker_queue.consumers:
+            self.drop(broker_queue)
 
     def expire(self) -> None:
         """Delete queues that were unused for longer than their `x-expires`."""
@@ -255,18 +255,18 @@ class Host:
             return
         self._next_expiry = now + _EXPIRY_MAX_S
         for name, used in list(self._used.items()):
-            mailbox = self.mailboxes.get(name)
-            if mailbox is None:
+            broker_queue = self.broker_queues.get(name)
+            if broker_queue is None:
                 del self._used[name]
                 continue
-            expires = mailbox.definition.settings.expires_ms
-            if mailbox.consumers:
+            expires = broker_queue.definition.settings.expires_ms
+            if broker_queue.consumers:
                 self._used[name] = now
                 used = now
             if expires is None:
                 continue
             if now - used >= expires / 1000:
-                self.drop(mailbox)
+                self.drop(broker_queue)
             else:
                 self._next_expiry = min(self._next_expiry, used + expires / 1000)
 
@@ -276,39 +276,40 @@ class Host:
         """Raise 404 or 403 if clients cannot publish to the exchange."""
         self.topology.check_publish(exchange)
 
-    def way(self, exchange: str, key: str) -> list[Mailbox] | None:
+    def fixed_targets(self, exchange: str, key: str) -> list[BrokerQueue] | None:
         """Return the queues for all messages with this key; None if routing depends on the headers. Raises 404."""
         names = self.topology.router.fixed_route(exchange, key)
-        return None if names is None else [self.mailboxes[name] for name in names if name in self.mailboxes]
+        return None if names is None else [self.broker_queues[name] for name in names if name in self.broker_queues]
 
-    def route(self, exchange: str, keys: Sequence[str], headers: Arguments) -> list[Mailbox]:
+    def route(self, exchange: str, keys: Sequence[str], headers: Arguments) -> list[BrokerQueue]:
         """Return the open queues for one message. Raises 404 for an unknown exchange."""
         names = self.topology.router.route_all(exchange, keys, headers)
-        return [self.mailboxes[name] for name in names if name in self.mailboxes]
+        return [self.broker_queues[name] for name in names if name in self.broker_queues]
 
-    def refuse(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
+    def refuse(self, broker_queue: BrokerQueue, content: Content, bodies: list[bytes]) -> None:
         """Dead-letter messages that a full queue rejected, if its overflow is `reject-publish-dlx`; else do nothing."""
-        if mailbox.definition.settings.overflow == "reject-publish-dlx":
-            self.dropped(mailbox, content, bodies)
+        if broker_queue.definition.settings.overflow == "reject-publish-dlx":
+            self.dropped(broker_queue, content, bodies)
 
-    def dropped(self, mailbox: Mailbox, content: Content, bodies: list[bytes]) -> None:
+    def dropped(self, broker_queue: BrokerQueue, content: Content, bodies: list[bytes]) -> None:
         """Publish messages that a full queue did not take to its dead-letter exchange, with the reason `maxlen`.
 
         Without a dead-letter exchange this does nothing, and the messages are lost. Nothing is synced here. A queue
         with a limit of 0 calls this for messages that no consumer can take at once.
         """
-        self.broker.dead_letters.refused(self, mailbox, content, bodies)
+        self.broker.dead_letters.refused(self, broker_queue, content, bodies)
 
-    def _made(self, definition: QueueDefinition) -> Mailbox:
+    def _made(self, definition: QueueDefinition) -> BrokerQueue:
         try:
             return self._open(definition)
         except BaseException:  # a full disk, too many open files: what is not there must not be defined either
             self.topology.delete_queue(definition.name, connection=definition.owner)
             raise
 
-    def _open(self, definition: QueueDefinition) -> Mailbox:
+    def _open(self, definition: QueueDefinition) -> BrokerQueue:
         # Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own.
-        # The larger a draft may be, the less often the broker has to write one while it should read from clients.
+        # The larger a pending block may be, the less often the broker has to write one while it should read from
+        # clients.
         limit = self.broker.memory.limits.queue_bodies
         flush = Flush("async", max(1 << 20, min(_FLUSH_MAX, limit // 4)), _FLUSH_NS)
         store = self.broker.store if definition.kept else self.broker.transient
@@ -317,41 +318,41 @@ class Host:
         declared["flush"], declared["roll"], declared["max_message"] = flush, _ROLL, MESSAGE_MAX + (1 << 20)
         queue = store.queue_with_defaults(name, defaults, **declared)
         queue.carries_later = True
-        mailbox = Mailbox(definition, queue, self.broker.schedule, self.broker.serve, self.dropped)
-        self.mailboxes[definition.name] = mailbox
-        self.broker.by_store_name[queue.name] = (self, mailbox)
+        broker_queue = BrokerQueue(definition, queue, self.broker.schedule, self.broker.serve, self.dropped)
+        self.broker_queues[definition.name] = broker_queue
+        self.broker.by_store_name[queue.name] = (self, broker_queue)
         self.broker.memory.add(queue)
         if definition.settings.expires_ms is not None:
             self._used[definition.name] = time.monotonic()
             self._next_expiry = 0.0
-        return mailbox
+        return broker_queue
 
-    def _delete(self, mailbox: Mailbox) -> None:
-        if mailbox.queue.standing.moving:
-            mailbox.queue.carry()  # what died before the queue did goes where it was meant to go
-        store = self.broker.store if mailbox.definition.kept else self.broker.transient
+    def _delete(self, broker_queue: BrokerQueue) -> None:
+        if broker_queue.queue.queue_state.moving:
+            broker_queue.queue.carry()  # what died before the queue did goes where it was meant to go
+        store = self.broker.store if broker_queue.definition.kept else self.broker.transient
         # The messages before the definition: a crash between the two leaves an empty queue, and never one that is not
         # defined, whose messages would come back with the next queue of its name.
-        store.delete_queue(mailbox.queue.name)
-        mailbox.close()
-        self.broker.memory.remove(mailbox.queue)
+        store.delete_queue(broker_queue.queue.name)
+        broker_queue.close()
+        self.broker.memory.remove(broker_queue.queue)
         with self.broker.guard:
-            del self.mailboxes[mailbox.name]
-            self._used.pop(mailbox.name, None)
-            self.broker.by_store_name.pop(mailbox.queue.name, None)
-            self._went(self.topology.delete_queue(mailbox.name, connection=mailbox.definition.owner))
+            del self.broker_queues[broker_queue.name]
+            self._used.pop(broker_queue.name, None)
+            self.broker.by_store_name.pop(broker_queue.queue.name, None)
+            self._went(self.topology.delete_queue(broker_queue.name, connection=broker_queue.definition.owner))
 
-    def _went(self, gone: Gone) -> None:
+    def _went(self, gone: Removed) -> None:
         self.version += 1
         for exchange in gone.exchanges:
             self.traffic.pop(exchange.name, None)
         for definition in gone.queues:
-            if (mailbox := self.mailboxes.get(definition.name)) is not None:
-                self.drop(mailbox)
+            if (broker_queue := self.broker_queues.get(definition.name)) is not None:
+                self.drop(broker_queue)
 
-    def _touch(self, mailbox: Mailbox) -> None:
-        if mailbox.name in self._used:
-            self._used[mailbox.name] = time.monotonic()
+    def _touch(self, broker_queue: BrokerQueue) -> None:
+        if broker_queue.name in self._used:
+            self._used[broker_queue.name] = time.monotonic()
 
 
 def _options(
@@ -362,7 +363,7 @@ def _options(
     dead = wanted.dead_letter_exchange is not None
     all_of_it = QueueOptions(
         max_attempts=None if wanted.delivery_limit is None else wanted.delivery_limit + 1,
-        dead_letter=DEAD_LETTERS + shortened(definition.name, 200) if dead else None,
+        dead_letter=DEAD_LETTERS + abbreviate(definition.name, 200) if dead else None,
         starvation=None,
         ttl=None if wanted.message_ttl_ms is None else lifetime_s(wanted.message_ttl_ms),
         expired="dead-letter" if dead else "drop",

@@ -107,13 +107,13 @@ async def _serve(store: Any, settings: Settings, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopped.set)
-    from holdfast.web.web_server import Web  # noqa: PLC0415 - needs what only a server has
+    from holdfast.web.web_server import WebServer  # noqa: PLC0415 - needs what only a server has
 
     server = Server(store, settings)
-    web: Web | None = None
+    web: WebServer | None = None
     try:
         await server.start()
-        web = Web(server)
+        web = WebServer(server)
         await asyncio.to_thread(web.start)
         if as_json:
             for one in web.site.listeners:

@@ -38,7 +38,7 @@ _BATCH = 500
 _BATCH_BYTES = 4 << 20
 _TELL_EVERY = 100
 _DEATH_HEADERS = ("dlq.original_msg_id", "dlq.retry_count", "dlq.failure_reason", "dlq.last_failure")
-_FAR = 9_000_000_000 * NS  # in 2255; a message that lives longer lives for ever here, where times end in 2262
+_FAR = 9_000_000_000 * NS  # in 2255; a message that lives longer lives forever here, where times end in 2262
 
 Progress = Callable[[int, int], None]
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from holdfast.base.checksum import crc32c
 from holdfast.base.clock import instant_ns
 from holdfast.base.errors import Corrupt, NotFound
-from holdfast.base.files import Buffer, Files, SystemFiles, errors_as_ours, forget, read_file
+from holdfast.base.files import Buffer, Files, SystemFiles, forget, read_file, translate_os_errors
 from holdfast.log.compression import codec_by_id, decompress
 
 __all__ = [
@@ -138,11 +138,11 @@ def gunzip(data: bytes) -> bytes:
 
 def whole_entry(memory: Buffer, offset: int) -> int:
     """Return the length of the undamaged entry at an offset, without its padding; 0 where there is none."""
-    room = len(memory) - offset
-    if room < _LENGTH_MIN:
+    bytes_left = len(memory) - offset
+    if bytes_left < _LENGTH_MIN:
         return 0
     length: int = _U32.unpack_from(memory, offset)[0]
-    if not _LENGTH_MIN <= length <= room:
+    if not _LENGTH_MIN <= length <= bytes_left:
         return 0
     end = offset + length - _CHECKSUM_SIZE
     return length if crc32c(memory[offset:end]) == _U32.unpack_from(memory, end)[0] else 0
@@ -379,7 +379,7 @@ class LedgerQFolder:
         self._files = files
         self._last_id = 0
         self._segments: list[tuple[Path, int]] = []
-        with errors_as_ours("reading", folder):
+        with translate_os_errors("reading", folder):
             names = files.list(folder)
             for name in sorted(filter(_SEGMENT_NAME.fullmatch, names), key=lambda name: int(name.removesuffix(".log"))):
                 with contextlib.closing(files.open(folder / name, "r")) as file:
@@ -413,7 +413,7 @@ class LedgerQFolder:
         path = self.folder / name
         if not self._files.exists(path):  # LedgerQ writes a state only where its feature is in use
             return None
-        with errors_as_ours("reading", path):
+        with translate_os_errors("reading", path):
             data = read_file(self._files, path)
         try:
             return parse(data, self._report(name))
@@ -462,7 +462,7 @@ class LedgerQFolder:
             report(f"{reused} of its messages have ids that were used before: two processes wrote. All were read")
 
     def _map(self, path: Path, size: int) -> memoryview:
-        with errors_as_ours("reading", path), contextlib.closing(self._files.open(path, "r")) as file:
+        with translate_os_errors("reading", path), contextlib.closing(self._files.open(path, "r")) as file:
             return file.map(min(size, file.size()))
 
 

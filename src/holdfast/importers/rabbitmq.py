@@ -22,7 +22,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.definitions import open_definitions
 from holdfast.broker.errors import BrokerError
 from holdfast.broker.message import Content, Instructions, instructions_in
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.importers.rabbitmq_definitions import UNKNOWN_TYPE, queue_type
 from holdfast.running_server import TRANSIENT
 from holdfast.store import Store
@@ -171,9 +171,9 @@ class RabbitImport:
         return [self._bring(found) for found in queues]
 
     def _bring(self, found: Found) -> Copied:
-        mailbox = self._broker.host(found.vhost).mailbox(found.name, None)
-        before = mailbox.queue.waiting()
-        intake = _Intake(mailbox, counts=found.type != "classic")
+        broker_queue = self._broker.host(found.vhost).broker_queue(found.name, None)
+        before = broker_queue.queue.waiting()
+        intake = _Intake(broker_queue, counts=found.type != "classic")
         notes: list[str] = []
         problem = None
         try:
@@ -202,7 +202,7 @@ class RabbitImport:
             self._source.forget(found.vhost)
         except (HoldfastError, OSError) as error:
             problem = str(error)
-        return Copied(found.vhost, found.name, intake.count, problem, notes + _notes(mailbox, intake, before))
+        return Copied(found.vhost, found.name, intake.count, problem, notes + _notes(broker_queue, intake, before))
 
     def _get(self, client: Client, name: str, intake: "_Intake") -> None:
         """Get messages until there are none; without a consumer, whose end would delete an auto-delete queue."""
@@ -253,11 +253,11 @@ class RabbitImport:
 class _Intake:
     """Messages to be put into one queue, collected while they differ in nothing but their bodies."""
 
-    def __init__(self, mailbox: Mailbox, *, counts: bool) -> None:
-        self._mailbox = mailbox
+    def __init__(self, broker_queue: BrokerQueue, *, counts: bool) -> None:
+        self._broker_queue = broker_queue
         self._counts = counts
         self._content: Content | None = None
-        self._wishes: Instructions | None = None
+        self._directives: Instructions | None = None
         """None where the properties cannot be read."""
         self._bodies: list[bytes] = []
         self._tags: list[int] = []
@@ -279,10 +279,10 @@ class _Intake:
         content = Content(got.exchange, got.routing_key, raw)
         if content != self._content or self._held > _ROUND_BYTES:
             self.put()
-            self._content, self._wishes = content, _read(raw)
+            self._content, self._directives = content, _read(raw)
         self._bodies.append(got.body)
         self._tags.append(got.tag)
-        self.unreadable += self._wishes is None
+        self.unreadable += self._directives is None
         size = len(got.body) + len(raw)
         self._held += size
         self._mean = size if not self._mean else (7 * self._mean + size) // 8 + 1
@@ -297,21 +297,21 @@ class _Intake:
         self._bodies, self._tags, self._held = [], [], 0
         if not bodies or self._content is None:
             return
-        wishes = self._wishes or Instructions(None, True, raw=self._content.raw)
-        taken = self._mailbox.put(self._content._replace(raw=wishes.raw), bodies, wishes)
+        directives = self._directives or Instructions(None, True, raw=self._content.raw)
+        taken = self._broker_queue.put(self._content._replace(raw=directives.raw), bodies, directives)
         self._put_count += taken
         if taken:
             self._put_tag = tags[taken - 1]
         if taken < len(bodies):
             raise QueueFull(
-                f"the queue {self._mailbox.name!r} refuses more, as its limit says: empty it, or raise the limit"
+                f"the queue {self._broker_queue.name!r} refuses more, as its limit says: empty it, or raise the limit"
             )
 
     def sync(self) -> int:
         """Make the messages that were put durable; return how many they were."""
         fresh = self._put_count - self.count
         if fresh:
-            self._mailbox.queue.log.sync()
+            self._broker_queue.queue.log.sync()
             self.count, self.safe = self._put_count, self._put_tag
         return fresh
 
@@ -331,11 +331,11 @@ def _counts_deliveries(client: Client, name: str, intake: "_Intake") -> bool:
 
 def _read(raw: bytes) -> Instructions | None:
     try:
-        wishes = instructions_in(raw)
+        directives = instructions_in(raw)
     except (MalformedField, BrokerError):
         return None
     # A delay is over when a message is in a queue; where none was obeyed it must not begin now.
-    return wishes if wishes.delay_ms is None else wishes._replace(delay_ms=None)
+    return directives if directives.delay_ms is None else directives._replace(delay_ms=None)
 
 
 def _without_count(raw: bytes) -> bytes:
@@ -350,12 +350,12 @@ def _without_count(raw: bytes) -> bytes:
     return encode_properties(properties._replace(headers=headers or None))
 
 
-def _notes(mailbox: Mailbox, intake: _Intake, before: int) -> list[str]:
+def _notes(broker_queue: BrokerQueue, intake: _Intake, before: int) -> list[str]:
     notes = []
     if intake.unreadable:
         notes.append(f"{intake.unreadable} with properties that cannot be read: expiration and priority not obeyed")
-    limits = mailbox.arguments
-    missing = before + intake.count - mailbox.queue.waiting()
+    limits = broker_queue.arguments
+    missing = before + intake.count - broker_queue.queue.waiting()
     if missing > 0 and (limits.max_length is not None or limits.max_length_bytes is not None):
         notes.append(f"{missing} fell out at the head: the queue's limit lets no more in")
     return notes

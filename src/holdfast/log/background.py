@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-__all__ = ["Ticker", "Ticking"]
+__all__ = ["BackgroundTask", "BackgroundWorker"]
 
 logger = logging.getLogger("holdfast.log")
 _AFTER_FAILURE_S = 1.0
 _FEW = 64
 
 
-class Ticking(Protocol):
+class BackgroundTask(Protocol):
     """An object with background work, such as a log or a queue."""
 
     name: str
@@ -32,11 +32,11 @@ class Ticking(Protocol):
         ...
 
 
-def _ask_tick(one: Ticking) -> float | None:
+def _ask_tick(one: BackgroundTask) -> float | None:
     return one.tick()
 
 
-class Ticker:
+class BackgroundWorker:
     """Calls `tick` of each log and queue when it is due, or after `wake`.
 
     Objects with nothing to wait for are not called: among thousands of queues, a busy one costs what it costs alone.
@@ -44,8 +44,8 @@ class Ticker:
 
     def __init__(
         self,
-        all_of_them: Callable[[], Iterable[Ticking]],
-        named: Callable[[str], Iterable[Ticking]] | None = None,
+        all_of_them: Callable[[], Iterable[BackgroundTask]],
+        named: Callable[[str], Iterable[BackgroundTask]] | None = None,
         *,
         ask: Callable[[Any], float | None] = _ask_tick,
         thread_name: str = "holdfast-ticker",
@@ -58,18 +58,18 @@ class Ticker:
         self._thread_name = thread_name
         self._all = all_of_them
         self._named = named
-        # A bare lock that is let go to wake the thread: an Event's own lock would stay taken for ever if a signal's
+        # A bare lock that is let go to wake the thread: an Event's own lock would stay taken forever if a signal's
         # handler raised inside of `set`.
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._rung: deque[str | Ticking | None] = deque([None])
+        self._rung: deque[str | BackgroundTask | None] = deque([None])
         """Names and objects of the `wake` calls since the last round; None stands for all, as in the first round."""
         self._agenda = _Agenda()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def wake(self, name: str | Ticking | None = None) -> None:
+    def wake(self, name: str | BackgroundTask | None = None) -> None:
         """Call the objects of this name, this one object, or all, as soon as possible.
 
         The thread is made when first needed: a store under `sync` has none.
@@ -109,9 +109,9 @@ class Ticker:
             due = self._agenda.due_in()
             self._bell.acquire(timeout=-1 if due is None else max(0.0, min(due, threading.TIMEOUT_MAX)))
 
-    def _round(self) -> Iterable[Ticking]:
+    def _round(self) -> Iterable[BackgroundTask]:
         """Return the objects to call now."""
-        rung: dict[str | Ticking | None, None] = {}
+        rung: dict[str | BackgroundTask | None, None] = {}
         while self._rung:
             rung[self._rung.popleft()] = None
         names = [one for one in rung if isinstance(one, str)]
@@ -126,7 +126,7 @@ class Ticker:
         found.update({one: None for one in rung if one is not None and not isinstance(one, str)})
         return found
 
-    def _tick(self, one: Ticking) -> float | None:
+    def _tick(self, one: BackgroundTask) -> float | None:
         try:
             return self._ask(one)
         except Exception:  # whatever went wrong with one, the others are still served
@@ -142,12 +142,12 @@ class _Agenda:
     """When each object is to be called next. For one thread."""
 
     def __init__(self) -> None:
-        self._when: dict[Ticking, float] = {}
-        self._heap: list[tuple[float, int, Ticking]] = []
+        self._when: dict[BackgroundTask, float] = {}
+        self._heap: list[tuple[float, int, BackgroundTask]] = []
         """Entries for a moment that no longer counts are left in, up to a half."""
         self._count = itertools.count()
 
-    def note(self, one: Ticking, delay: float | None) -> None:
+    def note(self, one: BackgroundTask, delay: float | None) -> None:
         """Schedule a call in so many seconds; None for no call."""
         if delay is None:
             self._when.pop(one, None)
@@ -158,7 +158,7 @@ class _Agenda:
             self._heap = [entry for entry in self._heap if self._counts(entry)]
             heapify(self._heap)
 
-    def take(self) -> list[Ticking]:
+    def take(self) -> list[BackgroundTask]:
         """Remove and return the objects that are due."""
         now = time.monotonic()
         taken = []
@@ -175,5 +175,5 @@ class _Agenda:
             heappop(self._heap)
         return self._heap[0][0] - time.monotonic() if self._heap else None
 
-    def _counts(self, entry: tuple[float, int, Ticking]) -> bool:
+    def _counts(self, entry: tuple[float, int, BackgroundTask]) -> bool:
         return self._when.get(entry[2]) == entry[0]

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, cast
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.record import Message, as_bytes, check_headers, headers_size
 
-__all__ = ["ALL", "Extra", "check_batch"]
+__all__ = ["ALL", "ColumnValue", "check_batch"]
 
 ALL = -1
 """The position of a value that all messages of a batch share."""
 
 
-class Extra(NamedTuple):
+class ColumnValue(NamedTuple):
     """A value of an optional column, for one message of a batch or for all."""
 
     position: int
@@ -24,16 +24,16 @@ class Extra(NamedTuple):
 
 def check_batch(
     messages: Iterable[bytes | Message], own: Callable[[Message], list[tuple[str, Any, int]]] | None = None
-) -> tuple[list[bytes], list[Extra], int]:
+) -> tuple[list[bytes], list[ColumnValue], int]:
     """Return the payloads, the values of optional columns, and the size of the largest message that has any.
 
     `own` gives the columns (name, value, size) that only a queue knows the meaning of; a log refuses them.
     """
-    messages = list(messages)  # a copy: the caller may change the list while this waits for room
+    messages = list(messages)  # a copy: the caller may change the list while this waits for space
     if set(map(type, messages)) <= {bytes}:  # the common case, checked without a loop
         return cast("list[bytes]", messages), [], 0
     payloads: list[bytes] = []
-    extras: list[Extra] = []
+    extras: list[ColumnValue] = []
     largest = 0
     for position, message in enumerate(messages):
         if not isinstance(message, Message):
@@ -43,15 +43,15 @@ def check_batch(
         size = len(payload)
         if message.key is not None:
             key = as_bytes(message.key, "key")
-            extras.append(Extra(position, "key", key, len(key)))
+            extras.append(ColumnValue(position, "key", key, len(key)))
             size += len(key)
         if message.headers:
             headers = check_headers(message.headers)
-            extras.append(Extra(position, "headers", headers, headers_size(headers)))
+            extras.append(ColumnValue(position, "headers", headers, headers_size(headers)))
             size += extras[-1].size
         if own is not None:
             for column, value, more in own(message):
-                extras.append(Extra(position, column, value, more))
+                extras.append(ColumnValue(position, column, value, more))
                 size += more
         elif message.is_for_queues:
             raise InvalidArgument("delay, priority, ttl and dedup mean something to a queue only: put it with a queue")

@@ -1,30 +1,30 @@
-"""Adoption of batches from other processes: a durable plan reserves their sequences between two drafts."""
+"""Adoption of batches from other processes: a durable plan reserves their sequences between two pending blocks."""
 
 import logging
 from collections import deque
 
 from holdfast.base.errors import Corrupt
 from holdfast.base.files import read_file
-from holdfast.log.batch_inbox import Incoming, Manifest, Part, Plan, read_blocks
+from holdfast.log.batch_inbox import BatchInbox, Manifest, Part, Plan, read_blocks
 from holdfast.log.block import open_block
-from holdfast.log.group_sync import Untold
+from holdfast.log.group_sync import GroupSync
 from holdfast.log.layout import HEADER_SIZE
-from holdfast.log.pending_block import Sealed
+from holdfast.log.pending_block import EncodedBlock
 from holdfast.log.writer import SegmentWriter
 
-__all__ = ["Adopter"]
+__all__ = ["BatchAdoption"]
 
 logger = logging.getLogger("holdfast.log")
 
 
-class Adopter(Untold):
+class BatchAdoption(GroupSync):
     """An appender that also adopts batches from other processes.
 
     Invariant: once the plan is written, sequences `base` up to `base + records` are the batch's, and what of them is
     in the log is a beginning of it. So after a crash the log's end tells how far the adoption had come.
     """
 
-    def adopt(self, incoming: Incoming, manifest: Manifest) -> range:
+    def adopt(self, incoming: BatchInbox, manifest: Manifest) -> range:
         """Adopt a batch whose parts were checked, and return its sequences. Durable when this returns.
 
         If it fails after the plan was written, the log stops, and the adoption is finished when the log is opened
@@ -36,7 +36,7 @@ class Adopter(Untold):
                 writer = self._writer
                 assert writer is not None
                 with self._lock:
-                    if self.draft.payloads or self._unwritten is not None:
+                    if self.pending_block.payloads or self._unwritten is not None:
                         continue  # others appended meanwhile
                     plan = incoming.begin(manifest, writer.end, max(self.clock.time_ns(), writer.last_timestamp))
                     self._skip_to(plan.base + manifest.records)
@@ -45,7 +45,7 @@ class Adopter(Untold):
         self._notify()
         return range(plan.base, plan.base + manifest.records)
 
-    def resume(self, incoming: Incoming, plan: Plan) -> None:
+    def resume(self, incoming: BatchInbox, plan: Plan) -> None:
         """Finish an adoption that a crash interrupted. Call it before anything else is appended."""
         assert self._writer is not None
         end = self._writer.end
@@ -61,20 +61,20 @@ class Adopter(Untold):
 
     def _skip_to(self, sequence: int) -> None:
         """Continue with the sequence behind the batch. Called with both locks held, and nothing unwritten."""
-        fresh = self._new_draft(sequence, None)
+        fresh = self._new_pending_block(sequence, None)
         if self._asleep:
-            fresh.room = -1
-        self.draft = fresh
+            fresh.bytes_left = -1
+        self.pending_block = fresh
         if self._views:
             self._recent, self._recent_bytes = deque([fresh]), 0
 
-    def _carry_out(self, incoming: Incoming, plan: Plan) -> None:
+    def _carry_out(self, incoming: BatchInbox, plan: Plan) -> None:
         writer = self._writer
         assert writer is not None
         segments = len(writer.segments)
         first = plan.base
         try:
-            self._begin_giving()
+            self._before_first_write()
             for part in plan.manifest.parts:
                 if writer.end == first and part.is_placed:
                     path = incoming.parts / part.file
@@ -94,9 +94,9 @@ class Adopter(Untold):
             self._give_up([], writer.stop(reason, recoverable=False))
             raise
         if len(writer.segments) > segments:
-            self._rolled()
+            self._on_roll()
 
-    def _copy(self, writer: SegmentWriter, incoming: Incoming, part: Part, done: int, now: int) -> None:
+    def _copy(self, writer: SegmentWriter, incoming: BatchInbox, part: Part, done: int, now: int) -> None:
         raw = memoryview(read_file(incoming.files, incoming.parts / part.file))
         for header in read_blocks(incoming.files, incoming.parts / part.file):
             if header.sequence < done:
@@ -108,7 +108,7 @@ class Adopter(Untold):
             middle = start + header.columns_length
             time = max(now, writer.last_timestamp)
             writer.put(
-                Sealed(
+                EncodedBlock(
                     writer.end,
                     header.records,
                     time,

@@ -16,13 +16,13 @@ from typing import Any
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, raised_by_handler
-from holdfast.base.files import Files, Lock, errors_as_ours, read_file, write_all, write_all_parts
+from holdfast.base.files import Files, Lock, read_file, translate_os_errors, write_all, write_all_parts
 from holdfast.log.block import open_block
 from holdfast.log.compression import Codec
 from holdfast.log.layout import HEADER_SIZE, BlockHeader, SegmentHeader, pack_segment_header, parse_block_header
-from holdfast.log.pending_block import Draft, Sealed, frame, seal
+from holdfast.log.pending_block import EncodedBlock, PendingBlock, frame, seal
 
-__all__ = ["Incoming", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
+__all__ = ["BatchInbox", "Manifest", "Part", "PartWriter", "Plan", "read_blocks"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -99,7 +99,7 @@ class Plan:
     time: int
 
 
-class Incoming:
+class BatchInbox:
     """The folder `incoming/` of a store. Any process may commit batches; only the store's owner adopts them."""
 
     def __init__(self, files: Files, store: Path) -> None:
@@ -113,7 +113,7 @@ class Incoming:
 
     def guard(self) -> Lock:
         """Return the lock to hold while a manifest is added or removed; raises `Locked` if another process has it."""
-        with errors_as_ours("handing over a batch in", self.folder):
+        with translate_os_errors("handing over a batch in", self.folder):
             self.files.make_dirs(self.folder)
             return self.files.lock(self.folder / _LOCK)
 
@@ -139,7 +139,7 @@ class Incoming:
         if self.is_known(manifest):
             self._remove_parts(manifest)
             return False
-        with errors_as_ours("handing over a batch in", self.folder):
+        with translate_os_errors("handing over a batch in", self.folder):
             if self.refused(manifest):  # it comes again, with other parts
                 self.files.remove(self.folder / (manifest.file + _BAD))
             self.files.sync_dir(self.parts)
@@ -172,7 +172,7 @@ class Incoming:
         return sorted(found, key=lambda manifest: (manifest.created, manifest.query, manifest.batch))
 
     def _names(self) -> list[str]:
-        with errors_as_ours("listing the batches in", self.folder):
+        with translate_os_errors("listing the batches in", self.folder):
             return self.files.list(self.folder)
 
     def plan(self) -> Plan | None:
@@ -303,9 +303,9 @@ class Incoming:
 
 
 class PartWriter:
-    """Writes the parts of one task, from drafts or sealed blocks. For one thread."""
+    """Writes the parts of one task, from pending blocks or sealed blocks. For one thread."""
 
-    def __init__(self, incoming: Incoming, manifest: Manifest, codec: Codec | None, now: int) -> None:
+    def __init__(self, incoming: BatchInbox, manifest: Manifest, codec: Codec | None, now: int) -> None:
         self._incoming = incoming
         self._files = incoming.files
         self._codec = codec
@@ -317,17 +317,17 @@ class PartWriter:
         self.parts: list[Part] = []
         """Those that are finished."""
 
-    def write(self, draft: Draft) -> None:
-        """Add the records of a draft as a block; its times and first sequence do not count."""
-        self.put(seal(draft, 0, self._codec))
+    def write(self, pending_block: PendingBlock) -> None:
+        """Add the records of a pending block as a block; its times and first sequence do not count."""
+        self.put(seal(pending_block, 0, self._codec))
 
-    def put(self, sealed: Sealed) -> None:
+    def put(self, sealed: EncodedBlock) -> None:
         """Add a block; its first sequence does not count."""
         if self._name is None:
             self._begin()
         sealed = sealed._replace(sequence=self._records)
         parts = frame(sealed, self._offset, self._offset, self._segment_id)
-        with errors_as_ours("writing a part into", self._incoming.parts):
+        with translate_os_errors("writing a part into", self._incoming.parts):
             self._offset += write_all_parts(self._file, parts, self._offset)
         self._headers += parts[0]
         self._records += sealed.records
@@ -347,7 +347,7 @@ class PartWriter:
             self._name = None
         return self.parts
 
-    def abandon(self) -> None:
+    def close_discarding(self) -> None:
         """Delete all parts, after the task failed."""
         self._stack.close()
         names = [part.file for part in self.parts] + ([self._name] if self._name else [])
@@ -357,7 +357,7 @@ class PartWriter:
                     self._files.remove(self._incoming.parts / file)
 
     def _begin(self) -> None:
-        with errors_as_ours("writing a part into", self._incoming.parts):
+        with translate_os_errors("writing a part into", self._incoming.parts):
             self._files.make_dirs(self._incoming.parts)
         unique = self._files.random_bytes(8)
         self._name = f"{self._prefix}-{unique.hex()}.part"

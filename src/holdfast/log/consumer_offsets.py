@@ -9,10 +9,10 @@ from pathlib import Path
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import InvalidArgument, raised_by_handler
-from holdfast.base.files import Files, errors_as_ours
-from holdfast.base.names import folder_of, name_of, shortened
+from holdfast.base.files import Files, translate_os_errors
+from holdfast.base.names import abbreviate, escape_name, name_of
 
-__all__ = ["QUEUE", "Position", "Positions", "log_ids_in", "lost_positions", "place_of"]
+__all__ = ["QUEUE", "OffsetStore", "Position", "log_ids_in", "lost_positions", "place_of"]
 
 logger = logging.getLogger("holdfast.log")
 
@@ -42,10 +42,10 @@ QUEUE = "queue:"
 
 def place_of(queue: str) -> str:
     """Return the name under which a queue keeps its position."""
-    return QUEUE + shortened(queue, 200)
+    return QUEUE + abbreviate(queue, 200)
 
 
-class Positions:
+class OffsetStore:
     """The kept positions of a log's named tailers, in `tailers/` of its folder."""
 
     def __init__(
@@ -64,13 +64,13 @@ class Positions:
 
     def get(self, name: str) -> Position | None:
         """Return the committed position; None if there is none for this log's id, 0 if its file is illegible."""
-        with errors_as_ours("reading a tailer's position in", self._folder):
+        with translate_os_errors("reading a tailer's position in", self._folder):
             kept = self._read(self._path(name))
         return None if kept is None else self._settled.get(name, kept)
 
     def set(self, position: Position) -> None:
         """Commit a position; durable when this returns. The owner of an existing position stays the same."""
-        with self._guard, errors_as_ours("keeping a tailer's position in", self._path(position.name)):
+        with self._guard, translate_os_errors("keeping a tailer's position in", self._path(position.name)):
             self._set(position)
 
     def _set(self, position: Position) -> None:
@@ -127,7 +127,7 @@ class Positions:
         self._settled.pop(name, None)
         self._known.discard(name)
         known = path.with_suffix(_KNOWN)
-        with errors_as_ours("forgetting a tailer's position in", path):
+        with translate_os_errors("forgetting a tailer's position in", path):
             found = [one for one in (known, path) if self._files.exists(one)]
             for one in found:  # the note first: without it nobody misses the position
                 self._files.remove(one)
@@ -137,7 +137,7 @@ class Positions:
 
     def all(self) -> list[Position]:
         """Return every named reader. One with an illegible file counts as one that has read nothing."""
-        with errors_as_ours("reading the positions of tailers in", self._folder):
+        with translate_os_errors("reading the positions of tailers in", self._folder):
             names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
             found = [position for name in names if (position := self._read(self._folder / name))]
         return [self._settled.get(position.name, position) for position in found]
@@ -169,7 +169,7 @@ class Positions:
                 self._settled.pop(name, None)  # else the queue was deleted meanwhile
 
     def _path(self, name: str) -> Path:
-        return self._folder / (folder_of(name, "tailer name") + _SUFFIX)
+        return self._folder / (escape_name(name, "tailer name") + _SUFFIX)
 
     def _read(self, path: Path) -> Position | None:
         try:

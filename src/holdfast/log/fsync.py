@@ -7,7 +7,7 @@ from holdfast.base.errors import is_reported
 from holdfast.base.files import File, write_all
 from holdfast.log.segment import Segment
 
-__all__ = ["Begun", "Disk", "RoomAhead"]
+__all__ = ["Disk", "PendingSync", "Preallocation"]
 
 _LITTLE = 4 << 10
 _LITTLE_SYNCS = 8
@@ -16,7 +16,7 @@ _AHEAD = bytes(64 << 10)
 a file that is long enough took 120 us, one that made it longer 175, because the file system wrote its journal too."""
 
 
-class Begun(NamedTuple):
+class PendingSync(NamedTuple):
     """A sync that is under way: its file, and up to where that was written before."""
 
     file: File
@@ -63,7 +63,7 @@ class Disk:
                     raise
 
 
-class RoomAhead:
+class Preallocation:
     """Zeros behind the end of the active segment, which make many small syncs cheaper."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from holdfast.base.errors import Closed, WriterStopped
 from holdfast.log.appender import Appender
 from holdfast.log.settings import LogSettings
 
-__all__ = ["SYNC_AFTER_S", "Untold"]
+__all__ = ["SYNC_AFTER_S", "GroupSync"]
 
 T = TypeVar("T")
 
@@ -20,8 +20,8 @@ _ASK_AGAIN_S = 10.0
 """After so many seconds without a sync ask again: the syncing thread has ended, because closing the store failed."""
 
 
-class Untold(Appender):
-    """An appender for a broker: `sync_untold` makes records durable, and `tell` publishes that to readers later.
+class GroupSync(Appender):
+    """An appender for a broker: `sync_without_notifying` makes records durable, and `tell` notifies readers later.
 
     Under `async` it also asks `sync_later` for a call of `sync_if_due` once it has written something, so that the
     durable end follows the visible one while nobody calls `sync`. A log that has nothing unsynced asks for nothing.
@@ -46,7 +46,7 @@ class Untold(Appender):
         """As in `Appender`; and ask for a sync of what is written, if no other sync is expected."""
         again = super().tick()
         writer, asked_at = self._writer, self._sync_asked_at
-        if self.settings.flush.mode != "async" or writer is None or self._refusal is not None or writer.is_durable:
+        if self.settings.flush.mode != "async" or writer is None or self._append_error is not None or writer.is_durable:
             return again
         now = self.clock.monotonic()
         if asked_at is None or now - asked_at > _ASK_AGAIN_S:
@@ -63,7 +63,7 @@ class Untold(Appender):
         if self._unsynced_since is None:
             self._unsynced_since = now
         left = self._unsynced_since + SYNC_AFTER_S - now
-        if left > 0 and self._refusal is None:
+        if left > 0 and self._append_error is None:
             return left
         # Before the sync: what is written while it goes on asks again.
         self._unsynced_since = self._sync_asked_at = None
@@ -76,7 +76,7 @@ class Untold(Appender):
     def _sync_written(self) -> None:
         with self._io:
             writer = self._writer
-            if writer is None or self._refusal is not None:
+            if writer is None or self._append_error is not None:
                 return
             begun = self._stopping(lambda: writer.begin_sync(ahead=False))
         if begun is None:
@@ -90,16 +90,16 @@ class Untold(Appender):
 
     @property
     def gathered_bytes(self) -> int:
-        """Return how many bytes are appended and not written yet; 0 where the next append makes room first."""
-        room = self.draft.room
-        return self.settings.flush.bytes - room if room >= 0 else 0
+        """Return how many bytes are appended and not written yet; 0 where the next append makes space first."""
+        bytes_left = self.pending_block.bytes_left
+        return self.settings.flush.bytes - bytes_left if bytes_left >= 0 else 0
 
-    def sync_untold(self) -> None:
+    def sync_without_notifying(self) -> None:
         """As `sync`, but readers are notified by `tell`. Unless under `sync`, others may write while the disk works.
 
         Do not call it in the main thread, where signal handlers may raise.
         """
-        if self._durable_appends:  # whoever waits for a draft takes it for safe once it is written
+        if self._durable_appends:  # whoever waits for a pending block takes it for safe once it is written
             with self._io:
                 self._write_out(sync=True, tell=False)
             return
@@ -114,7 +114,7 @@ class Untold(Appender):
                 self._stopping(writer.check)
 
     def tell(self, *, patient: bool = False) -> None:
-        """Publish what `sync_untold` made durable to readers, here and in other processes.
+        """Publish what `sync_without_notifying` made durable to readers, here and in other processes.
 
         Unless `patient`, this is left to the thread that is writing, if there is one.
         """

@@ -13,21 +13,21 @@ from pathlib import Path
 from holdfast.base.clock import Clock, Instant, duration_ns, instant_ns
 from holdfast.base.critical_section import Condition
 from holdfast.base.errors import Closed, DiskFull, StorageError, WriterStopped, is_reported
-from holdfast.base.files import Files, errors_as_ours
+from holdfast.base.files import Files, translate_os_errors
 from holdfast.log.appender import Appender
 from holdfast.log.block import Block
-from holdfast.log.consumer_offsets import Positions
+from holdfast.log.consumer_offsets import OffsetStore
 from holdfast.log.inspection import Inspection, inspect_segment
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.policy import Retention
-from holdfast.log.reader_view import LiveView
+from holdfast.log.reader_view import ReadOnlySegments
 from holdfast.log.record import Damage, Record
-from holdfast.log.record_batch import BlockPiece, DraftPiece, Piece
+from holdfast.log.record_batch import BlockSpan, PendingBlockSpan, RecordSpan
 from holdfast.log.recovery import recover
 from holdfast.log.retention import Freed, droppable
 from holdfast.log.segment import Segment
 from holdfast.log.settings import LogSettings
-from holdfast.log.snapshot import Cutter
+from holdfast.log.snapshot import Snapshotter
 from holdfast.log.tailer import Tailer
 from holdfast.log.verification import Progress, Verification, verify_segments
 from holdfast.log.writer import SegmentWriter
@@ -84,7 +84,7 @@ class LogStats:
     tailers: list[TailerStats] = field(default_factory=list)
 
 
-class Log(Cutter):
+class Log(Snapshotter):
     """An append-only log; made by `Store.log`.
 
     Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark` and `tailers/`. Threads: all methods
@@ -108,7 +108,7 @@ class Log(Cutter):
     ) -> None:
         super().__init__(name, folder, settings, clock, wake, sync_later)
         self.id = log_id
-        self.positions = Positions(files, folder, log_id, queue_at)
+        self.positions = OffsetStore(files, folder, log_id, queue_at)
         self.damage: list[Damage] = []
         """Damaged places met since the log was opened, the first thousand."""
         self._damage_seen: set[tuple[str, int, str]] = set()
@@ -120,11 +120,11 @@ class Log(Cutter):
         """For queues: held while a dedup id is checked and its message appended, so that no two queues of this log both
         put it.
         """
-        self.ids_in_flight: dict[bytes, Draft] = {}
+        self.ids_in_flight: dict[bytes, PendingBlock] = {}
         """For queues: the dedup ids of messages that are appended and not yet visible."""
-        with errors_as_ours("opening the log in", folder):
+        with translate_os_errors("opening the log in", folder):
             if read_only:
-                self._view = LiveView(files, folder, lock, self._report)
+                self._view = ReadOnlySegments(files, folder, lock, self._report)
             else:
                 segments, found = recover(files, folder, self._report)
                 rest = weakref.WeakMethod(self.rest)  # weak, because a log that nobody has any more must go
@@ -146,7 +146,7 @@ class Log(Cutter):
     @property
     def end(self) -> int:
         """The next sequence to be written; for a read-only log, the end of what may be read."""
-        return self.draft.end if self._writer is not None else self._visible_end
+        return self.pending_block.end if self._writer is not None else self._visible_end
 
     def tailer(self, name: str | None = None) -> Tailer:
         """An independent reader from the start or, with a name, from where that name last committed."""
@@ -192,7 +192,7 @@ class Log(Cutter):
     @property
     def visible_end(self) -> int:
         """The end of what this process may read: under `sync` what is durable, else all that was appended."""
-        return self.draft.end if self._writer is not None and not self._durable_appends else self._visible_end
+        return self.pending_block.end if self._writer is not None and not self._durable_appends else self._visible_end
 
     def kept_segments(self, *, durable: bool = False) -> tuple[Segment, ...]:
         """The segments as they were at the last `refresh`, oldest first.
@@ -225,45 +225,45 @@ class Log(Cutter):
             return self._view.segments.last
         return self._writer.segments[-1] if self._writer.segments else None
 
-    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
-        """The records from `start` up to `stop`, for views: also from drafts, so that nothing need be written first.
+    def pieces(self, start: int, stop: int) -> Iterator[RecordSpan]:
+        """The records from `start` up to `stop`, for views: also from pending blocks, so nothing need be written first.
 
         `stop` is at most `visible_end`. What is damaged, or no longer kept, is left out.
         """
         with self._lock:
-            drafts = self._drafts_between(start, stop)
-        written = min(drafts[-1].first, stop) if drafts else stop
+            pending_blocks = self._drafts_between(start, stop)
+        written = min(pending_blocks[-1].first, stop) if pending_blocks else stop
         if start < written:
             for block in self.blocks_between(start, written):
-                yield BlockPiece(block, max(start, block.sequence), min(written, block.end))
+                yield BlockSpan(block, max(start, block.sequence), min(written, block.end))
             self.release_mapped()  # whoever has read them all has no more use for their memory
-        for draft in reversed(drafts):
-            yield DraftPiece(draft, max(start, draft.first), min(stop, draft.end))
+        for pending_block in reversed(pending_blocks):
+            yield PendingBlockSpan(pending_block, max(start, pending_block.first), min(stop, pending_block.end))
 
-    def _drafts_between(self, start: int, stop: int) -> list[Draft]:
+    def _drafts_between(self, start: int, stop: int) -> list[PendingBlock]:
         """Those at hand that hold some of these records, the last one first. Called with the lock held."""
-        if self._drafts.open:
-            self._drafts.mend()
-        found: list[Draft] = []
-        for draft in reversed(self._recent):
-            if draft.first < stop:
-                found.append(draft)
-            if draft.first <= start:
+        if self._blocks_section.open:
+            self._blocks_section.mend()
+        found: list[PendingBlock] = []
+        for pending_block in reversed(self._recent):
+            if pending_block.first < stop:
+                found.append(pending_block)
+            if pending_block.first <= start:
                 break
         return found
 
     def time_of(self, sequence: int) -> int | None:
         """For views: when a record was appended, without reading payloads; None where that cannot be read."""
         with self._lock:
-            drafts = self._drafts_between(sequence, sequence + 1)
-        if drafts and drafts[-1].first <= sequence < drafts[-1].end:
-            return drafts[-1].times[sequence - drafts[-1].first]
+            pending_blocks = self._drafts_between(sequence, sequence + 1)
+        if pending_blocks and pending_blocks[-1].first <= sequence < pending_blocks[-1].end:
+            return pending_blocks[-1].times[sequence - pending_blocks[-1].first]
         holding = self._holding(sequence, sequence + 1)
         segment = next((segment for segment in reversed(holding) if segment.base <= sequence), None)
         return None if segment is None else segment.time_of(sequence, self._report)
 
     def page_out(self) -> int:
-        """For views: release the memory of what is on disk; return how many bytes of it were drafts."""
+        """For views: release the memory of what is on disk; return how many bytes of it were pending blocks."""
         self.release_mapped()
         return self._let_recent_go(0)
 
@@ -272,14 +272,15 @@ class Log(Cutter):
         for segment in self._opened:
             segment.page_out()
 
-    def unseen_bytes(self, sequence: int) -> int:
-        """For views: the payload bytes that were appended from here on, as far as the drafts in memory have them."""
+    def bytes_after(self, sequence: int) -> int:
+        """For views: the payload bytes that were appended from here on, as far as the pending blocks in memory have
+        them."""
         total = 0
-        with self._lock, self._drafts:
-            for draft in reversed(self._recent):
-                if draft.end <= sequence and draft.payloads:
+        with self._lock, self._blocks_section:
+            for pending_block in reversed(self._recent):
+                if pending_block.end <= sequence and pending_block.payloads:
                     break
-                total += sum(map(len, draft.payloads[max(0, sequence - draft.first) :]))
+                total += sum(map(len, pending_block.payloads[max(0, sequence - pending_block.first) :]))
         return total
 
     def sequence_at(self, when: Instant, *, past_damage: bool = True) -> int:
@@ -310,9 +311,13 @@ class Log(Cutter):
         """Make readable what was appended here, or published by the writing process. A failed flush is not raised."""
         if self._writer is None:
             if not self.closed:
-                with errors_as_ours("reading the log in", self.folder):
+                with translate_os_errors("reading the log in", self.folder):
                     self._view.refresh()
-        elif not self._durable_appends and self._refusal is None and (self.draft.payloads or self._unwritten):
+        elif (
+            not self._durable_appends
+            and self._append_error is None
+            and (self.pending_block.payloads or self._unwritten)
+        ):
             # On a full disk, or while another thread closes the log, one can still read; the next append tells.
             with contextlib.suppress(StorageError, Closed):
                 self._flush(sync=False)
@@ -418,7 +423,7 @@ class Log(Cutter):
         """What is at this byte of a segment (the last one, or the one of that file name)."""
         self._check_open()
         self.refresh()
-        with errors_as_ours("reading the log in", self.folder):
+        with translate_os_errors("reading the log in", self.folder):
             return inspect_segment(self._segments, offset, segment)
 
     def compact(self, *, retention: Retention | None = None, force: bool = False, dry_run: bool = False) -> Freed:
@@ -440,7 +445,7 @@ class Log(Cutter):
         segments = writer.segments
         if len(segments) > 1 and segments[1].created < moment:
             return True
-        return segments[-1].base < writer.end == self.draft.end and writer.last_timestamp < moment
+        return segments[-1].base < writer.end == self.pending_block.end and writer.last_timestamp < moment
 
     def retire(self) -> Freed:
         """Apply retention without traffic: as `compact`, and also to the active segment if all in it is too old.
@@ -451,7 +456,7 @@ class Log(Cutter):
         if policy is None or policy.max_age is None:
             return Freed()
         with self._io:
-            if self._refusal is not None:
+            if self._append_error is not None:
                 return Freed()
             past = self.clock.time_ns() - duration_ns(policy.max_age, "max_age")
             rolled = len(self._segments) >= policy.min_segments and self._roll_if(past)
@@ -471,26 +476,26 @@ class Log(Cutter):
         with self._io:
             return self._drop_by(Retention(max_age=_FOR_EVER_S), past=sequence)
 
-    def shed(self, asking: Appender | None = None, make_room: Callable[[], bool] = lambda: False) -> Freed:
+    def shed(self, asking: Appender | None = None, free_space: Callable[[], bool] = lambda: False) -> Freed:
         """Drop every segment that all named readers have read, also the one being written: for a full disk.
 
         A log without named readers keeps everything.
 
-        `asking` is the log that needs the room, whose I/O lock is held. Where it is another, this one's is taken only
-        if it is free; where there is none, this one's is waited for. `make_room` is called where there is no room for
+        `asking` is the log that needs the space, whose I/O lock is held. Where it is another, this one's is taken only
+        if it is free; where there is none, this one's is waited for. `free_space` is called where there is no space for
         the header of the next segment.
         """
         held: list[bool] = []
         try:
             if asking is not self:
                 held.extend(map(self._io.acquire, (asking is None,)))  # noted by C code, as in `rest`
-            if (asking is not self and True not in held) or self._refusal is not None or self._floor() is None:
+            if (asking is not self and True not in held) or self._append_error is not None or self._floor() is None:
                 return Freed()
-            with contextlib.suppress(StorageError):  # without room for another segment, the last one stays
+            with contextlib.suppress(StorageError):  # without space for another segment, the last one stays
                 try:
                     self._roll_if(_END_OF_TIME, with_drafts=True)
                 except DiskFull:
-                    if make_room():
+                    if free_space():
                         self._roll_if(_END_OF_TIME, with_drafts=True)
             return self._drop_by(Retention(max_age=_FOR_EVER_S), past=self._segments[-1].base if self._segments else 0)
         finally:
@@ -558,8 +563,8 @@ class Log(Cutter):
         return segments[-1].end or 0 if segments else 0
 
     def _check_open(self) -> None:
-        if self._refusal is not None and self.closed:
-            raise Closed(*self._refusal.args)
+        if self._append_error is not None and self.closed:
+            raise Closed(*self._append_error.args)
 
     def _report(self, damage: Damage) -> None:
         seen = (damage.path, damage.offset, damage.reason)
@@ -583,12 +588,12 @@ class Log(Cutter):
     def _roll_if(self, past: int, *, with_drafts: bool = False) -> bool:
         """Begin a new segment if all that was appended is from before this moment, and may go.
 
-        With `with_drafts` only what was written counts: the drafts go into the new segment.
+        With `with_drafts` only what was written counts: the pending blocks go into the new segment.
         """
         writer = self._writer
         assert writer is not None
         with self._lock:
-            if self.pinned or not (with_drafts or (not self.draft.payloads and self._unwritten is None)):
+            if self.pinned or not (with_drafts or (not self.pending_block.payloads and self._unwritten is None)):
                 return False
         if not writer.segments or writer.end == writer.segments[-1].base or writer.last_timestamp >= past:
             return False
@@ -628,13 +633,13 @@ class Log(Cutter):
         for view in self._views if count else ():
             view.let_go_below(self.start)
 
-    def _begin_giving(self) -> None:
-        if not self._gives:
+    def _before_first_write(self) -> None:
+        if not self._assigned_any:
             # What a queue knows beyond the end that survived must not be taken for what is given these numbers now.
             self.positions.keep_settled()
-            super()._begin_giving()
+            super()._before_first_write()
 
-    def _rolled(self) -> None:
+    def _on_roll(self) -> None:
         if self.settings.retention is not None:
             try:
                 self._drop_by(self.settings.retention)

@@ -1,4 +1,4 @@
-"""Drafts, the open blocks of a log: records collect in one, and `seal` turns it into columns and payloads."""
+"""Pending blocks, the open blocks of a log: records collect in one, and `seal` turns it into columns and payloads."""
 
 import threading
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import HoldfastError
-from holdfast.log.batch import ALL, Extra
+from holdfast.log.batch import ALL, ColumnValue
 from holdfast.log.compression import Codec, compress
 from holdfast.log.layout import (
     ALIGN,
@@ -21,13 +21,13 @@ from holdfast.log.layout import (
 )
 from holdfast.log.record import HeaderValue
 
-__all__ = ["Draft", "Sealed", "frame", "seal"]
+__all__ = ["EncodedBlock", "PendingBlock", "frame", "seal"]
 
 Sections = list[bytes]
 Extras = dict[str, dict[int, Any]]
 """For each optional column the values by position in the block: most blocks have none, so none are kept."""
 _RECORD_COST, _DRAFT_COST = 80, 700
-"""Bytes of memory that a record takes besides its payload, and a draft besides its records."""
+"""Bytes of memory that a record takes besides its payload, and a pending block besides its records."""
 _TIMESTAMP, *_EXTRAS = COLUMNS
 _PAD = [b"\0" * n for n in range(ALIGN)]
 _ONE = Struct("<iiI4x")
@@ -35,14 +35,14 @@ _ONE_BYTES = Struct("<B7xii")
 """The columns of a block with one record: offsets and checksum of the payload, presence and offsets of a string."""
 
 
-class Draft:
+class PendingBlock:
     """The open block: records that were appended and are not written yet. Protected by the log's lock."""
 
-    __slots__ = ("error", "extras", "first", "gate", "payloads", "room", "stop", "times", "written")
+    __slots__ = ("bytes_left", "error", "extras", "first", "gate", "payloads", "stop", "times", "written")
 
-    def __init__(self, first: int, room: int, stop: int) -> None:
+    def __init__(self, first: int, bytes_left: int, stop: int) -> None:
         self.first = first
-        self.room = room
+        self.bytes_left = bytes_left
         """Bytes that can yet be added; below zero, an append takes the slow path."""
         self.stop = stop
         """Records of this sequence and above are not accepted."""
@@ -50,7 +50,7 @@ class Draft:
         self.times: list[int] = []
         self.extras: Extras = {}
         self.gate = threading.Lock()
-        """Held by the one thread that writes the draft for all whose records are in it."""
+        """Held by the one thread that writes the pending block for all whose records are in it."""
         self.written = False
         """Its records are as safe as the log's flush mode promises."""
         self.error: HoldfastError | None = None
@@ -66,7 +66,7 @@ class Draft:
         """Return roughly how many bytes it takes in memory."""
         return sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads) + _DRAFT_COST
 
-    def take_extras(self, extras: list[Extra], before: int, count: int) -> None:
+    def take_extras(self, extras: list[ColumnValue], before: int, count: int) -> None:
         """Add the optional columns of the next `count` records behind the first `before`; add their payloads next."""
         own = self.extras
         for position, column, value, _ in extras:
@@ -94,7 +94,7 @@ _PARTS_MAX = 1000
 """Buffers that one write may have on Linux, and some in reserve: 1024."""
 
 
-class Sealed(NamedTuple):
+class EncodedBlock(NamedTuple):
     """A block's content, ready to be written at any offset of a segment."""
 
     sequence: int
@@ -115,14 +115,14 @@ class Sealed(NamedTuple):
         return HEADER_SIZE + len(self.columns) + len(self.payload) + sum(map(len, self.more))
 
 
-def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
-    """Lay the draft out in columns. `after` is the last timestamp before it: time in a log never runs backwards."""
-    payloads = draft.payloads
+def seal(pending_block: PendingBlock, after: int, codec: Codec | None) -> EncodedBlock:
+    """Lay the block out in columns. `after` is the last timestamp before it: time in a log never runs backwards."""
+    payloads = pending_block.payloads
     count = len(payloads)
-    times = draft.times[:count]  # an append that was interrupted by a signal may have left one too many
+    times = pending_block.times[:count]  # an append that was interrupted by a signal may have left one too many
     assert len(times) == count > 0
     if times[0] < after or sorted(times) != times:
-        times = draft.times = list(accumulate(times, max, initial=after))[1:]
+        times = pending_block.times = list(accumulate(times, max, initial=after))[1:]
 
     apart = codec is None and count <= _PARTS_MAX and len(payloads[0]) >= _LARGE and len(payloads[-1]) >= _LARGE
     crcs, crc = _checksums(payloads) if apart else (map(crc32c, payloads), 0)
@@ -137,12 +137,12 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
     if times[0] != times[-1]:  # sorted, so else all are the same: the header has it
         _add(sections, pack(f"<{count}q", *times))
         flags |= _TIMESTAMP.flag
-    if draft.extras:
-        flags |= _add_extras(sections, count, draft.extras)
+    if pending_block.extras:
+        flags |= _add_extras(sections, count, pending_block.extras)
     columns = b"".join(sections)
     if apart:
-        return Sealed(
-            draft.first,
+        return EncodedBlock(
+            pending_block.first,
             count,
             times[0],
             times[-1],
@@ -157,7 +157,9 @@ def seal(draft: Draft, after: int, codec: Codec | None) -> Sealed:
     if codec is not None and (packed := compress(codec, payload)) is not None:
         payload = packed
         flags |= codec.id << CODEC_SHIFT
-    return Sealed(draft.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload))
+    return EncodedBlock(
+        pending_block.first, count, times[0], times[-1], flags, columns, payload, crc32c(columns), crc32c(payload)
+    )
 
 
 def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
@@ -178,7 +180,7 @@ def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
     return each, whole
 
 
-def frame(sealed: Sealed, offset: int, durable: int, segment_id: int) -> tuple[bytes | memoryview, ...]:
+def frame(sealed: EncodedBlock, offset: int, durable: int, segment_id: int) -> tuple[bytes | memoryview, ...]:
     """The parts of the block as they follow each other at this offset: header, columns, payloads, padding."""
     length = sealed.length
     header = BlockHeader(

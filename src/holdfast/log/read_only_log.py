@@ -120,25 +120,25 @@ class ReadOnlyLog:
 
     def append(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._refuse("append")
+        self._fail_appends("append")
 
     def append_many(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._refuse("append_many")
+        self._fail_appends("append_many")
 
     def clear(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._refuse("clear")
+        self._fail_appends("clear")
 
     def compact(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._refuse("compact")
+        self._fail_appends("compact")
 
     def close(self) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._refuse("close")
+        self._fail_appends("close")
 
-    def _refuse(self, name: str) -> NoReturn:
+    def _fail_appends(self, name: str) -> NoReturn:
         raise ReadOnly(
             f"{name}() was called on the log {self._log.name!r}, which can only be read here: {self._instead}"
         )

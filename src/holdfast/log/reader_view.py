@@ -13,13 +13,13 @@ from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import list_segments
 from holdfast.log.watermark import Watermark, read_watermark
 
-__all__ = ["LiveView"]
+__all__ = ["ReadOnlySegments"]
 
 _TRIES = 20
 _PAUSE_S = 0.002
 
 
-class LiveView:
+class ReadOnlySegments:
     """The segments of a log that another process may be writing. Changes nothing on disk. Threads: any may refresh."""
 
     def __init__(self, files: Files, log: Path, lock: Path, report: Report) -> None:

@@ -27,10 +27,10 @@ Headers = Mapping[str, HeaderValue]
 class _NoHeaders(dict[str, HeaderValue]):
     """The headers of all records that have none: one object, so it must not change; copied or pickled it is a dict."""
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
+    def _fail_appends(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("a record's headers are as they were written: make a dict of them to change one")
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _fail_appends
 
     def __reduce__(self) -> tuple[type[dict[str, HeaderValue]], tuple[()]]:
         return dict, ()

@@ -1,17 +1,17 @@
-"""Uniform columnar access to a range of records, in a draft in memory or in a block on disk."""
+"""Uniform columnar access to a range of records, in a pending block in memory or in a block on disk."""
 
 from bisect import bisect_right
 from itertools import accumulate, pairwise, repeat
 from typing import Protocol
 
 from holdfast.log.block import Block
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.record import NO_HEADERS, Headers
 
-__all__ = ["BlockPiece", "DraftPiece", "Piece"]
+__all__ = ["BlockSpan", "PendingBlockSpan", "RecordSpan"]
 
 
-class Piece(Protocol):
+class RecordSpan(Protocol):
     """Records `first` up to `end`, column by column. Each list has one value for each record, in order."""
 
     first: int
@@ -38,7 +38,7 @@ class Piece(Protocol):
         ...
 
     def has(self, column: str) -> bool:
-        """Return whether any record of the draft or block has a value in this optional column."""
+        """Return whether any record of the pending block or block has a value in this optional column."""
         ...
 
     def numbers(self, column: str) -> list[int] | None:
@@ -49,7 +49,7 @@ class Piece(Protocol):
         """An optional column of byte strings; None where no record has one."""
         ...
 
-    def fitting(self, most: int) -> "Piece":
+    def fitting(self, most: int) -> "RecordSpan":
         """Return as many of the first records as have at most so many bytes of payload; at least one."""
         ...
 
@@ -58,59 +58,61 @@ class Piece(Protocol):
         ...
 
 
-class DraftPiece(Piece):
-    """A range of a draft, which may grow behind it."""
+class PendingBlockSpan(RecordSpan):
+    """A range of a pending block, which may grow behind it."""
 
-    __slots__ = ("_draft", "_start", "_stop", "end", "first")
+    __slots__ = ("_pending_block", "_start", "_stop", "end", "first")
 
-    def __init__(self, draft: Draft, first: int, end: int) -> None:
-        self._draft = draft
+    def __init__(self, pending_block: PendingBlock, first: int, end: int) -> None:
+        self._pending_block = pending_block
         self.first = first
         self.end = end
-        self._start = first - draft.first
-        self._stop = end - draft.first
+        self._start = first - pending_block.first
+        self._stop = end - pending_block.first
 
     def payloads(self) -> list[bytes]:
-        return self._draft.payloads[self._start : self._stop]
+        return self._pending_block.payloads[self._start : self._stop]
 
     def sizes(self) -> list[int]:
         return list(map(len, self.payloads()))
 
     def times(self) -> list[int]:
-        return self._draft.times[self._start : self._stop]
+        return self._pending_block.times[self._start : self._stop]
 
     def keys(self) -> list[bytes | None]:
         return self.strings("key") or [None] * (self.end - self.first)
 
     def headers(self) -> list[Headers]:
-        values = self._draft.extras.get("headers")
+        values = self._pending_block.extras.get("headers")
         if not values:
             return [NO_HEADERS] * (self.end - self.first)
         return [values.get(position, NO_HEADERS) for position in range(self._start, self._stop)]
 
     def has(self, column: str) -> bool:
-        return bool(self._draft.extras.get(column))
+        return bool(self._pending_block.extras.get(column))
 
     def numbers(self, column: str) -> list[int] | None:
         # By position, never by walking the dict: other threads may be adding to it.
-        values = self._draft.extras.get(column)
+        values = self._pending_block.extras.get(column)
         return list(map(values.get, range(self._start, self._stop), repeat(0))) if values else None
 
     def strings(self, column: str) -> list[bytes | None] | None:
-        values = self._draft.extras.get(column)
+        values = self._pending_block.extras.get(column)
         return list(map(values.get, range(self._start, self._stop))) if values else None
 
-    def fitting(self, most: int) -> "DraftPiece":
+    def fitting(self, most: int) -> "PendingBlockSpan":
         count = bisect_right(list(accumulate(self.sizes())), most)
         return (
-            self if count >= self.end - self.first else DraftPiece(self._draft, self.first, self.first + max(1, count))
+            self
+            if count >= self.end - self.first
+            else PendingBlockSpan(self._pending_block, self.first, self.first + max(1, count))
         )
 
     def lost(self) -> list[int]:
         return []
 
 
-class BlockPiece(Piece):
+class BlockSpan(RecordSpan):
     """A range of a block."""
 
     __slots__ = ("_block", "_start", "_stop", "end", "first")
@@ -149,12 +151,12 @@ class BlockPiece(Piece):
     def strings(self, column: str) -> list[bytes | None] | None:
         return self._block.byte_strings(column, self._start, self._stop) if self._block.has(column) else None
 
-    def fitting(self, most: int) -> "BlockPiece":
+    def fitting(self, most: int) -> "BlockSpan":
         offsets = self._block.offsets
         if offsets[self._stop] - offsets[self._start] <= most:
             return self
         stop = bisect_right(offsets, offsets[self._start] + most, self._start, self._stop) - 1
-        return BlockPiece(self._block, self.first, self._block.sequence + max(stop, self._start + 1))
+        return BlockSpan(self._block, self.first, self._block.sequence + max(stop, self._start + 1))
 
     @property
     def block(self) -> Block:

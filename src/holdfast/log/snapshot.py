@@ -9,27 +9,27 @@ from itertools import compress
 from operator import methodcaller
 
 from holdfast.base.errors import Closed, StorageError, WriterStopped
-from holdfast.log.batch_adoption import Adopter
+from holdfast.log.batch_adoption import BatchAdoption
 from holdfast.log.index import SparseIndex
 from holdfast.log.layout import HEADER_SIZE
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.segment import Segment
 from holdfast.log.watermark import Watermark
 
-__all__ = ["Cut", "Cutter", "cut_logs"]
+__all__ = ["LogSnapshot", "Snapshotter", "snapshot_logs"]
 
 logger = logging.getLogger("holdfast.log")
 
 
 @dataclass(slots=True)
-class Cut:
+class LogSnapshot:
     """A log as it was at one moment. Until `unpin` retention drops none of its segments."""
 
-    log: "Cutter"
+    log: "Snapshotter"
     end: int
     """The sequence after its last record."""
-    draft: Draft | None = field(repr=False)
-    """The draft that was not written yet at that moment. It belongs to the cut and accepts no more records."""
+    pending_block: PendingBlock | None = field(repr=False)
+    """The pending block that was not written yet at that moment. It belongs to the cut and accepts no more records."""
     segments: tuple[Segment, ...] = ()
     """Known, as the rest, after `settle`."""
     size: int = 0
@@ -38,12 +38,12 @@ class Cut:
 
     def settle(self) -> None:
         """Write the records of the cut, as safe as the flush mode promises, and find where they end in the segments."""
-        draft, self.draft = self.draft, None
-        if draft is not None:
+        pending_block, self.pending_block = self.pending_block, None
+        if pending_block is not None:
             try:
                 self.log.write_gathered()
             except StorageError:
-                if draft.error is None:
+                if pending_block.error is None:
                     raise
                 # Its callers were told that it is not there: then it need not be here.
         self.segments, self.last_timestamp = self.log.pinned_segments(self.end)
@@ -75,7 +75,7 @@ class Cut:
         self.log.unpin()
 
 
-class Cutter(Adopter):
+class Snapshotter(BatchAdoption):
     """A log of which consistent cuts can be taken. While it is pinned, retention drops no segment."""
 
     _pins = 0
@@ -104,35 +104,36 @@ class Cutter(Adopter):
             # Who was just clearing it has left none of them: then it is empty, and goes on where that one begins.
             return found or writer.segments[:1], writer.last_timestamp
 
-    def _cut(self) -> Cut | None:
+    def _cut(self) -> LogSnapshot | None:
         """Note where the log ends, and pin it; return None if it is closed. Called with the lock held."""
         writer = self._writer
         if writer is None or self.closed:
             return None
-        if isinstance(self._refusal, WriterStopped):
+        if isinstance(self._append_error, WriterStopped):
             self._pins += 1
-            return Cut(self, writer.durable_end, None)
-        draft = self.draft
-        end, gathered = draft.end, bool(draft.payloads)
+            return LogSnapshot(self, writer.durable_end, None)
+        pending_block = self.pending_block
+        end, gathered = pending_block.end, bool(pending_block.payloads)
         if gathered:
-            # It takes no more, so that a block ends here. Whoever comes next finds it full, as any draft is at times.
-            draft.stop, draft.room = end, -1
-        unwritten = draft if gathered else self._unwritten
+            # It takes no more, so that a block ends here. Whoever comes next finds it full, as any pending block is at
+            # times.
+            pending_block.stop, pending_block.bytes_left = end, -1
+        unwritten = pending_block if gathered else self._unwritten
         self._pins += 1
-        return Cut(self, end, unwritten)
+        return LogSnapshot(self, end, unwritten)
 
 
-def cut_logs(logs: Sequence[Cutter]) -> tuple[list[Cut], float]:
+def snapshot_logs(logs: Sequence[Snapshotter]) -> tuple[list[LogSnapshot], float]:
     """Cut these logs at one moment, and return the cuts and for how many seconds appends waited.
 
     So if an entry in one cut was caused by an entry in another log, the cut of that log has the cause. Writes and syncs
-    that are under way continue: only the drafts are held. Nobody else holds two of these locks at once, and only one
-    thread may cut at a time.
+    that are under way continue: only the pending blocks are held. Nobody else holds two of these locks at once, and
+    only one thread may cut at a time.
     """
     if not logs:
         return [], 0.0
     clock = logs[0].clock
-    cuts: list[Cut] = []
+    cuts: list[LogSnapshot] = []
     started = clock.monotonic()
     # Taken and noted, and released, by one call of C code each: an interrupt leaves none of them taken.
     locks = [log._lock for log in logs]

@@ -9,9 +9,9 @@ from pathlib import Path
 from holdfast.base.clock import Clock
 from holdfast.base.errors import WriterStopped, is_reported
 from holdfast.base.files import File, Files, replace_file, write_all, write_all_parts
-from holdfast.base.open_files import Rest
+from holdfast.base.open_files import OpenFileLimit
 from holdfast.log.compression import Codec
-from holdfast.log.fsync import Begun, Disk, RoomAhead
+from holdfast.log.fsync import Disk, PendingSync, Preallocation
 from holdfast.log.index import ENTRY_SIZE, Checkpoint, SparseIndex, pack_entry, pack_index_header
 from holdfast.log.layout import (
     HEADER_SIZE,
@@ -22,7 +22,7 @@ from holdfast.log.layout import (
     pack_segment_header,
 )
 from holdfast.log.log_file import note_start
-from holdfast.log.pending_block import Draft, Sealed, frame, seal
+from holdfast.log.pending_block import EncodedBlock, PendingBlock, frame, seal
 from holdfast.log.policy import Roll
 from holdfast.log.recovery import Survey
 from holdfast.log.segment import Segment
@@ -66,7 +66,7 @@ class SegmentWriter:
         settings: WriterSettings,
         segments: list[Segment],
         found: Survey | None,
-        rest: Callable[[], Rest | None] = lambda: None,
+        rest: Callable[[], OpenFileLimit | None] = lambda: None,
     ) -> None:
         """`rest`: a weak reference to what asks this writer to rest, with its lock held."""
         self.files = files
@@ -80,8 +80,8 @@ class SegmentWriter:
         self.recoverable = True
         """Where it has stopped: whether `recover` may help."""
         self._disk = Disk()
-        self._room = RoomAhead()
-        self._reached: Begun | None = None
+        self._preallocation = Preallocation()
+        self._reached: PendingSync | None = None
         """The last sync that was done without the log's I/O lock."""
         self._published: tuple[Segment, int, int] | None = None
         """What was published last to other processes: the segment, and how far it is durable."""
@@ -117,16 +117,16 @@ class SegmentWriter:
         """Whether all that was written is on disk."""
         return self.durable_offset == self.offset
 
-    def write(self, draft: Draft, *, syncs: bool = False) -> None:
-        """Write the draft's records behind the last ones, without a sync. After an OSError it may be tried again.
+    def write(self, pending_block: PendingBlock, *, syncs: bool = False) -> None:
+        """Append the records of a pending block, without a sync. After an OSError it may be tried again.
 
         Raises `WriterStopped` if a failed write could not be undone.
 
         If a sync follows at once, that publishes the watermark, and not this.
         """
-        self.put(seal(draft, self.last_timestamp, self.settings.codec), tell=not syncs)
+        self.put(seal(pending_block, self.last_timestamp, self.settings.codec), tell=not syncs)
 
-    def put(self, sealed: Sealed, *, tell: bool = True) -> None:
+    def put(self, sealed: EncodedBlock, *, tell: bool = True) -> None:
         """Write a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
         self.check()  # its files may be closed by now: opened again, they would know of no failure
@@ -167,15 +167,15 @@ class SegmentWriter:
             self._note_durable(self.offset, self.end)
             self._publish(tell=tell)
 
-    def begin_sync(self, *, ahead: bool = True) -> Begun | None:
+    def begin_sync(self, *, ahead: bool = True) -> PendingSync | None:
         """Return what `await_disk` is to make durable while other threads write; None if all is durable.
 
-        Without `ahead` no room is made behind the end: that pays for those who wait for many small syncs.
+        Without `ahead` no space is made behind the end: that pays for those who wait for many small syncs.
         """
         file = self._to_sync(ahead=ahead)
-        return None if file is None else Begun(file, self.segments[-1], self.offset, self.end)
+        return None if file is None else PendingSync(file, self.segments[-1], self.offset, self.end)
 
-    def await_disk(self, begun: Begun) -> bool:
+    def await_disk(self, begun: PendingSync) -> bool:
         """Make that durable; return False if it fails. Called without the I/O lock, because it takes the most time.
 
         The next call of `tell` or `sync` notes the result.
@@ -210,7 +210,7 @@ class SegmentWriter:
                 self._publish()
             return None
         if ahead:
-            self._room.make(self._file, self.durable_offset, self.offset, self.settings.roll.bytes)
+            self._preallocation.make(self._file, self.durable_offset, self.offset, self.settings.roll.bytes)
         return self._file
 
     def _note_reached(self) -> None:
@@ -239,7 +239,7 @@ class SegmentWriter:
 
     def _wake(self) -> File:
         """Open the files of the active segment again."""
-        self.files.awake.admit(id(self), self._rest)
+        self.files.open_limit.admit(id(self), self._rest)
         segment = self.segments[-1]
         file = self.files.open(segment.path, "w")
         try:
@@ -329,7 +329,7 @@ class SegmentWriter:
                 folder = folder.parent
                 self.files.sync_dir(folder)
         if not noted:
-            self._note_start(start)  # there is room now
+            self._note_start(start)  # there is space now
 
     def _note_start(self, start: int) -> bool:
         """Note what is dropped on purpose; False where it cannot be written, which must not keep a full disk full."""
@@ -365,7 +365,7 @@ class SegmentWriter:
             self._write_entries()
         return True
 
-    def _is_full(self, sealed: Sealed) -> bool:
+    def _is_full(self, sealed: EncodedBlock) -> bool:
         if not self._writing or self.offset <= HEADER_SIZE:
             return False
         roll = self.settings.roll
@@ -386,7 +386,7 @@ class SegmentWriter:
         name = self._next_place(now)
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
         path, index_path = name.data_path(self.log), name.index_path(self.log)
-        self.files.awake.admit(id(self), self._rest)
+        self.files.open_limit.admit(id(self), self._rest)
         file = self._create(path, pack_segment_header(header))
         index_file: File | None = None
         try:
@@ -405,7 +405,7 @@ class SegmentWriter:
         segments = (*self.segments, segment)
         self._index_offset = self.offset = self.durable_offset = HEADER_SIZE
         self._was_cut = False
-        self._room.forget()
+        self._preallocation.forget()
         self._entry_sequence = base
         self._file, self._index_file, self.segments = file, index_file, segments
         self._writing = self._changed = True
@@ -482,7 +482,7 @@ class SegmentWriter:
 
     def _undo_write(self) -> None:
         assert self._file is not None
-        self._room.forget()
+        self._preallocation.forget()
         self._was_cut = True
         try:
             self._file.truncate(self.offset)
@@ -511,7 +511,7 @@ class SegmentWriter:
             self._disk.trust()
         self._reached = None
         self._was_cut = False
-        self._room.forget()
+        self._preallocation.forget()
         self.durable_offset, self.durable_end = self.offset, self.end = offset, end
         self.stopped = None
         self._publish()
@@ -585,4 +585,4 @@ class SegmentWriter:
             if index_file is not None:
                 index_file.close()
         self._watermark.rest()
-        self.files.awake.leave(id(self))
+        self.files.open_limit.leave(id(self))

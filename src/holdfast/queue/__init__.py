@@ -1,6 +1,6 @@
 """Work queues: leases, delays, priorities, dedup, retries and dead letters, as views of logs."""
 
-from holdfast.queue.messages import DeadLetter, Delayed, Delivery, Waiting
+from holdfast.queue.messages import DeadLetter, Delayed, Delivery, PeekedMessage
 from holdfast.queue.queue import Queue
 from holdfast.queue.settings import Backoff, QueueSettings
 from holdfast.queue.stats import Counts, LeaseInfo, Preview, QueueStats
@@ -12,9 +12,9 @@ __all__ = [
     "Delayed",
     "Delivery",
     "LeaseInfo",
+    "PeekedMessage",
     "Preview",
     "Queue",
     "QueueSettings",
     "QueueStats",
-    "Waiting",
 ]

@@ -16,7 +16,7 @@ from holdfast.queue.queue import Queue
 from holdfast.queue.settings import positive_ns
 from holdfast.queue.waiters import shares
 
-__all__ = ["Polls"]
+__all__ = ["AsyncLeases"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -41,7 +41,7 @@ class _Poll:
         self.answer = answer
 
 
-class Polls:
+class AsyncLeases:
     """The polls of one queue in one event loop. Made and used in that loop's thread.
 
     A queue calls its listeners whenever there may be more to lease: after a put, when a delay ends, when a lease
@@ -163,7 +163,7 @@ class Polls:
     async def _deal_once(self, hasty: list[_Poll]) -> None:
         dealt: list[tuple[_Poll, list[Delivery]]] = []
         try:
-            await self._loop.run_in_executor(self._executor, self._deal, dealt)
+            await self._loop.run_in_executor(self._executor, self._serve_waiters, dealt)
         except Exception as error:
             for poll, deliveries in dealt:
                 _answer_error(poll, error)
@@ -226,43 +226,43 @@ class Polls:
     # In a thread of the executor. This stands inside the queue, as `Queue.lease` does: with its lock held it decides
     # for many at once, which no sequence of calls from outside could do with one wait for the disk.
 
-    def _deal(self, dealt: list[tuple[_Poll, list[Delivery]]]) -> None:
+    def _serve_waiters(self, dealt: list[tuple[_Poll, list[Delivery]]]) -> None:
         queue = self.queue
         queue._check_writable()
         if queue._drops_excess:
-            queue._shorten()
+            queue._enforce_limit()
         with queue._lock, queue._whole:
             now = queue._now()
-            drafts = [queue._look(now)]
+            pending_blocks = [queue._look(now)]
             if queue._waiters.line:
-                queue._deal(now)
-            ready = queue.standing.ready.count
+                queue._serve_waiters(now)
+            ready = queue.queue_state.ready.count
         with self._guard:
             polls = list(islice(self._line, ready))
         parts = shares([poll.demand for poll in polls], ready)
         for start in range(0, len(polls), _AT_ONCE):
             with queue._lock, queue._whole:
                 now = queue._now()
-                drafts.append(queue._look(now))  # again: a change of another thread may have been cut off
+                pending_blocks.append(queue._look(now))  # again: a change of another thread may have been cut off
                 for poll, share in zip(polls[start : start + _AT_ONCE], parts[start:], strict=False):
                     with self._guard:
                         if poll not in self._line:
                             continue
-                    deliveries, draft = queue._hand_out(share, poll.lease_ns, now, poll.most_bytes)
+                    deliveries, pending_block = queue._lease_messages(share, poll.lease_ns, now, poll.most_bytes)
                     if not deliveries:  # others took what was there
                         break
-                    if draft is not drafts[-1]:
-                        drafts.append(draft)
+                    if pending_block is not pending_blocks[-1]:
+                        pending_blocks.append(pending_block)
                     with self._guard:
                         self._line.pop(poll, None)
                     dealt.append((poll, deliveries))
                     if len(deliveries) < share:  # its bytes were enough: the rest is for those behind
                         self._deals_again = True
-        for draft in drafts:
-            queue._commit(draft)
-        if queue.standing.moving:
+        for pending_block in pending_blocks:
+            queue._commit(pending_block)
+        if queue.queue_state.moving:
             try:
-                queue._send_off()
+                queue._start_transfers()
             except HoldfastError as error:  # the background tries again; what was dealt must reach those it is for
                 logger.warning("dead letters of %s could not be moved: %s", queue.name, error)
 

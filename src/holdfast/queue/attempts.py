@@ -8,7 +8,7 @@ from holdfast.queue.ranges import Ranges
 from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import State, Transaction
 
-__all__ = ["Failure", "Failures"]
+__all__ = ["AttemptLog", "Failure"]
 
 MEMORY_MAX = 16_384
 _FAMILY = "attempts"
@@ -24,7 +24,7 @@ class Failure(NamedTuple):
     reason: str
 
 
-class Failures:
+class AttemptLog:
     """Failures by sequence. The sequences that have one are always in memory, as ranges."""
 
     def __init__(self, state: State, prefix: bytes) -> None:

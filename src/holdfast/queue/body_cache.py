@@ -1,4 +1,4 @@
-"""Bounded cache of message bodies: pages of records by sequence, read from drafts in memory or from segments."""
+"""Bounded cache of message bodies: pages of records by sequence, read from pending blocks or from segments."""
 
 from bisect import bisect_right, insort
 from collections import OrderedDict, deque
@@ -6,9 +6,9 @@ from collections import OrderedDict, deque
 from holdfast.log.block import Block
 from holdfast.log.log import Log
 from holdfast.log.record import NO_HEADERS, Headers
-from holdfast.log.record_batch import BlockPiece, Piece
+from holdfast.log.record_batch import BlockSpan, RecordSpan
 
-__all__ = ["RECENT_PART", "Bodies", "Page"]
+__all__ = ["RECENT_PART", "BodyCache", "Page"]
 
 PAGE_RECORDS = 256
 PAGE_BYTES = 1 << 20
@@ -28,7 +28,7 @@ class Page:
 
     __slots__ = ("dues", "end", "expiries", "first", "headers", "keys", "lost", "payloads", "size", "times", "unseen")
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: RecordSpan) -> None:
         self.first = piece.first
         self.payloads = piece.payloads()
         self.end = piece.first + len(self.payloads)
@@ -44,7 +44,7 @@ class Page:
         """How many of its records were read from a segment and not yet delivered."""
 
 
-class Bodies:
+class BodyCache:
     """Reads and caches records by sequence. Used with the queue's lock held: later calls share a page.
 
     Invariant: pages do not overlap, and together with what the log has at hand take no more than `limit`, or else
@@ -100,8 +100,8 @@ class Bodies:
 
     def shrink(self) -> None:
         """Drop pages beyond the limit; one stays."""
-        room = self.limit - self._log.recent_bytes
-        while self.bytes > room and len(self._pages) > 1:
+        bytes_left = self.limit - self._log.recent_bytes
+        while self.bytes > bytes_left and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
 
     def headers(self, sequence: int) -> Headers:
@@ -134,7 +134,7 @@ class Bodies:
         if piece is None or piece.first != sequence:
             return None
         page = Page(piece.fitting(PAGE_BYTES))
-        if isinstance(piece, BlockPiece):
+        if isinstance(piece, BlockSpan):
             page.unseen = len(page.payloads)
             self._release(piece.block)
         if at > 0 and self._pages[before := firsts[at - 1]].end == sequence:
@@ -145,12 +145,12 @@ class Bodies:
         self.shrink()
         return page
 
-    def _piece(self, sequence: int, end: int) -> Piece | None:
+    def _piece(self, sequence: int, end: int) -> RecordSpan | None:
         block = self._block
         if block is not None and block.sequence <= sequence < block.end and sequence < end:
-            return BlockPiece(block, sequence, min(end, block.end))
+            return BlockSpan(block, sequence, min(end, block.end))
         piece = next(self._log.pieces(sequence, end), None) if sequence < end else None
-        if isinstance(piece, BlockPiece):
+        if isinstance(piece, BlockSpan):
             if block is None or not block.shares_memory_with(piece.block):
                 if block is not None:
                     block.page_out(self._released)

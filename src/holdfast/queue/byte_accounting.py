@@ -9,10 +9,10 @@ from holdfast.queue.delayed import Delayed, Entry
 from holdfast.queue.ranges import Ranges
 from holdfast.state import State
 
-__all__ = ["WeighedDelayed", "WeighedRanges", "Weights"]
+__all__ = ["PayloadSizes", "SizedRanges", "WeighedDelayed"]
 
 
-class Weights:
+class PayloadSizes:
     """The payload bytes of each message that may wait: 8 bytes a message, and only where bytes are limited.
 
     Stored as sums from `base` on, so that the size of any range is found in one step. Unknown messages count 0.
@@ -62,12 +62,12 @@ class Weights:
         return min(stop, base + bisect_left(sums, sums[low] + wanted, low))
 
 
-class WeighedRanges(Ranges):
+class SizedRanges(Ranges):
     """An ordered set of sequences that counts their payload bytes."""
 
     __slots__ = ("bytes", "weights")
 
-    def __init__(self, load: Callable[[int], bytes] | None, weights: Weights) -> None:
+    def __init__(self, load: Callable[[int], bytes] | None, weights: PayloadSizes) -> None:
         super().__init__(load)
         self.weights = weights
         self.bytes = 0
@@ -107,7 +107,7 @@ class WeighedDelayed(Delayed):
     """Delayed messages that count their payload bytes."""
 
     def __init__(
-        self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]], weights: Weights
+        self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]], weights: PayloadSizes
     ) -> None:
         super().__init__(state, prefix, elsewhere)
         self.weights = weights

@@ -13,7 +13,7 @@ from holdfast.base.errors import Corrupt, raised_by_handler
 from holdfast.queue.attempts import Failure
 from holdfast.queue.events import LeasedSpan
 from holdfast.queue.lease import Lease
-from holdfast.queue.queue_state import Move, Standing, Totals, available_key
+from holdfast.queue.queue_state import Move, QueueState, Totals, available_key
 from holdfast.queue.state_keys import after, number, number_of
 from holdfast.state import FAMILIES, State, Transaction
 
@@ -32,7 +32,7 @@ KeptPosition = dict[str, Any]
 
 
 class Checkpoint:
-    """Writes what changed in a `Standing` to the state, and reads it back. Used with the queue's lock held.
+    """Writes what changed in a `QueueState` to the state, and reads it back. Used with the queue's lock held.
 
     Only a checkpoint writes to the state, after log and journal are durable: so the state is never ahead of the
     truth, and whatever a crash does to it, the journal from its position on leads to the same end.
@@ -98,7 +98,7 @@ class Checkpoint:
         batch.commit()
         return self.position()
 
-    def save(self, standing: Standing, position: int, now: int) -> None:
+    def save(self, queue_state: QueueState, position: int, now: int) -> None:
         """Save the state as of this position of the journal, atomically and durably."""
         batch = self._state.transaction()
         prefix = self._prefix
@@ -106,62 +106,62 @@ class Checkpoint:
             logger.warning("the state was changed by someone else: it is written whole", extra=self._fields)
         for family, key in self._orphaned:
             batch.delete(family, key)
-        for priority, level in enumerate(standing.ready.levels):
+        for priority, level in enumerate(queue_state.ready.levels):
             gone, fresh = level.changes()
             for low in gone:
                 batch.delete("available", available_key(prefix, priority, low))
             for low, value in fresh:
                 batch.put("available", available_key(prefix, priority, low), value)
-        delayed = standing.delayed.save(batch)
-        dedup = standing.dedup.save(batch, now)
-        standing.failures.save(batch)
-        for sequence in self._moving - standing.moving.keys():  # before the leases: one of them may have it again
+        delayed = queue_state.delayed.save(batch)
+        dedup = queue_state.dedup.save(batch, now)
+        queue_state.failures.save(batch)
+        for sequence in self._moving - queue_state.moving.keys():  # before the leases: one of them may have it again
             batch.delete("in_progress", number(prefix, sequence))
-        leases = self._save_leases(standing, batch)
-        for sequence, move in standing.moving.items():
+        leases = self._save_leases(queue_state, batch)
+        for sequence, move in queue_state.moving.items():
             batch.put("in_progress", number(prefix, sequence), b"M" + json.dumps(move).encode())
         kept = {
             "journal": self._journal_id,
-            "queue": standing.name,
+            "queue": queue_state.name,
             "position": position,
-            "scanned": standing.scanned,
-            "expiring": standing.expiring,
-            "last_lease": standing.last_lease,
-            "totals": asdict(standing.totals),
+            "scanned": queue_state.scanned,
+            "expiring": queue_state.expiring,
+            "last_lease": queue_state.last_lease,
+            "totals": asdict(queue_state.totals),
             "delayed": delayed,
             "dedup": dedup,
         }
         raw = json.dumps(kept).encode()
         batch.put("positions", prefix, raw)
         batch.commit()
-        self._last, self._leases, self._moving, self._orphaned = raw, leases, set(standing.moving), []
-        for level in standing.ready.levels:
+        self._last, self._leases, self._moving, self._orphaned = raw, leases, set(queue_state.moving), []
+        for level in queue_state.ready.levels:
             level.kept(RESIDENT_CHUNKS)
-        standing.delayed.saved()
-        standing.dedup.saved()
-        standing.failures.saved()
+        queue_state.delayed.saved()
+        queue_state.dedup.saved()
+        queue_state.failures.saved()
 
-    def load(self, standing: Standing, kept: KeptPosition, now: int) -> None:
+    def load(self, queue_state: QueueState, kept: KeptPosition, now: int) -> None:
         """Restore a checkpoint. Dangling entries are repaired, counted and logged; other damage raises `Corrupt`."""
-        standing.scanned = kept["scanned"]
-        standing.expiring = kept["expiring"]
-        standing.last_lease = kept["last_lease"]
-        standing.totals = Totals(**kept["totals"])
-        standing.plain = False  # until it looks
+        queue_state.scanned = kept["scanned"]
+        queue_state.expiring = kept["expiring"]
+        queue_state.last_lease = kept["last_lease"]
+        queue_state.totals = Totals(**kept["totals"])
+        queue_state.plain = False  # until it looks
         try:
-            standing.delayed.restore(kept["delayed"])
-            standing.dedup.restore(kept["dedup"])
-            standing.failures.restore()
-            self._load_ready(standing)
-            self._load_held(standing)
-            self._check_failures(standing)
+            queue_state.delayed.restore(kept["delayed"])
+            queue_state.dedup.restore(kept["dedup"])
+            queue_state.failures.restore()
+            self._load_ready(queue_state)
+            self._load_held(queue_state)
+            self._check_failures(queue_state)
         except (ValueError, LookupError, TypeError, StructError) as error:
             if raised_by_handler(error):
                 raise
             raise Corrupt(
-                f"the state of the queue {standing.name!r} holds what no checkpoint writes: {error}"
+                f"the state of the queue {queue_state.name!r} holds what no checkpoint writes: {error}"
             ) from error
-        self.orphans += standing.delayed.orphans
+        self.orphans += queue_state.delayed.orphans
 
     def clear(self) -> None:
         """Delete all rows of this queue."""
@@ -195,9 +195,9 @@ class Checkpoint:
                 batch.put(family, self._prefix + key, value)
         batch.commit()
 
-    def _save_leases(self, standing: Standing, batch: Transaction) -> dict[int, tuple[int, int, list[int]]]:
+    def _save_leases(self, queue_state: QueueState, batch: Transaction) -> dict[int, tuple[int, int, list[int]]]:
         leases: dict[int, tuple[int, int, list[int]]] = {}
-        live = standing.leases.by_id
+        live = queue_state.leases.by_id
         for lease_id, old in self._leases.items():
             lease = live.get(lease_id)
             if lease is not None and (lease.expires, len(lease.left)) == old[:2]:
@@ -220,22 +220,22 @@ class Checkpoint:
             leases[lease_id] = (lease.expires, len(lease.left), [span.start for span in spans])
         return leases
 
-    def _load_ready(self, standing: Standing) -> None:
-        standing.ready.has_priorities = True  # until it looks
+    def _load_ready(self, queue_state: QueueState) -> None:
+        queue_state.ready.has_priorities = True  # until it looks
         for key, value in self._state.scan("available", self._prefix, after(self._prefix)):
             priority, low = key[-9], number_of(key)
-            level = standing.ready.level(priority)
+            level = queue_state.ready.level(priority)
             if level.fits(low, value):
                 level.restore(low, value)
             else:
                 self._orphan("available", key, f"a chunk of priority {priority} from {low} on that overlaps others")
                 level.add_all(value)
-        for level in standing.ready.levels:
-            if level and level.last >= standing.scanned:
-                self._count_orphan("available", f"messages from {standing.scanned} on, of which nothing is known")
-                level.remove(standing.scanned, level.last + 1)
+        for level in queue_state.ready.levels:
+            if level and level.last >= queue_state.scanned:
+                self._count_orphan("available", f"messages from {queue_state.scanned} on, of which nothing is known")
+                level.remove(queue_state.scanned, level.last + 1)
 
-    def _load_held(self, standing: Standing) -> None:
+    def _load_held(self, queue_state: QueueState) -> None:
         """Restore leases and moves. A message is held once: by the first that has it, and then it is not ready."""
         prefix, state = self._prefix, self._state
         expires = {
@@ -255,28 +255,28 @@ class Checkpoint:
             start, stop = number_of(key), number_of(key) + 1
             if value[:1] == b"L":
                 _, lease_id, stop, priority, attempt = _LEASED.unpack(value)
-            first, last = max(start, taken), min(stop, standing.scanned)
+            first, last = max(start, taken), min(stop, queue_state.scanned)
             if (first, last) != (start, stop):
                 self._orphan("in_progress", key, f"messages {start} to {stop - 1} are not all there to be held")
                 if first >= last:
                     continue
             if value[:1] == b"M":
                 time, target, cause, reason, priority, failure = json.loads(value[1:])
-                standing.moving[first] = Move(
+                queue_state.moving[first] = Move(
                     time, target, cause, reason, priority, Failure(*failure) if failure else None
                 )
             elif lease_id in expires:
-                standing.enlist(
+                queue_state.add_to_lease(
                     leases.setdefault(lease_id, Lease(expires[lease_id], set())),
                     LeasedSpan(first, last, priority, attempt),
                 )
                 starts.setdefault(lease_id, []).append(start)
             else:  # nobody can ever give these back, so they are ready
                 self._orphan("in_progress", key, f"messages {start} to {stop - 1} of a lease that is not there")
-                standing.ready.add(priority, first, last)
+                queue_state.ready.add(priority, first, last)
                 continue
             taken = last
-            if standing.ready.remove_anywhere(first, last):
+            if queue_state.ready.remove_anywhere(first, last):
                 self._count_orphan("available", f"messages {first} to {last - 1} are held, and not ready")
         for lease_id in sorted(expires):
             if lease_id not in leases:
@@ -284,27 +284,27 @@ class Checkpoint:
                 continue
             if lease_id not in ends:
                 self._count_orphan("lease_expiry", f"lease {lease_id} had no entry")
-            standing.leases.add(lease_id, leases[lease_id])
+            queue_state.leases.add(lease_id, leases[lease_id])
             # Where something was put right, a wrong count makes the next checkpoint write the lease anew.
             count = -1 if self.orphans else len(leases[lease_id].left)
             self._leases[lease_id] = (expires[lease_id], count, starts[lease_id])
-        self._moving = set(standing.moving)
+        self._moving = set(queue_state.moving)
 
-    def _check_failures(self, standing: Standing) -> None:
+    def _check_failures(self, queue_state: QueueState) -> None:
         """Drop failures of messages that are in no set: they would stay forever, and count for others after a cut."""
-        due = standing.delayed.next_due  # has the first ones fetched, and looked at
-        known = {sequence for lease in standing.leases.by_id.values() for sequence in lease.left}
-        if due is not None and standing.delayed.at_hand:
-            known |= {sequence for _, sequence, _ in standing.delayed}
-        for start, stop in standing.failures.spans():
+        due = queue_state.delayed.next_due  # has the first ones fetched, and looked at
+        known = {sequence for lease in queue_state.leases.by_id.values() for sequence in lease.left}
+        if due is not None and queue_state.delayed.at_hand:
+            known |= {sequence for _, sequence, _ in queue_state.delayed}
+        for start, stop in queue_state.failures.spans():
             waiting = {
-                sequence for level in standing.ready.levels for span in level.within(start, stop)
+                sequence for level in queue_state.ready.levels for span in level.within(start, stop)
                 for sequence in range(*span)
             }  # fmt: skip
             for sequence in set(range(start, stop)) - waiting - known:
-                if sequence >= standing.scanned or standing.delayed.at_hand:
+                if sequence >= queue_state.scanned or queue_state.delayed.at_hand:
                     self._count_orphan("attempts", f"the failures of message {sequence}, which is not there")
-                    standing.failures.forget(sequence, sequence + 1)
+                    queue_state.failures.forget(sequence, sequence + 1)
 
     def _orphan(self, family: str, key: bytes, what: str) -> None:
         self._orphaned.append((family, key))

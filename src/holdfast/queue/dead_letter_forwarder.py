@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.record import Headers
 
-__all__ = ["Forwarder", "Letter", "check_prefix", "is_forwarded"]
+__all__ = ["ForwardedLetter", "Forwarder", "check_prefix", "is_forwarded"]
 
 _PREFIX = re.compile(r"[a-z]+-dlx:")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class ForwardedLetter:
     """A dead letter that leaves the store, as a forwarder receives it."""
 
     id: int
@@ -35,7 +35,7 @@ class Letter:
     """Whether an earlier attempt, interrupted by a crash or an error, may have delivered it to the forwarder."""
 
 
-Forwarder = Callable[[str, str, list[Letter]], None]
+Forwarder = Callable[[str, str, list[ForwardedLetter]], None]
 """Called with the queue's name, its `dead_letter` and the letters; returns when they are durable elsewhere.
 
 A `HoldfastError` means: later, again. It is called from any thread, one call at a time for each queue.

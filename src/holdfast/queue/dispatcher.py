@@ -6,14 +6,23 @@ from itertools import repeat
 
 from holdfast.base.clock import NS
 from holdfast.base.errors import Closed, ReadOnly
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.record import NO_HEADERS, Headers
 from holdfast.queue.body_cache import Page
-from holdfast.queue.events import Event, Leased, LeasedSpan, Moving, Returned, Settled, encode, encode_lease_of_one
+from holdfast.queue.events import (
+    Dropped,
+    Event,
+    Leased,
+    LeasedSpan,
+    Requeued,
+    Transferring,
+    encode,
+    encode_lease_of_one,
+)
 from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.lease import NEVER, Lease
 from holdfast.queue.messages import Delivery, make_delivery
-from holdfast.queue.queue_core import Memory
+from holdfast.queue.queue_core import QueueCore
 from holdfast.queue.ranges import spans_of
 from holdfast.queue.waiters import shares
 
@@ -31,13 +40,14 @@ Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers]
 """Payloads, times, and keys and headers where any message has some."""
 
 
-class Core(Memory):
+class Core(QueueCore):
     """The deciding part of a queue, with its lock held: an event goes to the journal, then changes the state."""
 
-    def _look(self, now: int) -> Draft | None:
+    def _look(self, now: int) -> PendingBlock | None:
         """Bring the state up to now: new messages, due delays, expired leases. Called with the lock held.
 
-        Return the draft of the events for expired leases, to be committed; None if there are none. Raises `Closed`.
+        Return the pending block of the events for expired leases, to be committed; None if there are none. Raises
+        `Closed`.
         """
         if self._closed is not None:
             raise Closed(*self._closed.args)
@@ -48,30 +58,30 @@ class Core(Memory):
             start, end = self._journal.log.readable()
             if not start <= self._followed <= end:  # its beginning was dropped, or a crash took its end
                 self._load()
-            self._followed, _ = self._follow(self.standing, self._followed)
-        standing = self.standing
-        if standing.scanned != (end := self.log.visible_end):
-            self._enter(standing, now, end, save=not self.read_only)
-        if not standing.plain:
-            standing.look_again()
-        if standing.delayed.count and (due := standing.delayed.next_due) is not None:
+            self._followed, _ = self._follow(self.queue_state, self._followed)
+        queue_state = self.queue_state
+        if queue_state.scanned != (end := self.log.visible_end):
+            self._enter(queue_state, now, end, save=not self.read_only)
+        if not queue_state.plain:
+            queue_state.refresh_fast_path()
+        if queue_state.delayed.count and (due := queue_state.delayed.next_due) is not None:
             if due <= now:
-                standing.fire(now)
+                queue_state.fire(now)
                 self._waiters.tell()
             if self._waiters.listeners:
-                self._mind_due()
-        if now >= standing.leases.next_check and not self.read_only:
+                self._schedule_due()
+        if now >= queue_state.leases.next_check and not self.read_only:
             return self._expire(now)
         return None
 
-    def _hand_out(
+    def _lease_messages(
         self, count: int, lease_ns: int, now: int, most_bytes: int | None = None
-    ) -> tuple[list[Delivery], Draft | None]:
+    ) -> tuple[list[Delivery], PendingBlock | None]:
         """Lease the next messages. Expired ones are dropped or dead-lettered, unreadable ones are dropped."""
         if self._paused:
             return [], None
-        standing = self.standing
-        ready = standing.ready
+        queue_state = self.queue_state
+        ready = queue_state.ready
         while True:
             picks = ready.pick(count, self._starved(now))
             if not picks:
@@ -80,11 +90,11 @@ class Core(Memory):
             if not (overdue or lost):
                 picks = _first_of(picks, len(ids))
                 break
-            self._give_up(overdue, lost, now)
+            self._drop_undeliverable(overdue, lost, now)
         spans: list[LeasedSpan] = []
         attempts: list[int] | None = None
-        if len(standing.failures):
-            attempts = [failure.attempts + 1 if (failure := standing.failures.get(id)) else 1 for id in ids]
+        if len(queue_state.failures):
+            attempts = [failure.attempts + 1 if (failure := queue_state.failures.get(id)) else 1 for id in ids]
             levels = [priority for priority, start, stop in picks for _ in range(start, stop)]
             for id, priority, attempt in zip(ids, levels, attempts, strict=True):
                 if spans and spans[-1].stop == id and spans[-1][2:] == (priority, attempt):
@@ -93,8 +103,8 @@ class Core(Memory):
                     spans.append(LeasedSpan(id, id + 1, priority, attempt))
         else:
             spans = [LeasedSpan(start, stop, priority, 1) for priority, start, stop in picks]
-        lease_id = standing.last_lease + 1 if standing.last_lease >= now else now
-        draft = self._record(encode(Leased(now, lease_id, now + lease_ns, spans)))
+        lease_id = queue_state.last_lease + 1 if queue_state.last_lease >= now else now
+        pending_block = self._record(encode(Leased(now, lease_id, now + lease_ns, spans)))
         lease = Lease(now + lease_ns, set())
         for priority, start, stop in picks:
             level = ready.levels[priority]
@@ -103,13 +113,13 @@ class Core(Memory):
             else:
                 level.remove(start, stop)
         for span in spans:
-            standing.enlist(lease, span)
-        standing.last_lease = lease_id
-        standing.leases.add(lease_id, lease)
+            queue_state.add_to_lease(lease, span)
+        queue_state.last_lease = lease_id
+        queue_state.leases.add(lease_id, lease)
         if lease.expires < self._tick_at:
             self._tick_at = lease.expires
             self._wake_ticker()
-        standing.totals.leased += len(ids)
+        queue_state.totals.leased += len(ids)
         payloads, times, keys, headers = columns
         if ready.has_priorities or len(picks) > 1:
             priorities: Iterable[int] = [priority for priority, start, stop in picks for _ in range(start, stop)]
@@ -129,24 +139,24 @@ class Core(Memory):
         )
         deliveries: list[Delivery] = list(map(make_delivery, columns_of_all))
         self._measures.waits.observe(max(0, now - times[0]) / NS)
-        return deliveries, draft
+        return deliveries, pending_block
 
-    def _hand_out_one(self) -> Delivery | None:
+    def _lease_one(self) -> Delivery | None:
         """Lease the next message on the fast path, for messages one by one, in a fifth of the time.
 
         Return None where a condition of the fast path does not hold, or there is no message: then use the slow path.
         Called with the lock held.
         """
-        standing = self.standing
-        leases = standing.leases
+        queue_state = self.queue_state
+        leases = queue_state.leases
         now = self._now()
-        if now >= leases.next_check or not standing.plain or self._waiters.line or not self._quick:
+        if now >= leases.next_check or not queue_state.plain or self._waiters.line or not self._fast_path:
             return None
-        plain = standing.ready.plain
-        draft = self.log.draft
-        scanned = standing.scanned
-        end = draft.first + len(draft.payloads)
-        if scanned < end and (scanned < draft.first or draft.extras):
+        plain = queue_state.ready.plain
+        pending_block = self.log.pending_block
+        scanned = queue_state.scanned
+        end = pending_block.first + len(pending_block.payloads)
+        if scanned < end and (scanned < pending_block.first or pending_block.extras):
             return None
         fresh = not plain.count
         if not fresh:
@@ -155,8 +165,11 @@ class Core(Memory):
             sequence = scanned  # just put, and the first in line: it need not even be taken in
         else:
             return None
-        if sequence >= draft.first and not draft.extras:
-            payload, time = draft.payloads[sequence - draft.first], draft.times[sequence - draft.first]
+        if sequence >= pending_block.first and not pending_block.extras:
+            payload, time = (
+                pending_block.payloads[sequence - pending_block.first],
+                pending_block.times[sequence - pending_block.first],
+            )
         else:
             page = self._bodies.page(sequence)
             if page is None or page.keys or page.headers:
@@ -164,24 +177,24 @@ class Core(Memory):
             payload, time = page.payloads[sequence - page.first], page.times[sequence - page.first]
             if page.unseen:
                 self._bodies.note(page, 1)
-        lease_id = standing.last_lease + 1 if standing.last_lease >= now else now
+        lease_id = queue_state.last_lease + 1 if queue_state.last_lease >= now else now
         expires = now + self._lease_ns
         event = encode_lease_of_one(now, lease_id, expires, sequence)
         pending = self._pending
-        if len(pending) < PENDING_MAX and not self._asleep:
+        if len(pending) < PENDING_MAX and not self._background_idle:
             pending.append(event)
         else:
             self._record(event)
         if fresh:
-            standing.scanned = standing.dedup.scanned = sequence + 1
+            queue_state.scanned = queue_state.dedup.scanned = sequence + 1
         else:
             plain.take_front(sequence, sequence + 1)
-        standing.last_lease = lease_id
+        queue_state.last_lease = lease_id
         if expires < leases.next_check or not leases.by_id:
             leases.next_check = expires
         leases.by_id[lease_id] = Lease(expires, {sequence})
         leases.count += 1
-        standing.totals.leased += 1
+        queue_state.totals.leased += 1
         if expires < self._tick_at:
             self._tick_at = expires
             self._wake_ticker()
@@ -194,8 +207,8 @@ class Core(Memory):
         self, picks: list[tuple[int, int, int]], now: int, most_bytes: int | None = None
     ) -> tuple[list[int], Columns, list[int], list[int]]:
         """Return the columns of these messages, and which are expired or lost; limited to pages of so many bytes."""
-        now = self._stills.time(now)
-        room = most_bytes if most_bytes is not None else 1 << 62
+        now = self._limit_holds.time(now)
+        bytes_left = most_bytes if most_bytes is not None else 1 << 62
         ids: list[int] = []
         payloads: list[bytes] = []
         times: list[int] = []
@@ -205,7 +218,7 @@ class Core(Memory):
         lost: list[int] = []
         for _, start, stop in picks:
             at = start
-            while at < stop and room > 0:
+            while at < stop and bytes_left > 0:
                 page = self._bodies.page(at)
                 if page is None:
                     lost.append(at)
@@ -218,7 +231,7 @@ class Core(Memory):
                     self._bodies.note(page, end - first)
                 payloads += page.payloads[first:end]
                 if most_bytes is not None:
-                    room -= sum(map(len, page.payloads[first:end]))
+                    bytes_left -= sum(map(len, page.payloads[first:end]))
                 times += page.times[first:end]
                 if page.keys is not None:
                     keys = [*(keys or _nones(before)), *page.keys[first:end]]
@@ -258,51 +271,53 @@ class Core(Memory):
 
         return starved
 
-    def _give_up(self, overdue: list[int], lost: list[int], now: int) -> None:
+    def _drop_undeliverable(self, overdue: list[int], lost: list[int], now: int) -> None:
         """Drop unreadable messages, and drop or dead-letter those whose time to live is over."""
         if lost:
             logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self.fields)
-            self._decide([Settled(now, "damaged", spans_of(sorted(lost)))])
+            self._decide([Dropped(now, "damaged", spans_of(sorted(lost)))])
         overdue = sorted(set(overdue) - set(lost))
         if overdue:
             to_dead = self.settings.expired == "dead-letter"
-            self._dismiss("ttl", "its time to live was over", overdue, now, dead_letter=to_dead)
+            self._drop("ttl", "its time to live was over", overdue, now, dead_letter=to_dead)
 
-    def _dismiss(self, cause: str, reason: str, sequences: list[int], now: int, *, dead_letter: bool) -> Draft | None:
+    def _drop(
+        self, cause: str, reason: str, sequences: list[int], now: int, *, dead_letter: bool
+    ) -> PendingBlock | None:
         """Remove waiting messages from the queue, for good or to the dead letters."""
         if dead_letter and self.settings.dead_letter is not None:
             spans = [
                 LeasedSpan(start, stop, priority, 0)
-                for priority, level in enumerate(self.standing.ready.levels)
+                for priority, level in enumerate(self.queue_state.ready.levels)
                 for first, last in spans_of(sequences)
                 for start, stop in level.within(first, last)
             ]
-            return self._decide([Moving(now, cause, reason, self.settings.dead_letter, 0, spans)])
-        return self._decide([Settled(now, cause, spans_of(sequences))])
+            return self._decide([Transferring(now, cause, reason, self.settings.dead_letter, 0, spans)])
+        return self._decide([Dropped(now, cause, spans_of(sequences))])
 
-    def _expire(self, now: int) -> Draft | None:
-        """End the expired leases: their messages are ready again, or dead. Return the draft of the events."""
-        draft: Draft | None = None
+    def _expire(self, now: int) -> PendingBlock | None:
+        """End the expired leases: their messages are ready again, or dead. Return the pending block of the events."""
+        pending_block: PendingBlock | None = None
         events: list[Event] = []
-        expired = self.standing.leases.expired(now)
+        expired = self.queue_state.leases.expired(now)
         for lease_id in expired:
-            lease = self.standing.leases.by_id[lease_id]
-            events += self._returns(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
+            lease = self.queue_state.leases.by_id[lease_id]
+            events += self._requeue_events(now, "expired", "the lease ran out", lease_id, lease.spans(lease.left), 0)
             if len(events) >= EVENTS_MAX:  # a record of the journal has its limit, too
-                draft, events = self._decide(events), []
+                pending_block, events = self._decide(events), []
         if events:
-            draft = self._decide(events)
+            pending_block = self._decide(events)
         if expired:
             self._waiters.wake()
-        return draft
+        return pending_block
 
-    def _mind_due(self) -> None:
+    def _schedule_due(self) -> None:
         """Schedule a tick for when the next delay ends: listeners do not watch the clock."""
-        if (due := self.standing.delayed.next_due) is not None and due < self._tick_at:
+        if (due := self.queue_state.delayed.next_due) is not None and due < self._tick_at:
             self._tick_at = due
             self._wake_ticker()
 
-    def _returns(
+    def _requeue_events(
         self, now: int, cause: str, reason: str, lease_id: int, spans: list[LeasedSpan], delay_ns: int | None
     ) -> list[Event]:
         """Return the events for messages that come back: redelivered now, after a delay, or dead.
@@ -317,30 +332,30 @@ class Core(Memory):
                 continue
             delay = self.settings.backoff.delay_ns(span.attempt) if delay_ns is None else delay_ns
             again.setdefault(now + delay, []).append(span)
-        events: list[Event] = [Returned(now, cause, reason, lease_id, due, part) for due, part in again.items()]
+        events: list[Event] = [Requeued(now, cause, reason, lease_id, due, part) for due, part in again.items()]
         if dead and self.settings.dead_letter is not None:
-            events.append(Moving(now, "attempts", reason, self.settings.dead_letter, lease_id, dead))
+            events.append(Transferring(now, "attempts", reason, self.settings.dead_letter, lease_id, dead))
         elif dead:
             logger.warning("%s drops messages that failed too often", self.name, extra=self.fields)
-            events.append(Settled(now, "attempts", [(span.start, span.stop) for span in dead]))
+            events.append(Dropped(now, "attempts", [(span.start, span.stop) for span in dead]))
         return events
 
-    def _deal(self, now: int) -> None:
+    def _serve_waiters(self, now: int) -> None:
         """Lease ready messages to the waiting callers, in turn."""
-        if not self.standing.ready or not (line := self._waiters.waiting()):
+        if not self.queue_state.ready or not (line := self._waiters.waiting()):
             return
-        available = min(self.standing.ready.count, sum(waiter.demand for waiter in line))
+        available = min(self.queue_state.ready.count, sum(waiter.demand for waiter in line))
         for waiter, share in zip(line, shares([waiter.demand for waiter in line], available), strict=True):
             if share:
-                deliveries, draft = self._hand_out(share, waiter.lease_ns, now)
+                deliveries, pending_block = self._lease_messages(share, waiter.lease_ns, now)
                 if deliveries:
-                    waiter.result, waiter.draft = deliveries, draft
+                    waiter.result, waiter.pending_block = deliveries, pending_block
                     self._waiters.serve(waiter)
 
     def _next_event_in(self, now: int) -> float:
         """Return the seconds until a delay or lease ends, at most one; infinity if there is none."""
-        moments = [due for due in (self.standing.delayed.next_due,) if due is not None]
-        if (left := self.standing.leases.due_in(now)) is not None:
+        moments = [due for due in (self.queue_state.delayed.next_due,) if due is not None]
+        if (left := self.queue_state.leases.due_in(now)) is not None:
             moments.append(now + left)
         if not moments:
             return float("inf")
@@ -349,11 +364,11 @@ class Core(Memory):
     def _sweep_overdue(self, now: int) -> int:
         """Drop or dead-letter expired messages at the head, without a consumer; return when the next may expire."""
         soonest = NEVER
-        for priority, level in enumerate(self.standing.ready.levels):
+        for priority, level in enumerate(self.queue_state.ready.levels):
             while level:
                 spans = [(priority, start, stop) for start, stop in level.front(256)]
                 ids, _, overdue, lost = self._read_picks(spans, now)
-                self._give_up(overdue, lost, now)
+                self._drop_undeliverable(overdue, lost, now)
                 gone = {*overdue, *lost}
                 if len(gone) < len(ids):
                     soonest = min(soonest, *(self._expiry_of(one) for one in ids if one not in gone))
@@ -364,7 +379,7 @@ class Core(Memory):
         page = self._bodies.page(sequence)
         return NEVER if page is None else self._expiry(page, sequence - page.first)
 
-    def _commit_later(self, draft: Draft | None) -> None:
+    def _commit_later(self, pending_block: PendingBlock | None) -> None:
         """Do not wait for the events of `_look` to be durable: the next commit, or the tick, includes them."""
 
     def _check_open(self) -> None:

@@ -10,17 +10,17 @@ from holdfast.base.errors import Corrupt
 __all__ = [
     "CAUSES",
     "Acked",
-    "Cut",
+    "Dropped",
     "Event",
     "Extended",
     "Leased",
     "LeasedSpan",
-    "Moving",
     "Purged",
-    "Returned",
-    "Settled",
+    "Requeued",
+    "SeekTo",
     "Snapshot",
-    "Sought",
+    "Transferring",
+    "Truncated",
     "decode",
     "encode",
     "encode_ack_of_one",
@@ -81,7 +81,7 @@ class Extended(NamedTuple):
     expires: int
 
 
-class Returned(NamedTuple):
+class Requeued(NamedTuple):
     """Leased messages were returned, to be delivered again from `due` on."""
 
     time: int
@@ -92,7 +92,7 @@ class Returned(NamedTuple):
     spans: list[LeasedSpan]
 
 
-class Moving(NamedTuple):
+class Transferring(NamedTuple):
     """Messages began to move to another queue: to the dead letters, or back from there."""
 
     time: int
@@ -103,7 +103,7 @@ class Moving(NamedTuple):
     spans: list[LeasedSpan]
 
 
-class Settled(NamedTuple):
+class Dropped(NamedTuple):
     """Messages left the queue without an acknowledgement."""
 
     time: int
@@ -118,14 +118,14 @@ class Purged(NamedTuple):
     end: int
 
 
-class Sought(NamedTuple):
+class SeekTo(NamedTuple):
     """The position was set: earlier messages count as acknowledged, later ones are to be delivered, perhaps again."""
 
     time: int
     position: int
 
 
-class Cut(NamedTuple):
+class Truncated(NamedTuple):
     """The log ends here: a crash lost the messages from this sequence on."""
 
     time: int
@@ -141,7 +141,7 @@ class Snapshot(NamedTuple):
     content: bytes
 
 
-Event = Leased | Acked | Extended | Returned | Moving | Settled | Purged | Sought | Cut | Snapshot
+Event = Leased | Acked | Extended | Requeued | Transferring | Dropped | Purged | SeekTo | Truncated | Snapshot
 
 _LEASED, _LEASED_ONE, _ACKED, _ACKED_ONE, _EXTENDED, _RETURNED, _MOVING, _SETTLED, _PURGED, _SOUGHT, _CUT, _SNAPSHOT = (
     range(1, 13)
@@ -196,19 +196,19 @@ def encode(event: Event) -> bytes:
             )
         case Extended(time, lease, expires):
             return _TWO.pack(_EXTENDED, time, lease, expires)
-        case Returned(time, cause, reason, lease, due, spans):
+        case Requeued(time, cause, reason, lease, due, spans):
             head = _RETURN_HEAD.pack(_RETURNED, time, _CAUSE[cause], lease, due, len(spans))
             return head + _leased_spans(spans) + _text(reason)
-        case Moving(time, cause, reason, target, lease, spans):
+        case Transferring(time, cause, reason, target, lease, spans):
             head = _MOVING_HEAD.pack(_MOVING, time, _CAUSE[cause], lease, len(spans))
             return head + _leased_spans(spans) + _text(reason) + _text(target)
-        case Settled(time, cause, spans):
+        case Dropped(time, cause, spans):
             return _SETTLED_HEAD.pack(_SETTLED, time, _CAUSE[cause], len(spans)) + _spans(spans)
         case Purged(time, end):
             return _NUMBER.pack(_PURGED, time, end)
-        case Sought(time, position):
+        case SeekTo(time, position):
             return _NUMBER.pack(_SOUGHT, time, position)
-        case Cut(time, end):
+        case Truncated(time, end):
             return _NUMBER.pack(_CUT, time, end)
         case Snapshot(time, part, last, content):
             return _SNAPSHOT_HEAD.pack(_SNAPSHOT, time, part, last) + _COUNT.pack(len(content)) + content
@@ -284,18 +284,18 @@ def _extended(reader: _Reader) -> Event:
 def _returned(reader: _Reader) -> Event:
     _, time, cause, lease, due, count = reader.take(_RETURN_HEAD)
     spans = reader.leased_spans(count)
-    return Returned(time, CAUSES[cause], reader.text(), lease, due, spans)
+    return Requeued(time, CAUSES[cause], reader.text(), lease, due, spans)
 
 
 def _moving(reader: _Reader) -> Event:
     _, time, cause, lease, count = reader.take(_MOVING_HEAD)
     spans = reader.leased_spans(count)
-    return Moving(time, CAUSES[cause], reader.text(), reader.text(), lease, spans)
+    return Transferring(time, CAUSES[cause], reader.text(), reader.text(), lease, spans)
 
 
 def _settled(reader: _Reader) -> Event:
     _, time, cause, count = reader.take(_SETTLED_HEAD)
-    return Settled(time, CAUSES[cause], reader.spans(count))
+    return Dropped(time, CAUSES[cause], reader.spans(count))
 
 
 def _numbered(kind: Callable[[int, int], Event]) -> Callable[[_Reader], Event]:
@@ -321,8 +321,8 @@ _DECODERS: dict[int, Callable[[_Reader], Event]] = {
     _MOVING: _moving,
     _SETTLED: _settled,
     _PURGED: _numbered(Purged),
-    _SOUGHT: _numbered(Sought),
-    _CUT: _numbered(Cut),
+    _SOUGHT: _numbered(SeekTo),
+    _CUT: _numbered(Truncated),
     _SNAPSHOT: _snapshot,
 }
 

@@ -10,15 +10,15 @@ from typing import NamedTuple
 from holdfast.base.clock import Instant
 from holdfast.base.errors import InvalidArgument
 from holdfast.log.record import Headers
-from holdfast.queue.events import Settled, encode
+from holdfast.queue.events import Dropped, encode
 from holdfast.queue.lease import NEVER
-from holdfast.queue.messages import Delayed, Waiting
-from holdfast.queue.queue_state import FOR
+from holdfast.queue.messages import Delayed, PeekedMessage
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
 from holdfast.queue.ranges import spans_of
-from holdfast.queue.settlement import Settling
+from holdfast.queue.settlement import Settlement
 from holdfast.queue.stats import Counts, LeaseInfo, Preview, Rates
 
-__all__ = ["Operating", "check_count", "check_position", "checked_ids"]
+__all__ = ["QueueInspector", "check_count", "check_position", "checked_ids"]
 
 KEPT_PART = 20
 """A histogram that took a while is shown for so many times as long, before the delays are read again."""
@@ -43,7 +43,7 @@ class _Stored(NamedTuple):
     """The only queue it is for."""
 
 
-class Operating(Settling):
+class QueueInspector(Settlement):
     """The administrative part of a queue. Inspection reads bodies without the queue's lock."""
 
     _histogram: tuple[float, int, list[Bucket]] = (float("-inf"), 0, [])
@@ -85,8 +85,8 @@ class Operating(Settling):
     def _set_paused(self, paused: bool) -> None:
         with self._lock, self._whole:
             self._paused = paused
-            self._may_be_quick = self._suits_short_ways and not paused and self._closed is None
-            self._quick = self._may_be_quick and not self._journal.broken
+            self._fast_path_allowed = self._fast_path_possible and not paused and self._closed is None
+            self._fast_path = self._fast_path_allowed and not self._journal.broken
 
     # Looking.
 
@@ -110,23 +110,26 @@ class Operating(Settling):
             finally:
                 if True in held:
                     self._lock.release()
-        standing = self.standing
-        unseen = max(0, self.log.visible_end - standing.scanned)
+        queue_state = self.queue_state
+        unseen = max(0, self.log.visible_end - queue_state.scanned)
         return Counts(
-            standing.ready.count + unseen, standing.delayed.count, standing.leases.count, len(standing.moving)
+            queue_state.ready.count + unseen,
+            queue_state.delayed.count,
+            queue_state.leases.count,
+            len(queue_state.moving),
         )
 
     def _take_in(self) -> None:
         """Do what `_look` does, except what must be written."""
-        standing = self.standing
+        queue_state = self.queue_state
         if self._closed is not None or self._journal.broken:
             return
-        if standing.scanned != self.log.visible_end:
+        if queue_state.scanned != self.log.visible_end:
             self._catch_up(self._now())
-        if standing.delayed.count:
+        if queue_state.delayed.count:
             now = self._now()
-            if (due := standing.delayed.next_due) is not None and due <= now:
-                standing.fire(now)
+            if (due := queue_state.delayed.next_due) is not None and due <= now:
+                queue_state.fire(now)
                 self._waiters.wake()
 
     def rates(self) -> Rates:
@@ -138,21 +141,21 @@ class Operating(Settling):
         """Return how many messages are ready or delayed."""
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
-            return self.standing.ready.count + self.standing.delayed.count
+            return self.queue_state.ready.count + self.queue_state.delayed.count
 
-    def message(self, id: int) -> Waiting | None:
+    def message(self, id: int) -> PeekedMessage | None:
         """Return a message by its id, whatever its state, even if acknowledged; None if the log no longer has it."""
         if isinstance(id, bool) or not isinstance(id, int):
             raise InvalidArgument(f"message takes the id of a message, not {id!r}")
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
-            failure = self.standing.failures.get(id) if id >= 0 else None
+            failure = self.queue_state.failures.get(id) if id >= 0 else None
         for sequence, one in self._stored([id]):
             attempts = failure.attempts if failure is not None else 0
-            return Waiting(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
+            return PeekedMessage(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
         return None
 
-    def each_ready(self, start: int = 0) -> Iterator[Waiting]:
+    def each_ready(self, start: int = 0) -> Iterator[PeekedMessage]:
         """Return the ready messages from this id on, in the order of their ids, however many there are.
 
         The lock is held only briefly, and never while a body is read. Messages that become ready meanwhile are left
@@ -164,13 +167,13 @@ class Operating(Settling):
             with self._lock, self._whole:
                 self._commit_later(self._look(self._now()))
                 stop = stop or self.log.visible_end  # after the look: a reader learns only then what there is
-                ready = [sequence for sequence, _ in self.standing.ready.following(start, stop, _AT_A_TIME)]
-                failures = {sequence: self.standing.failures.get(sequence) for sequence in ready}
+                ready = [sequence for sequence, _ in self.queue_state.ready.following(start, stop, _AT_A_TIME)]
+                failures = {sequence: self.queue_state.failures.get(sequence) for sequence in ready}
             if not ready:
                 return
             for sequence, one in self._stored(ready):
                 attempts = failure.attempts if (failure := failures[sequence]) is not None else 0
-                yield Waiting(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
+                yield PeekedMessage(sequence, one.payload, one.key, one.headers, attempts, one.time, one.priority)
             start = ready[-1] + 1
 
     def leases(self, count: int | None = None) -> list[LeaseInfo]:
@@ -181,7 +184,7 @@ class Operating(Settling):
             self._commit_later(self._look(self._now()))
             return [
                 LeaseInfo(lease_id, tuple(sorted(lease.left)), lease_id, lease.expires)
-                for lease_id, lease in islice(self.standing.leases.by_id.items(), count)
+                for lease_id, lease in islice(self.queue_state.leases.by_id.items(), count)
             ]
 
     def delayed(self, count: int = 200) -> list[Delayed]:
@@ -189,8 +192,8 @@ class Operating(Settling):
         check_count(count, "delayed")
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
-            entries = self.standing.delayed.soonest(count)
-            failures = {sequence: self.standing.failures.get(sequence) for _, sequence, _ in entries}
+            entries = self.queue_state.delayed.soonest(count)
+            failures = {sequence: self.queue_state.failures.get(sequence) for _, sequence, _ in entries}
         stored = dict(self._stored(sorted(failures)))
         return [
             Delayed(
@@ -221,7 +224,7 @@ class Operating(Settling):
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
             dues = array("Q")
-            unread = self.standing.delayed.dues()
+            unread = self.queue_state.delayed.dues()
         dues.frombytes(b"".join(unread))
         if byteorder == "little":
             dues.byteswap()
@@ -243,27 +246,29 @@ class Operating(Settling):
         with self._lock, self._whole:
             start, end = self.log.start, self.log.visible_end
             place = max(check_position(position, end, self.log.name), start)
-            standing = self.standing
-            held = [lease.left for lease in standing.leases.by_id.values()]
-            waiting = standing.ready.count + standing.delayed.count + standing.leases.count + len(standing.moving)
+            queue_state = self.queue_state
+            held = [lease.left for lease in queue_state.leases.by_id.values()]
+            waiting = (
+                queue_state.ready.count + queue_state.delayed.count + queue_state.leases.count + len(queue_state.moving)
+            )
             dropped = (
-                sum(level.count_before(place) for level in standing.ready.levels)
-                + standing.delayed.count_before(place)
+                sum(level.count_before(place) for level in queue_state.ready.levels)
+                + queue_state.delayed.count_before(place)
                 + sum(sequence < place for left in held for sequence in left)
-                + sum(sequence < place for sequence in standing.moving)
+                + sum(sequence < place for sequence in queue_state.moving)
             )
         return Preview(place, start, end, end - place, waiting, dropped, lambda count: self._sample(place, count))
 
-    def _sample(self, position: int, count: int) -> list[Waiting]:
+    def _sample(self, position: int, count: int) -> list[PeekedMessage]:
         """Return the first messages from a position on that a seek would deliver."""
         check_count(count, "sample")
         self._check_open()
         now = self._now()
-        found: list[Waiting] = []
+        found: list[PeekedMessage] = []
         for sequence, one in self._read(position, self.log.visible_end):
             expiry = one.expiry or (max(one.time, one.due) + self._ttl_ns if self._ttl_ns is not None else NEVER)
             if one.owner in (None, self.name) and expiry > now:
-                found.append(Waiting(sequence, one.payload, one.key, one.headers, 0, one.time, one.priority))
+                found.append(PeekedMessage(sequence, one.payload, one.key, one.headers, 0, one.time, one.priority))
                 if len(found) >= count:
                     break
         return found
@@ -274,35 +279,35 @@ class Operating(Settling):
         """Drop waiting messages, ready or delayed, for good, and return how many; others are left unchanged."""
         wanted = checked_ids(ids, "discard", "peek() and delayed()")
         self._check_writable()
-        if self.standing.delayed.count:  # when it was due first: the way to it, unless it has failed since
-            delayed = sorted(filter(self.standing.delayed.may_have, wanted))
+        if self.queue_state.delayed.count:  # when it was due first: the way to it, unless it has failed since
+            delayed = sorted(filter(self.queue_state.delayed.may_have, wanted))
             hints = [(one.due, sequence) for sequence, one in self._stored(delayed) if one.due]
         else:
             hints = []
         with self._lock, self._whole:
             self._check_writable()
             now = self._now()
-            draft = self._look(now)
-            standing = self.standing
-            levels = [level for level in standing.ready.levels if level]
+            pending_block = self._look(now)
+            queue_state = self.queue_state
+            levels = [level for level in queue_state.ready.levels if level]
             ready = {id for id in wanted if any(id in level for level in levels)}
-            rest = [id for id in sorted(wanted - ready) if standing.delayed.may_have(id)]
-            elsewhere = standing.waits_elsewhere(rest)  # for whom all the delays would be read in vain
+            rest = [id for id in sorted(wanted - ready) if queue_state.delayed.may_have(id)]
+            elsewhere = queue_state.waits_elsewhere(rest)  # for whom all the delays would be read in vain
             rest = [id for id in rest if id not in elsewhere]
             sought = set(rest)
             hints = [hint for hint in hints if hint[1] in sought]
-            entries = standing.delayed.find(spans_of(rest), len(rest), hints) if rest else []
+            entries = queue_state.delayed.find(spans_of(rest), len(rest), hints) if rest else []
             gone = sorted(ready | {sequence for _, sequence, _ in entries})
             if gone:
                 spans = spans_of(gone)
-                draft = self._record(encode(Settled(now, "discarded", spans)))
-                # As `Standing.settle` does, which has to look for them.
-                standing.delayed.leave_out(entries)
+                pending_block = self._record(encode(Dropped(now, "discarded", spans)))
+                # As `QueueState.settle` does, which has to look for them.
+                queue_state.delayed.leave_out(entries)
                 for start, stop in spans:
-                    standing.ready.remove_anywhere(start, stop)
-                    standing.failures.forget(start, stop)
-                standing.totals.dropped += len(gone)
-        self._commit(draft)
+                    queue_state.ready.remove_anywhere(start, stop)
+                    queue_state.failures.forget(start, stop)
+                queue_state.totals.dropped += len(gone)
+        self._commit(pending_block)
         return len(gone)
 
     def discard_letters(self, ids: set[int] | None, home: str) -> int:
@@ -312,7 +317,7 @@ class Operating(Settling):
         while True:
             with self._lock, self._whole:
                 self._commit_later(self._look(self._now()))
-                letters = self.standing.ready.following(start, stop, _AT_A_TIME)
+                letters = self.queue_state.ready.following(start, stop, _AT_A_TIME)
                 own = [one for one, _ in letters if (ids is None or one in ids) and self._is_of(one, home)]
             if not letters:
                 return count
@@ -334,7 +339,7 @@ class Operating(Settling):
             for index, (payload, key, headers, time) in enumerate(columns):
                 if piece.first + index in lost:
                     continue
-                owner = headers.get(FOR) if moved is not None and moved[index] else None
+                owner = headers.get(TARGET_QUEUE_HEADER) if moved is not None and moved[index] else None
                 yield (
                     piece.first + index,
                     _Stored(

@@ -8,17 +8,17 @@ from typing import Any
 
 from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument, QueueFull
-from holdfast.log.batch import ALL, Extra, check_batch
-from holdfast.log.pending_block import Draft
+from holdfast.log.batch import ALL, ColumnValue, check_batch
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.record import Headers, Message, as_bytes
 from holdfast.queue.delayed import Entry
 from holdfast.queue.lease import NEVER
-from holdfast.queue.limit_hold import Still
+from holdfast.queue.limit_hold import LimitHold
 from holdfast.queue.ready import PRIORITIES
 from holdfast.queue.settings import positive_ns
-from holdfast.queue.transfers import Moves
+from holdfast.queue.transfers import Transfers
 
-__all__ = ["JOINED", "Putting"]
+__all__ = ["PENDING_ID", "Intake"]
 
 DEDUP_MAX = 1024
 """Bytes of a dedup id."""
@@ -26,11 +26,11 @@ DEDUP_MAX = 1024
 
 Column = tuple[str, Any, int]
 """A column of the log, its value for a message, and how many bytes that adds."""
-JOINED = -1
+PENDING_ID = -1
 """Stands for the id of a message that is put when its transaction ends."""
 
 
-class Putting(Moves):
+class Intake(Transfers):
     """The part of a queue that accepts messages."""
 
     _join: Callable[[list[bytes | Message]], bool] | None = None
@@ -62,7 +62,7 @@ class Putting(Moves):
         ):
             sequence = self._append(payload)
             if self._waiters.line or self._waiters.listeners or self.log.is_shared:
-                self.log.announce()
+                self.log.notify_readers()
             return sequence
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
@@ -79,44 +79,44 @@ class Putting(Moves):
         now = self._now()
         ids: Sequence[int]
         if self._join is not None and self._join(messages):
-            return [JOINED] * len(messages), 0
+            return [PENDING_ID] * len(messages), 0
         if self._unbounded and (set(map(type, messages)) <= {bytes} or not any(map(_has_dedup, messages))):
-            draft, first, count = self.log.gather(*check_batch(messages, lambda one: _columns(one, now)))
+            pending_block, first, count = self.log.gather(*check_batch(messages, lambda one: _columns(one, now)))
             if count:
-                self.log.commit(draft)
+                self.log.commit(pending_block)
             ids = range(first, first + count)
         else:
             ids, count = self._put_carefully(messages, now)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
-            self.log.announce()
-            self._mind_times(messages, now)
+            self.log.notify_readers()
+            self._schedule_expiries(messages, now)
         if self._drops_excess:
-            self._shorten()
+            self._enforce_limit()
         return ids, len(messages) - count
 
-    def stand_still(self, spare: int = 0) -> Still:
-        """Suspend expiry and length limits for new messages until `go_on`; return the suspension to pass to it.
+    def suspend_limits(self, extra_capacity: int = 0) -> LimitHold:
+        """Suspend expiry and length limits for new messages until `resume_limits`; return the suspension to pass to it.
 
         For callers that put messages for idle consumers: messages that these take are not dropped first. A queue that
-        rejects messages when it is full accepts `spare` more.
+        rejects messages when it is full accepts `extra_capacity` more.
         """
         with self._lock:
-            still = Still(self._now(), self.log.end, spare)
-            self._stills.add(still)
-        return still
+            hold = LimitHold(self._now(), self.log.end, extra_capacity)
+            self._limit_holds.add(hold)
+        return hold
 
-    def go_on(self, still: Still) -> None:
+    def resume_limits(self, hold: LimitHold) -> None:
         """End a suspension, and apply the limits to what is left, except messages put under another suspension."""
         with self._lock:
-            self._stills.remove(still)
+            self._limit_holds.remove(hold)
         if self._drops_excess and not self.closed:
-            self._shorten()
+            self._enforce_limit()
 
     def join_transactions(self, join: Callable[[list[bytes | Message]], bool]) -> None:
         """Offer messages to a transaction first from now on: if `join` accepts them, they are put at its end."""
 
         def append(payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
-            return JOINED if join([payload]) else self.log.append(payload, key, headers)
+            return PENDING_ID if join([payload]) else self.log.append(payload, key, headers)
 
         self._join, self._append = join, append
 
@@ -128,10 +128,10 @@ class Putting(Moves):
         """
         with self._lock:
             payloads = check_batch(messages, lambda one: _columns(one, self._now()))[0]
-            self._check_room(payloads, beside)
+            self._check_space(payloads, beside)
         return sum(map(len, payloads))
 
-    def put_decided(self, messages: list[Message], producer: int, now: int) -> None:
+    def put_committed(self, messages: list[Message], producer: int, now: int) -> None:
         """Put messages of a decided transaction, regardless of limits, marked so that recovery can find them."""
         numbers = itertools.count(1)
 
@@ -139,10 +139,10 @@ class Putting(Moves):
             return [*_columns(message, now), ("producer", producer, 0), ("number", next(numbers), 0)]
 
         self._put_carefully([*messages], now, columns)
-        self.log.announce()
-        self._mind_times([*messages], now)
+        self.log.notify_readers()
+        self._schedule_expiries([*messages], now)
 
-    def put_alike(self, payloads: list[bytes], like: Message) -> Sequence[int]:
+    def put_similar(self, payloads: list[bytes], like: Message) -> Sequence[int]:
         """Put messages that differ only in their payloads: checked once, so that a run of them is cheap."""
         plain = self._join is None and self._unbounded and like.dedup is None
         if not plain or not set(map(type, payloads)) <= {bytes}:
@@ -151,12 +151,12 @@ class Putting(Moves):
         (own,), extras, size = check_batch([like], lambda one: _columns(one, now))
         largest = size - len(own) + max(map(len, payloads), default=0)
         shared = [extra._replace(position=ALL) for extra in extras]
-        draft, first, count = self.log.gather(payloads, shared, largest)
+        pending_block, first, count = self.log.gather(payloads, shared, largest)
         if count:
-            self.log.commit(draft)
+            self.log.commit(pending_block)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
-            self.log.announce()
-            self._mind_times([like], now)
+            self.log.notify_readers()
+            self._schedule_expiries([like], now)
         return range(first, first + count)
 
     @property
@@ -164,12 +164,12 @@ class Putting(Moves):
         """Return whether `put_columns` may be called: no check is needed before a message is put."""
         return self._join is None and self._unbounded
 
-    def put_columns(self, payloads: list[bytes], extras: list[Extra], largest: int) -> None:
+    def put_columns(self, payloads: list[bytes], extras: list[ColumnValue], largest: int) -> None:
         """Put messages in the form of `check_batch`, with keys and headers only, which the caller has validated."""
-        draft, _, _ = self.log.gather(payloads, extras, largest)
-        self.log.commit(draft)
+        pending_block, _, _ = self.log.gather(payloads, extras, largest)
+        self.log.commit(pending_block)
         if self._waiters.line or self._waiters.listeners or self.log.is_shared:
-            self.log.announce()
+            self.log.notify_readers()
 
     def _put_carefully(
         self, messages: list[bytes | Message], now: int, decided: Callable[[Message], list[Column]] | None = None
@@ -182,22 +182,23 @@ class Putting(Moves):
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
         in_flight = self.log.ids_in_flight
         while True:
-            # The guard is of the log: another group may be putting the same id. What is no longer in flight is visible.
+            # The guard is of the log: another group may be putting the same id. What is no longer in pending commit is
+            # visible.
             with self._lock, self._whole, self.log.ids_guard:
                 self._look(now)
                 ids: list[int | None] = [None] * len(messages)
                 fresh: dict[bytes, int] = {}
                 positions: list[int] = []
-                dedup = self.standing.dedup
+                dedup = self.queue_state.dedup
                 present = dedup.present(now)
                 waits_for = self._find_known(keys, present, ids, fresh, positions)
                 if waits_for is None:
                     batch = check_batch([messages[position] for position in positions], columns)
                     if decided is None and not self._unbounded:
-                        self._check_room(batch[0])
-                    draft, first, count = self.log.gather(*batch, limited=decided is None)
+                        self._check_space(batch[0])
+                    pending_block, first, count = self.log.gather(*batch, limited=decided is None)
                     if fresh:
-                        in_flight.update(dict.fromkeys(fresh, draft))
+                        in_flight.update(dict.fromkeys(fresh, pending_block))
                         dedup.put_at.update(dict.fromkeys(map(first.__add__, fresh.values()), present))
                     if count < len(messages):
                         self._measures.duplicates.add(len(messages) - count)
@@ -208,10 +209,10 @@ class Putting(Moves):
             self._land(waits_for)
         try:
             if count:
-                self.log.commit(draft)
+                self.log.commit(pending_block)
         finally:
             if fresh:
-                self._land(draft)
+                self._land(pending_block)
         for place, position in enumerate(positions):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids], count
@@ -223,12 +224,12 @@ class Putting(Moves):
         ids: list[int | None],
         fresh: dict[bytes, int],
         positions: list[int],
-    ) -> Draft | None:
+    ) -> PendingBlock | None:
         """Fill in the ids of duplicates, and the positions of messages to be written.
 
-        Return the draft of another thread that is putting one of them, which the caller must wait for.
+        Return the pending block of another thread that is putting one of them, which the caller must wait for.
         """
-        in_flight, find = self.log.ids_in_flight, self.standing.dedup.find
+        in_flight, find = self.log.ids_in_flight, self.queue_state.dedup.find
         for position, key in enumerate(keys):
             if key is None:
                 positions.append(position)
@@ -243,7 +244,7 @@ class Putting(Moves):
                 positions.append(position)
         return None
 
-    def _mind_times(self, messages: list[bytes | Message], now: int) -> None:
+    def _schedule_expiries(self, messages: list[bytes | Message], now: int) -> None:
         """Schedule a tick for when the new messages become due, or expire, if there are listeners."""
         if self._waiters.listeners:
             timed = [one for one in messages if isinstance(one, Message) and (one.delay or one.ttl)]
@@ -252,32 +253,32 @@ class Putting(Moves):
                 self._tick_at = now + first
                 self._wake_ticker()
 
-    def _land(self, draft: Draft) -> None:
-        """Forget the pending dedup ids of this draft: it is visible, or never will be."""
+    def _land(self, pending_block: PendingBlock) -> None:
+        """Forget the pending dedup ids of this pending block: it is visible, or never will be."""
         with self.log.ids_guard:
-            _forget(self.log.ids_in_flight, draft)
+            _forget(self.log.ids_in_flight, pending_block)
 
     def tick(self) -> float | None:
-        """As in `Moves`; and enforce the length limit, which others who append to the log do not know."""
+        """As in `Transfers`; and enforce the length limit, which others who append to the log do not know."""
         if self._drops_excess and not (self.read_only or self.closed):
-            self._shorten()
+            self._enforce_limit()
         return super().tick()
 
-    def _check_room(self, payloads: list[bytes], beside: tuple[int, int] = (0, 0)) -> None:
-        settings, standing, count = self.settings, self.standing, len(payloads) + beside[0]
+    def _check_space(self, payloads: list[bytes], beside: tuple[int, int] = (0, 0)) -> None:
+        settings, queue_state, count = self.settings, self.queue_state, len(payloads) + beside[0]
         if settings.overflow != "reject":
             return
-        waiting = standing.ready.count + standing.delayed.count + self.log.end - standing.scanned
-        spare = self._stills.spare
-        if waiting + count <= spare:
+        waiting = queue_state.ready.count + queue_state.delayed.count + self.log.end - queue_state.scanned
+        extra_capacity = self._limit_holds.extra_capacity
+        if waiting + count <= extra_capacity:
             return
-        if settings.max_length is not None and waiting + count > settings.max_length + spare:
+        if settings.max_length is not None and waiting + count > settings.max_length + extra_capacity:
             raise QueueFull(
                 f"the queue {self.name!r} holds {waiting} of at most {settings.max_length} messages and cannot take "
                 f"{count} more; nothing was written: try again later, or open it with another overflow or max_length"
             )
         if settings.max_bytes is not None:
-            held = standing.waiting_bytes + self.log.unseen_bytes(standing.scanned)
+            held = queue_state.waiting_bytes + self.log.bytes_after(queue_state.scanned)
             if held + (more := sum(map(len, payloads)) + beside[1]) > settings.max_bytes:
                 raise QueueFull(
                     f"the queue {self.name!r} holds {held} of at most {settings.max_bytes} bytes and cannot take "
@@ -286,58 +287,63 @@ class Putting(Moves):
 
     def _excess(self) -> tuple[int, int]:
         """Return how many messages, and how many bytes, are above the limits."""
-        standing, settings = self.standing, self.settings
+        queue_state, settings = self.queue_state, self.settings
         messages = size = 0
-        judged = self._stills.end(standing.scanned)
+        judged = self._limit_holds.end(queue_state.scanned)
         if settings.max_length is not None:
-            messages = standing.ready.count + standing.delayed.count - (standing.scanned - judged) - settings.max_length
-        if settings.max_bytes is not None and standing.weights is not None:
-            fresh = standing.weights.between(judged, standing.scanned) if judged < standing.scanned else 0
-            size = standing.waiting_bytes - fresh - settings.max_bytes
+            messages = (
+                queue_state.ready.count
+                + queue_state.delayed.count
+                - (queue_state.scanned - judged)
+                - settings.max_length
+            )
+        if settings.max_bytes is not None and queue_state.weights is not None:
+            fresh = queue_state.weights.between(judged, queue_state.scanned) if judged < queue_state.scanned else 0
+            size = queue_state.waiting_bytes - fresh - settings.max_bytes
         return messages, size
 
-    def _shorten(self) -> None:
+    def _enforce_limit(self) -> None:
         """Drop or dead-letter the oldest messages, lowest priority first, until the queue is within its limits."""
         with self._lock, self._whole:
             now = self._now()
-            draft = self._look(now)
+            pending_block = self._look(now)
             messages, size = self._excess()
             if messages > 0 or size > 0:
-                draft = self._drop_excess(messages, size, now)
-        self._commit(draft)
-        if self.standing.moving:
-            self._send_off()
+                pending_block = self._drop_excess(messages, size, now)
+        self._commit(pending_block)
+        if self.queue_state.moving:
+            self._start_transfers()
 
-    def _drop_excess(self, messages: int, size: int, now: int) -> Draft | None:
-        standing = self.standing
+    def _drop_excess(self, messages: int, size: int, now: int) -> PendingBlock | None:
+        queue_state = self.queue_state
         to_dead = self.settings.overflow == "dead-letter"
         leaving: list[int] = []
         for start, stop in self._oldest(messages, size):
             leaving += range(start, stop)
             messages -= stop - start
-            size -= standing.weights.between(start, stop) if standing.weights is not None else 0
+            size -= queue_state.weights.between(start, stop) if queue_state.weights is not None else 0
         # What is left of the excess is delayed: the next ones due go, by way of those that are ready.
         early: list[Entry] = []
-        while (messages > 0 or size > 0) and (taken := standing.delayed.take_first(1 if size > 0 else messages)):
+        while (messages > 0 or size > 0) and (taken := queue_state.delayed.take_first(1 if size > 0 else messages)):
             early += taken
             messages -= len(taken)
-            if standing.weights is not None:
-                size -= sum(standing.weights.between(sequence, sequence + 1) for _, sequence, _ in taken)
+            if queue_state.weights is not None:
+                size -= sum(queue_state.weights.between(sequence, sequence + 1) for _, sequence, _ in taken)
         for _, sequence, priority in early:
-            standing.ready.add(priority, sequence, sequence + 1)
+            queue_state.ready.add(priority, sequence, sequence + 1)
             leaving.append(sequence)
         try:
-            return self._dismiss("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
+            return self._drop("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
         except HoldfastError:  # after anything else the state is read again
             for due, sequence, priority in early:
-                standing.ready.remove(priority, sequence, sequence + 1)
-                standing.delayed.add(due, sequence, priority)
+                queue_state.ready.remove(priority, sequence, sequence + 1)
+                queue_state.delayed.add(due, sequence, priority)
             raise
 
     def _oldest(self, messages: int, size: int) -> Iterator[tuple[int, int]]:
         """Return the oldest ready messages, lowest priority first: at least so many, with at least so many bytes."""
-        weights = self.standing.weights
-        for level in self.standing.ready.levels:
+        weights = self.queue_state.weights
+        for level in self.queue_state.ready.levels:
             if messages <= 0 and size <= 0:
                 return
             spans: Iterable[tuple[int, int]] = level if size > 0 else level.front(messages)
@@ -373,9 +379,9 @@ def _dedup_key(message: Message) -> bytes | None:
     return key
 
 
-def _forget(in_flight: dict[bytes, Draft], draft: Draft) -> None:
+def _forget(in_flight: dict[bytes, PendingBlock], pending_block: PendingBlock) -> None:
     for key in list(in_flight):
-        if in_flight[key] is draft:
+        if in_flight[key] is pending_block:
             del in_flight[key]
 
 

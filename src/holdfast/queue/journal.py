@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.base.errors import StorageError
 from holdfast.log.log import Log
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.policy import Retention
 from holdfast.queue.events import Event, Snapshot, decode, encode
 
@@ -40,20 +40,20 @@ class Journal:
         self.broken = False
         """Records were dropped after a failed write: the state in memory is ahead of the journal."""
 
-    def record(self, event: bytes) -> Draft:
+    def record(self, event: bytes) -> PendingBlock:
         """Accept an event that must be durable; pass the result to `commit` after releasing the queue's lock."""
-        draft, first, _ = self.log.gather([event], [], 0)
+        pending_block, first, _ = self.log.gather([event], [], 0)
         if first != self._expected:
             self.broken = True
         self._expected = first + 1
         self.since_checkpoint += len(event)
-        return draft
+        return pending_block
 
-    def commit(self, draft: Draft | None) -> None:
+    def commit(self, pending_block: PendingBlock | None) -> None:
         """Return when the event is as safe as the flush mode promises."""
-        if draft is not None:
+        if pending_block is not None:
             try:
-                self.log.commit(draft)
+                self.log.commit(pending_block)
             except BaseException:
                 self.broken = True
                 raise

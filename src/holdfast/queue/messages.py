@@ -13,7 +13,7 @@ from holdfast.log.record import Headers
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
 
-__all__ = ["DeadLetter", "Delayed", "Delivery", "Waiting", "by_lease", "listed", "make_delivery"]
+__all__ = ["DeadLetter", "Delayed", "Delivery", "PeekedMessage", "by_lease", "listed", "make_delivery"]
 
 
 class _Delivered(NamedTuple):
@@ -114,7 +114,7 @@ make_delivery = partial(cast("Any", tuple.__new__), Delivery)
 """A delivery from a tuple of its fields, without the cost of a call in Python."""
 
 
-class Waiting(NamedTuple):
+class PeekedMessage(NamedTuple):
     """A waiting message, as `peek` returns it."""
 
     id: int

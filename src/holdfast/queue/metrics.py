@@ -7,7 +7,7 @@ from holdfast.base.clock import Clock
 from holdfast.base.metrics import Rate, Registry
 
 if TYPE_CHECKING:
-    from holdfast.queue.queue_core import Memory
+    from holdfast.queue.queue_core import QueueCore
 
 __all__ = ["Measures"]
 
@@ -25,7 +25,7 @@ _TOTALS = {
 class Measures:
     """The instruments of one queue. Counts that the queue keeps anyway are only read; the histograms are its own."""
 
-    def __init__(self, queue: "Memory", registry: Registry, clock: Clock) -> None:
+    def __init__(self, queue: "QueueCore", registry: Registry, clock: Clock) -> None:
         self._labels = {"queue": queue.name}
         self._registry = registry
         self.waits = registry.histogram("holdfast_queue_wait_seconds", "From put to delivery.", self._labels)
@@ -38,7 +38,7 @@ class Measures:
         )
 
         def total(name: str) -> Callable[[], int]:
-            return lambda: int(getattr(queue.standing.totals, name))
+            return lambda: int(getattr(queue.queue_state.totals, name))
 
         totals = {
             name: registry.reading(f"holdfast_queue_{name}_total", help, self._labels, total(name))
@@ -50,7 +50,7 @@ class Measures:
 
         def ready() -> int:
             """What nobody has looked at yet counts as ready: a scrape of ten thousand queues takes no lock."""
-            return queue.standing.ready.count + max(0, queue.log.visible_end - queue.standing.scanned)
+            return queue.queue_state.ready.count + max(0, queue.log.visible_end - queue.queue_state.scanned)
 
         registry.reading(
             "holdfast_queue_checkpoint_failures_total",
@@ -64,12 +64,12 @@ class Measures:
             lambda: max(0, clock.time_ns() - failing.since) / 1e9 if (failing := queue.checkpoints.failing) else 0.0,
         )
         gauge("ready", "Messages that may be delivered now.", ready)
-        gauge("delayed", "Messages that must wait.", lambda: queue.standing.delayed.count)
-        gauge("leased", "Messages that are held by consumers.", lambda: queue.standing.leases.count)
+        gauge("delayed", "Messages that must wait.", lambda: queue.queue_state.delayed.count)
+        gauge("leased", "Messages that are held by consumers.", lambda: queue.queue_state.leases.count)
         gauge(
             "dedup_window_seconds",
             "How far back a duplicate is found: less than asked for where the limit of ids was met.",
-            lambda: queue.standing.dedup.window_at(clock.time_ns()) / 1e9,
+            lambda: queue.queue_state.dedup.window_at(clock.time_ns()) / 1e9,
         )
         put = registry.reading("holdfast_queue_put_total", "Messages put.", self._labels, lambda: queue.log.end)
         self.put_rate = Rate(put, clock.monotonic)

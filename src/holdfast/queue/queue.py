@@ -7,13 +7,13 @@ from itertools import islice
 
 from holdfast.base.clock import NS, Duration, Instant, duration_ns
 from holdfast.base.errors import Closed, InvalidArgument
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue.body_cache import RECENT_PART
 from holdfast.queue.dead_letter_forwarder import is_forwarded
-from holdfast.queue.events import Purged, Sought
-from holdfast.queue.inspector import Operating, check_count, check_position, checked_ids
-from holdfast.queue.messages import DeadLetter, Delivery, Waiting
+from holdfast.queue.events import Purged, SeekTo
+from holdfast.queue.inspector import QueueInspector, check_count, check_position, checked_ids
+from holdfast.queue.messages import DeadLetter, Delivery, PeekedMessage
 from holdfast.queue.settings import positive_ns
 from holdfast.queue.stats import QueueStats
 from holdfast.queue.transfers import dead_letter_of
@@ -24,7 +24,7 @@ __all__ = ["Queue"]
 Stop = threading.Event | Callable[[], bool]
 
 
-class Queue(Operating):
+class Queue(QueueInspector):
     """A work queue on a log; made by `Store.queue`.
 
     A message is delivered until it is acknowledged: to one consumer at a time, oldest first in the highest priority.
@@ -39,7 +39,7 @@ class Queue(Operating):
             follow(self)
 
     def tick(self) -> float | None:
-        """As in `Putting`; and check whether the application has begun to trace since."""
+        """As in `Intake`; and check whether the application has begun to trace since."""
         self._opened()
         return super().tick()
 
@@ -66,35 +66,35 @@ class Queue(Operating):
         try:
             self._check_writable()
             if self._drops_excess:
-                self._shorten()  # others may have put into the log, who do not know our limit
+                self._enforce_limit()  # others may have put into the log, who do not know our limit
             with self._lock, self._whole:
                 now = self._now()
                 swept = self._look(now)
                 if self._waiters.line:
-                    self._deal(now)
-                deliveries, draft = self._hand_out(count, lease_ns, now, most_bytes)
+                    self._serve_waiters(now)
+                deliveries, pending_block = self._lease_messages(count, lease_ns, now, most_bytes)
             if not deliveries and patience != 0:
                 self._commit(swept)
-                deliveries, draft = self._wait(count, lease_ns, patience)
+                deliveries, pending_block = self._wait(count, lease_ns, patience)
         except Closed:
             if patience != 0 and self._waiters.sleep_to_the_end(patience):
                 return []
             raise
-        self._commit(draft or swept)
-        if self.standing.moving:
-            self._send_off()
+        self._commit(pending_block or swept)
+        if self.queue_state.moving:
+            self._start_transfers()
         return deliveries
 
     def get(self, wait: Duration | None = 0, lease: Duration | None = None) -> Delivery | None:
         """Return one message, or None if there is none within `wait` seconds; `wait=None` waits forever."""
-        if lease is None and self._quick and (wait == 0 or wait is None or _is_sound(wait)):
+        if lease is None and self._fast_path and (wait == 0 or wait is None or _is_sound(wait)):
             section = self._whole
             with self._lock:
                 if section.open:  # a change was cut off: the long way begins with that
                     delivery = None
                 else:
                     section.open = True
-                    delivery = self._hand_out_one()
+                    delivery = self._lease_one()
                     section.open = False
             if delivery is not None:
                 return delivery
@@ -142,7 +142,7 @@ class Queue(Operating):
         self._wake_ticker()  # it may have slept past the delays
         return stop
 
-    def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], Draft | None]:
+    def _wait(self, count: int, lease_ns: int, patience: float | None) -> tuple[list[Delivery], PendingBlock | None]:
         waiters = self._waiters
         deadline = None if patience is None else self._clock.monotonic() + patience
         waiter = waiters.new(count, lease_ns)
@@ -155,16 +155,16 @@ class Queue(Operating):
                     if waiter.result is None:
                         now = self._now()
                         swept = self._look(now)
-                        self._deal(now)
+                        self._serve_waiters(now)
                         until = self._next_event_in(now)
                     if waiter.result is not None:
-                        return waiter.result, waiter.draft
+                        return waiter.result, waiter.pending_block
                 self._commit(swept)
-                if self.standing.moving:
-                    self._send_off()
+                if self.queue_state.moving:
+                    self._start_transfers()
                 left = until if deadline is None else min(until, deadline - self._clock.monotonic())
                 if left <= 0 and deadline is not None and self._clock.monotonic() >= deadline:
-                    return self._leave_line(waiter), waiter.draft
+                    return self._leave_line(waiter), waiter.pending_block
                 waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
         except BaseException:
             waiter.gone = True  # first, and by no call: then nothing is dealt to it, whatever else is cut off here
@@ -180,7 +180,7 @@ class Queue(Operating):
 
     # Looking, and moving the queue itself.
 
-    def peek(self, count: int = 10) -> list[Waiting]:
+    def peek(self, count: int = 10) -> list[PeekedMessage]:
         """Return the next messages in order of delivery, without leasing them."""
         check_count(count, "peek")
         with self._lock, self._whole:
@@ -188,26 +188,26 @@ class Queue(Operating):
             self._commit_later(self._look(now))
             return self._peeked(count, now)
 
-    def _peeked(self, count: int, now: int) -> list[Waiting]:
-        found: list[Waiting] = []
+    def _peeked(self, count: int, now: int) -> list[PeekedMessage]:
+        found: list[PeekedMessage] = []
         wanted = count
         while True:  # some of the next ones may be overdue, and nobody has swept them up yet
-            picks = self.standing.ready.pick(wanted, self._starved(now))
+            picks = self.queue_state.ready.pick(wanted, self._starved(now))
             alive = [
                 (priority, sequence)
                 for priority, start, stop in picks
                 for sequence in range(start, stop)
                 if (page := self._bodies.page(sequence)) and self._expiry(page, sequence - page.first) > now
             ]
-            if len(alive) >= count or wanted > self.standing.ready.count:
+            if len(alive) >= count or wanted > self.queue_state.ready.count:
                 break
             wanted *= 4
         for priority, sequence in alive[:count]:
             if page := self._bodies.page(sequence):
                 index = sequence - page.first
-                failure = self.standing.failures.get(sequence)
+                failure = self.queue_state.failures.get(sequence)
                 found.append(
-                    Waiting(
+                    PeekedMessage(
                         sequence,
                         page.payloads[index],
                         page.keys[index] if page.keys else None,
@@ -236,7 +236,7 @@ class Queue(Operating):
         self._check_writable()
         wanted = None if ids is None else checked_ids(ids, "redrive", "dead_letters()")
         target = self._dead_letter_queue()
-        return 0 if target is None else target.send_back(wanted, self.name)
+        return 0 if target is None else target.redrive_to(wanted, self.name)
 
     def delete_dead_letters(self, ids: Iterable[int] | None = None) -> int:
         """Drop dead letters of this queue (all, or those with these ids) for good, and return how many."""
@@ -251,9 +251,9 @@ class Queue(Operating):
         with self._lock, self._whole:
             now = self._now()
             self._look(now)
-            count = self.standing.ready.count + self.standing.delayed.count
-            draft = self._decide([Purged(now, self.standing.scanned)])
-        self._commit(draft)
+            count = self.queue_state.ready.count + self.queue_state.delayed.count
+            pending_block = self._decide([Purged(now, self.queue_state.scanned)])
+        self._commit(pending_block)
         return count
 
     def seek(self, sequence: int) -> None:
@@ -269,9 +269,9 @@ class Queue(Operating):
             position = max(check_position(sequence, end, self.log.name), start)
             if self._floor_kept > position:
                 self._keep_floor(position)  # before retention could take what will be wanted again
-            draft = self._decide([Sought(now, position)])
+            pending_block = self._decide([SeekTo(now, position)])
             self._catch_up(now)
-        self._commit(draft)
+        self._commit(pending_block)
         self._waiters.wake()
 
     def seek_time(self, when: Instant) -> None:
@@ -292,22 +292,22 @@ class Queue(Operating):
         with self._lock, self._whole:
             now = self._now()
             self._commit_later(self._look(now))
-            standing = self.standing
+            queue_state = self.queue_state
             failing = self.checkpoints.failing
-            totals = standing.totals
-            firsts = [level.first for level in standing.ready.levels if level]
+            totals = queue_state.totals
+            firsts = [level.first for level in queue_state.ready.levels if level]
             put_at = self._bodies.time(min(firsts)) if firsts else None
             return QueueStats(
                 name=self.name,
                 log=self.log.name,
-                ready=standing.ready.count,
-                delayed=standing.delayed.count,
-                leased=standing.leases.count,
-                moving=len(standing.moving),
+                ready=queue_state.ready.count,
+                delayed=queue_state.delayed.count,
+                leased=queue_state.leases.count,
+                moving=len(queue_state.moving),
                 dead=dead_count,
-                leases=len(standing.leases.by_id),
+                leases=len(queue_state.leases.by_id),
                 oldest_age=None if put_at is None else max(0, now - put_at) / NS,
-                next_due=standing.delayed.next_due,
+                next_due=queue_state.delayed.next_due,
                 put_rate=self._measures.put_rate.per_second(),
                 lease_rate=self._measures.lease_rate.per_second(),
                 ack_rate=self._measures.ack_rate.per_second(),
@@ -319,15 +319,15 @@ class Queue(Operating):
                 total_redriven=totals.redriven,
                 total_dropped=totals.dropped,
                 duplicates=self._measures.duplicates.value,
-                dedup_window=standing.dedup.window_at(now) / NS,
-                dedup_ids=standing.dedup.count,
-                dedup_shortened=standing.dedup.shortened_to is not None,
+                dedup_window=queue_state.dedup.window_at(now) / NS,
+                dedup_ids=queue_state.dedup.count,
+                dedup_shortened=queue_state.dedup.shortened_to is not None,
                 wait_p50=self._measures.waits.quantile(0.5),
                 wait_p99=self._measures.waits.quantile(0.99),
                 hold_p50=self._measures.holds.quantile(0.5),
                 hold_p99=self._measures.holds.quantile(0.99),
                 orphans=self._checkpoint.orphans,
-                lag=max(0, self.log.end - standing.floor()),
+                lag=max(0, self.log.end - queue_state.floor()),
                 paused=paused,
                 checkpoint_failures=self.checkpoints.failures,
                 checkpoint_failing_since=failing.since if failing else None,
@@ -367,7 +367,7 @@ class Queue(Operating):
     @property
     def cache_hits(self) -> int:
         """Return how many of the messages delivered since the opening were in memory."""
-        return max(0, self.standing.totals.leased - self._leased_before - self._bodies.misses)
+        return max(0, self.queue_state.totals.leased - self._leased_before - self._bodies.misses)
 
     def page_out(self) -> int:
         """Release the memory of every body that is on disk; return how many bytes of them were cached."""

@@ -7,32 +7,43 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.base.clock import NS, Clock
-from holdfast.base.critical_section import Section
+from holdfast.base.critical_section import CriticalSection
 from holdfast.base.errors import Closed, DiskFull, HoldfastError, ReadOnly, StorageError, WriterStopped
 from holdfast.base.metrics import Registry
 from holdfast.log.consumer_offsets import Position, place_of
 from holdfast.log.log import Log
-from holdfast.log.pending_block import Draft
-from holdfast.queue.body_cache import Bodies
+from holdfast.log.pending_block import PendingBlock
+from holdfast.queue.body_cache import BodyCache
 from holdfast.queue.checkpoint import Checkpoint, KeptPosition
 from holdfast.queue.checkpoint_health import CheckpointHealth
 from holdfast.queue.dead_letter_forwarder import Forwarder
 from holdfast.queue.dedup import Dedup, Timeline
-from holdfast.queue.events import Acked, Cut, Event, Leased, Moving, Purged, Returned, Settled, Sought, encode
+from holdfast.queue.events import (
+    Acked,
+    Dropped,
+    Event,
+    Leased,
+    Purged,
+    Requeued,
+    SeekTo,
+    Transferring,
+    Truncated,
+    encode,
+)
 from holdfast.queue.journal import PENDING_MAX, Journal
 from holdfast.queue.lease import NEVER
-from holdfast.queue.limit_hold import Stills
+from holdfast.queue.limit_hold import LimitHolds
 from holdfast.queue.metrics import Measures
-from holdfast.queue.queue_state import Standing
+from holdfast.queue.queue_state import QueueState
 from holdfast.queue.settings import QueueSettings
-from holdfast.queue.waiters import Waiters
+from holdfast.queue.waiters import WaitQueue
 from holdfast.state import State
 from holdfast.state.memory import MemoryState
 
 if TYPE_CHECKING:
     from holdfast.queue.queue import Queue
 
-__all__ = ["CHECKPOINT_VALUES", "SWEEP_S", "Memory"]
+__all__ = ["CHECKPOINT_VALUES", "SWEEP_S", "QueueCore"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -43,14 +54,15 @@ CHECKPOINT_VALUES = 16_384
 """Changed values in memory after which a checkpoint writes them to the state."""
 
 
-class Memory:
+class QueueCore:
     """The innermost part of a queue: its state, and how that is loaded, journaled and saved. A base class of `Queue`.
 
     Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (who
     carries messages to another queue) and `_pausing` (who pauses or resumes) before `_lock` (who changes this queue)
     before the locks of the logs and, last, that of the waiters. Callers wait for the sync of an event after they have
     released `_lock`. It is held during a sync only by rare work: checkpoints, `seek`, `shorten`, `close`, loading the
-    state again, and where a full draft must be written first. `_mover` and `_pausing` are held while the disk works.
+    state again, and where a full pending block must be written first. `_mover` and `_pausing` are held while the disk
+    works.
 
     Invariant: an event is in the journal before it counts, and whatever was given to a caller was durable first, as far
     as the flush mode goes.
@@ -74,9 +86,9 @@ class Memory:
         log_is_new: bool = False,
         is_paused: Callable[[], bool],
         keep_paused: Callable[[bool], None],
-        make_room: Callable[[], bool] = lambda: False,
+        free_space: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`make_room`: asked on a full disk, whether there is more."""
+        """`free_space`: asked on a full disk, whether there is more."""
         self.name = name
         self.settings = settings
         self.log = log
@@ -89,15 +101,15 @@ class Memory:
         self._open_queue = open_queue
         self._find_queue = find_queue
         self._find_forwarder = find_forwarder
-        self._make_room = make_room
+        self._free_space = free_space
         self._state, self._prefix = state, journal.id[:8]
         self._journal = Journal(journal)
         self._pending = self._journal.pending
-        self._bodies = Bodies(log)
-        self._waiters = Waiters(clock)
+        self._bodies = BodyCache(log)
+        self._waiters = WaitQueue(clock)
         self._waiters.let_go_below = self._bodies.let_go_below
         self._lock = threading.Lock()
-        self._whole = Section(self._spoil)
+        self._whole = CriticalSection(self._poison)
         """Entered after the lock, by every reader and writer of the state."""
         self._mover = threading.Lock()
         self._pausing = threading.Lock()
@@ -107,7 +119,7 @@ class Memory:
         self._closed: HoldfastError | None = None
         self._is_gone = False
         """Whether it is closed, and all that refers to it was told."""
-        self._asleep = True
+        self._background_idle = True
         """Whether the next event must wake the ticker."""
         self._tick_at = NEVER
         """The time of the next scheduled tick."""
@@ -124,9 +136,9 @@ class Memory:
         """Messages that a forwarder may have received without confirming it."""
         self.carries_later = False
         """Whether calls leave it to the background to move dead letters: for callers that must not wait for a disk."""
-        self._ticker_knows = False
+        self._background_notified = False
         """With `carries_later`: whether the ticker was woken for the messages that are moving."""
-        self._stills = Stills()
+        self._limit_holds = LimitHolds()
         self._timeline = Timeline(clock)
         """By which the window of dedup ids is measured."""
         self._ids_put_at: dict[int, int] = {}
@@ -140,9 +152,9 @@ class Memory:
         self._drops_excess = not self._unbounded and settings.overflow != "reject"
         # What is too much must go before anything is handed out, and what may be overdue must be looked at.
         plain = self._ttl_ns is None and not self._drops_excess and settings.max_bytes is None
-        self._suits_short_ways = plain and not read_only and log.settings.flush.mode != "sync"
-        self._may_be_quick = self._suits_short_ways and not self._paused
-        self._quick = self._may_be_quick
+        self._fast_path_possible = plain and not read_only and log.settings.flush.mode != "sync"
+        self._fast_path_allowed = self._fast_path_possible and not self._paused
+        self._fast_path = self._fast_path_allowed
         """Whether single messages may be leased and acked on the fast paths."""
         self._append = log.append
         log.attach(self._waiters)  # first, so that the log keeps at hand what it has not written yet
@@ -151,11 +163,11 @@ class Memory:
         except BaseException:
             log.detach(self._waiters)
             raise
-        self._leased_before = self.standing.totals.leased
+        self._leased_before = self.queue_state.totals.leased
         self._measures = Measures(self, metrics, clock)
         self._measures.orphans.add(self._checkpoint.orphans)
         if not read_only:
-            self._waiters.noticed = self._mind_leaving
+            self._waiters.on_signal = self._schedule_sweep
         self._opened()
 
     def _opened(self) -> None:
@@ -164,10 +176,10 @@ class Memory:
     @property
     def _may_leave(self) -> bool:
         """Return whether messages may expire or exceed the length without a call."""
-        timed = self._ttl_ns is not None or self.standing.expiring or "expiry" in self.log.columns_written
+        timed = self._ttl_ns is not None or self.queue_state.expiring or "expiry" in self.log.columns_written
         return timed or self._drops_excess
 
-    def _mind_leaving(self) -> None:
+    def _schedule_sweep(self) -> None:
         """Wake the ticker after a write, if messages may have to be dropped before its next tick."""
         if self._may_leave and self._now() + min(SWEEP_S * NS, self._ttl_ns or NEVER) < self._tick_at:
             self._wake_ticker()
@@ -180,19 +192,19 @@ class Memory:
         except StorageError:
             if self.read_only or not self._state.stopped:
                 raise
-            self._load()  # which recovers the state, on a full disk with the room that is set aside
+            self._load()  # which recovers the state, on a full disk with the space that is set aside
 
     def _load(self) -> None:
         """Build the state separately, then replace the present one: completely, or after an error not at all."""
         if not self.read_only:
             self._state.recover()
         loaded = self._build()
-        self._state, self._checkpoint, self.standing, self._followed, self._generation, journal_lost = loaded
+        self._state, self._checkpoint, self.queue_state, self._followed, self._generation, journal_lost = loaded
         self._timeline.has_begun = True
-        self.standing.dedup.forget_times()
+        self.queue_state.dedup.forget_times()
         self._ids_put_at = {}
-        self._doubtful_moves = bool(self.standing.moving)
-        self._handed_over = set(self.standing.moving)
+        self._doubtful_moves = bool(self.queue_state.moving)
+        self._handed_over = set(self.queue_state.moving)
         self._log_is_new = False
         if journal_lost and not self.read_only:
             self._save()  # with all that the journal still had
@@ -216,19 +228,19 @@ class Memory:
         else:
             assert kept is not None
             position = kept["position"]
-        standing = self._new_standing(state)
+        queue_state = self._new_queue_state(state)
         if kept is not None:
-            checkpoint.load(standing, kept, now)
-            self._weigh(standing)
+            checkpoint.load(queue_state, kept, now)
+            self._recount_bytes(queue_state)
         window = self.settings.nanoseconds("dedup_window") or 0
         if built_anew or (kept is not None and (kept["dedup"].get("window") or 0) < window):
-            self._reread_dedup_ids(state, standing, now)  # not there, or too few of them: the window was made longer
+            self._reread_dedup_ids(state, queue_state, now)  # not there, or too few of them: the window was made longer
         self._floor_kept = -1
-        position, highest = self._follow(standing, position)
+        position, highest = self._follow(queue_state, position)
         if not self.read_only:
-            self._settle_beginning(standing, start == end == 0 and kept is None, highest)
-        self._enter(standing, self._now(), self.log.visible_end)
-        return _Loaded(state, checkpoint, standing, position, generation, journal_lost)
+            self._settle_beginning(queue_state, start == end == 0 and kept is None, highest)
+        self._enter(queue_state, self._now(), self.log.visible_end)
+        return _Loaded(state, checkpoint, queue_state, position, generation, journal_lost)
 
     def _kept_position(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, bool]:
         """Return the last checkpoint, None if the state must be rebuilt, and whether events it knows of are lost.
@@ -256,9 +268,9 @@ class Memory:
         )
         return {**kept, "position": min(max(kept["position"], start), end)}, True
 
-    def _new_standing(self, state: State) -> Standing:
+    def _new_queue_state(self, state: State) -> QueueState:
         window = self.settings.nanoseconds("dedup_window") or 0
-        standing = Standing(
+        queue_state = QueueState(
             self.name,
             state,
             self._prefix,
@@ -267,17 +279,17 @@ class Memory:
             weighs=self.settings.max_bytes is not None and not self.read_only,
             timeline=self._timeline,
         )
-        standing.dedup.put_at.update(self._ids_put_at)
-        return standing
+        queue_state.dedup.put_at.update(self._ids_put_at)
+        return queue_state
 
-    def _weigh(self, standing: Standing) -> None:
+    def _recount_bytes(self, queue_state: QueueState) -> None:
         """Count the payload bytes again after a restart, from the log."""
-        if standing.weights is not None:
-            floor = standing.floor()
-            standing.weights.begin(floor)
-            for piece in self.log.pieces(floor, min(standing.scanned, self.log.visible_end)):
-                standing.weights.take(piece.first, piece.sizes())
-            standing.weigh()
+        if queue_state.weights is not None:
+            floor = queue_state.floor()
+            queue_state.weights.begin(floor)
+            for piece in self.log.pieces(floor, min(queue_state.scanned, self.log.visible_end)):
+                queue_state.weights.take(piece.first, piece.sizes())
+            queue_state.weigh()
 
     def _rebuild(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, int]:
         """Restore the journal's last snapshot where the state is lost; return it and the position behind it."""
@@ -299,13 +311,13 @@ class Memory:
         checkpoint.undump(rows)
         return checkpoint.position(), position
 
-    def _reread_dedup_ids(self, state: State, standing: Standing, now: int) -> None:
+    def _reread_dedup_ids(self, state: State, queue_state: QueueState, now: int) -> None:
         """Read the dedup ids of acknowledged messages, which only the log has."""
         window = self.settings.nanoseconds("dedup_window") or 0
         limit = self.settings.dedup_limit
-        dedup = standing.dedup = Dedup(state, self._prefix, window, limit, self.name, self._timeline)
+        dedup = queue_state.dedup = Dedup(state, self._prefix, window, limit, self.name, self._timeline)
         dedup.put_at.update(self._ids_put_at)
-        first, end = self.log.sequence_at(now - window), min(standing.scanned, self.log.visible_end)
+        first, end = self.log.sequence_at(now - window), min(queue_state.scanned, self.log.visible_end)
         first = min([first, *self._ids_put_at])  # a clock that was set ahead makes them older than they are
         for piece in self.log.pieces(first, end) if first < end else ():
             for sequence, key, time in zip(
@@ -313,9 +325,9 @@ class Memory:
             ):
                 if key is not None:
                     dedup.note(key, sequence, time, now)
-        dedup.scanned = standing.scanned
+        dedup.scanned = queue_state.scanned
 
-    def _follow(self, standing: Standing, position: int) -> tuple[int, int]:
+    def _follow(self, queue_state: QueueState, position: int) -> tuple[int, int]:
         """Apply the journal from `position` on; return up to where, and the end of the highest message it names."""
         highest = 0
         end = self._journal.log.readable()[1]
@@ -326,10 +338,10 @@ class Memory:
                 if touched > self.log.visible_end and self._should_wait_for(at):
                     return at, highest
             for event in events:
-                highest = _end_of(event) if isinstance(event, Cut) else max(highest, _end_of(event))
-                if _end_of(event) > standing.scanned:
-                    self._enter(standing, event.time, min(_end_of(event), self.log.visible_end))
-                standing.apply(event)
+                highest = _end_of(event) if isinstance(event, Truncated) else max(highest, _end_of(event))
+                if _end_of(event) > queue_state.scanned:
+                    self._enter(queue_state, event.time, min(_end_of(event), self.log.visible_end))
+                queue_state.apply(event)
         return end, highest
 
     def _should_wait_for(self, position: int) -> bool:
@@ -343,28 +355,28 @@ class Memory:
             self._waiting_at = (position, now)
         return now - self._waiting_at[1] < _PATIENCE_S
 
-    def _settle_beginning(self, standing: Standing, is_new: bool, highest: int) -> None:
+    def _settle_beginning(self, queue_state: QueueState, is_new: bool, highest: int) -> None:
         end = self.log.end
         decided = is_new or self._log_is_new
         if is_new:
             self._keep_floor(self.log.start)
-            self._decide([Sought(self._now(), self.log.start)], standing)
+            self._decide([SeekTo(self._now(), self.log.start)], queue_state)
         if self._log_is_new:
             logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self.fields)
-            self._decide([Cut(self._now(), 0), Sought(self._now(), self.log.start)], standing)
+            self._decide([Truncated(self._now(), 0), SeekTo(self._now(), self.log.start)], queue_state)
         kept = self.log.positions.get(place_of(self.name))
         survived = end if kept is None or kept.survived is None else min(end, kept.survived)
-        if not self._log_is_new and (highest > survived or standing.scanned > survived):
+        if not self._log_is_new and (highest > survived or queue_state.scanned > survived):
             # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences are given
             # again, to others, so what was known of them must be forgotten, and for good.
             logger.warning("messages from %d on did not survive in %s", survived, self.name, extra=self.fields)
-            self._decide([Cut(self._now(), survived)], standing)
+            self._decide([Truncated(self._now(), survived)], queue_state)
             decided = True
         if decided:
             self._journal.sync()
         if not is_new:
             try:
-                self._keep_floor(min(standing.floor(), end))  # which also says that this was taken into account
+                self._keep_floor(min(queue_state.floor(), end))  # which also says that this was taken into account
             except DiskFull:
                 if kept is None or kept.survived is not None:
                     raise  # else only retention waits for it, until the next checkpoint
@@ -382,7 +394,7 @@ class Memory:
                 with contextlib.suppress(StorageError):  # a put that was cut off may have left a message with an id
                     self.log.write_out()
                 self._journal.settle()
-            self._ids_put_at = self.standing.dedup.times()
+            self._ids_put_at = self.queue_state.dedup.times()
             self._load()
         except StorageError as error:
             raise type(error)(
@@ -391,53 +403,53 @@ class Memory:
             ) from error
         self._bodies.forget()
         self._journal.reread()
-        self._quick = self._may_be_quick
+        self._fast_path = self._fast_path_allowed
         self._reloading = False
 
-    def _spoil(self) -> None:
+    def _poison(self) -> None:
         """Mark the state in memory as unusable, after a change was cut off: it is read again from the journal."""
         self._journal.broken = True
-        self._quick = False
+        self._fast_path = False
         self._waiters.wake_all()
 
     def _catch_up(self, now: int) -> None:
         """Take in new messages of the log."""
-        self._enter(self.standing, now, self.log.visible_end, save=not self.read_only)
+        self._enter(self.queue_state, now, self.log.visible_end, save=not self.read_only)
 
-    def _enter(self, standing: Standing, now: int, end: int, *, save: bool = False) -> None:
+    def _enter(self, queue_state: QueueState, now: int, end: int, *, save: bool = False) -> None:
         """Take in messages of the log up to `end`, which must be visible.
 
         Without `save` no checkpoint is made meanwhile: during a replay, it would include what is not applied yet.
         """
-        if standing.scanned < end:
-            for piece in self.log.pieces(standing.scanned, end):
-                standing.enter(piece, now)
-                is_due = save and standing.unsaved > CHECKPOINT_VALUES and not self._state.stopped
+        if queue_state.scanned < end:
+            for piece in self.log.pieces(queue_state.scanned, end):
+                queue_state.enter(piece, now)
+                is_due = save and queue_state.unsaved > CHECKPOINT_VALUES and not self._state.stopped
                 if is_due and not self.checkpoints.wait(self._clock.monotonic()):
                     with contextlib.suppress(StorageError):
                         self._save()
-            standing.scanned = end
-            standing.dedup.scanned = max(standing.dedup.scanned, end)
+            queue_state.scanned = end
+            queue_state.dedup.scanned = max(queue_state.dedup.scanned, end)
 
-    def _decide(self, events: list[Event], standing: Standing | None = None) -> Draft | None:
+    def _decide(self, events: list[Event], queue_state: QueueState | None = None) -> PendingBlock | None:
         """Append events to the journal, then apply them. Pass the result to `_commit` after releasing the lock."""
-        standing = standing or self.standing
-        draft = self._record(b"".join(map(encode, events)))
+        queue_state = queue_state or self.queue_state
+        pending_block = self._record(b"".join(map(encode, events)))
         for event in events:
-            standing.apply(event)
-        return draft
+            queue_state.apply(event)
+        return pending_block
 
-    def _record(self, event: bytes) -> Draft | None:
+    def _record(self, event: bytes) -> PendingBlock | None:
         journal = self._journal
-        draft = journal.record(event) if journal.durable else None
+        pending_block = journal.record(event) if journal.durable else None
         if not journal.durable:
             if len(journal.pending) >= PENDING_MAX:
                 journal.flush()
             journal.pending.append(event)
-        if self._asleep:
-            self._asleep = False
+        if self._background_idle:
+            self._background_idle = False
             self._wake_ticker()
-        return draft
+        return pending_block
 
     def checkpoint(self) -> None:
         """Save the state, so that the next opening replays less of the journal."""
@@ -480,12 +492,12 @@ class Memory:
         self.log.sync()
         position = self._journal.sync()
         now = self._now()
-        self._checkpoint.save(self.standing, position, now)
+        self._checkpoint.save(self.queue_state, position, now)
         self._checkpoint_at = None
-        floor = min(self.standing.floor(), self.log.end)
+        floor = min(self.queue_state.floor(), self.log.end)
         self._keep_floor(floor)
-        if self.standing.weights is not None:
-            self.standing.weights.forget_before(floor)
+        if self.queue_state.weights is not None:
+            self.queue_state.weights.forget_before(floor)
         if self._history_ns and self._journal.has_older_than(now - self._history_ns):
             self._journal.write_snapshot(self._checkpoint.dump(), now)
             self._journal.forget_before(self._history_ns)
@@ -526,14 +538,14 @@ class Memory:
         with self._lock, self._whole:
             if self._closed is not None or self._journal.broken:
                 return
-            if self.standing.dedup.unsaved:
+            if self.queue_state.dedup.unsaved:
                 self._recover_and_save()
             else:
                 self._journal.confirm()
                 self._keep_floor(self._stored_floor())
 
     def _stored_floor(self) -> int:
-        return min(self.standing.floor(), self.log.stored_end)
+        return min(self.queue_state.floor(), self.log.stored_end)
 
     def _keep_floor(self, floor: int) -> None:
         """Save, durably, the position below which all messages have left the queue. Retention keeps the others."""
@@ -542,7 +554,7 @@ class Memory:
                 self.log.positions.set(Position(place_of(self.name), floor, self._now()))
                 self._floor_kept = floor
             except DiskFull:
-                if not self._make_room():
+                if not self._free_space():
                     raise
 
     def hand_over(self) -> Log:
@@ -559,10 +571,10 @@ class Memory:
             self._journal.flush()
         self._journal.make_durable()
 
-    def _commit(self, draft: Draft | None) -> None:
+    def _commit(self, pending_block: PendingBlock | None) -> None:
         """Wait, without the lock, until what was decided is as safe as the flush mode promises."""
-        if draft is not None:
-            self._journal.commit(draft)
+        if pending_block is not None:
+            self._journal.commit(pending_block)
 
     def close(self) -> None:
         """Save the state and close; idempotent. Leases continue: they are in the journal.
@@ -593,18 +605,18 @@ class Memory:
 
     def leave_waiters_asleep(self) -> None:
         """At the end of the process: do not wake waiting daemon threads on close, since they would fail at once."""
-        self._waiters.abandon()
+        self._waiters.close_discarding()
 
-    def abandon(self, reason: str) -> None:
+    def close_discarding(self, reason: str) -> None:
         """Close without a checkpoint, because the queue is deleted. Callers get `Closed` with this reason."""
         with self._lock, self._whole:
             if self._closed is None:
                 self._let_go(reason)
                 self._unbounded = False  # a put looks before it writes, and finds out
-        self._journal.log.abandon()
+        self._journal.log.close_discarding()
 
     def _let_go(self, reason: str) -> None:
-        self._quick = self._may_be_quick = False
+        self._fast_path = self._fast_path_allowed = False
         self._closed = Closed(reason)
         self.log.detach(self._waiters)
         self._measures.forget()
@@ -613,16 +625,16 @@ class Memory:
         self._bodies.forget()
         self._is_gone = True
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Called in a forked child: the open queue is the parent's."""
         self._lock, self._mover, self._pausing = threading.Lock(), threading.Lock(), threading.Lock()
-        self._waiters.disown()
-        self._quick = self._may_be_quick = False
+        self._waiters.detach_after_fork()
+        self._fast_path = self._fast_path_allowed = False
         self._is_gone = True
         self._closed = Closed(
             f"the queue {self.name!r} was opened before this process was forked: open the store again"
         )
-        self._journal.log.disown()
+        self._journal.log.detach_after_fork()
 
     @property
     def closed(self) -> bool:
@@ -640,7 +652,7 @@ class _Loaded(NamedTuple):
 
     state: State
     checkpoint: Checkpoint
-    standing: Standing
+    queue_state: QueueState
     followed: int
     """Up to where the journal was applied."""
     generation: int
@@ -652,13 +664,13 @@ class _Loaded(NamedTuple):
 def _end_of(event: Event) -> int:
     """Return the sequence behind the highest one that an event refers to."""
     match event:
-        case Leased(spans=spans) | Returned(spans=spans) | Moving(spans=spans):
+        case Leased(spans=spans) | Requeued(spans=spans) | Transferring(spans=spans):
             return max((span.stop for span in spans), default=0)
         case Acked(parts=parts):
             return max((stop for _, spans in parts for _, stop in spans), default=0)
-        case Settled(spans=spans):
+        case Dropped(spans=spans):
             return max((stop for _, stop in spans), default=0)
-        case Purged(end=end) | Cut(end=end) | Sought(position=end):
+        case Purged(end=end) | Truncated(end=end) | SeekTo(position=end):
             return end
         case _:
             return 0

@@ -4,32 +4,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from holdfast.log.record_batch import Piece
-from holdfast.queue.attempts import Failure, Failures
-from holdfast.queue.byte_accounting import WeighedDelayed, WeighedRanges, Weights
+from holdfast.log.record_batch import RecordSpan
+from holdfast.queue.attempts import AttemptLog, Failure
+from holdfast.queue.byte_accounting import PayloadSizes, SizedRanges, WeighedDelayed
 from holdfast.queue.dedup import Dedup, Timeline
 from holdfast.queue.delayed import Delayed
 from holdfast.queue.events import (
     Acked,
-    Cut,
+    Dropped,
     Event,
     Extended,
     Leased,
     LeasedSpan,
-    Moving,
     Purged,
-    Returned,
-    Settled,
+    Requeued,
+    SeekTo,
     Snapshot,
-    Sought,
+    Transferring,
+    Truncated,
 )
 from holdfast.queue.lease import Lease, Leases
 from holdfast.queue.ready import Ready
 from holdfast.state import State
 
-__all__ = ["FOR", "Move", "Standing", "Totals", "available_key"]
+__all__ = ["TARGET_QUEUE_HEADER", "Move", "QueueState", "Totals", "available_key"]
 
-FOR = "holdfast-for"
+TARGET_QUEUE_HEADER = "holdfast-for"
 """The header of a message that is for one queue only, though its log may have more."""
 
 
@@ -60,7 +60,7 @@ class Totals:
     """Messages that went without an ack: for their time to live, for the length, for damage, or purged."""
 
 
-class Standing:
+class QueueState:
     """The state of one queue, changed by what comes into its log (`enter`) and by events (`apply`) alone.
 
     Both are idempotent where a crash may make them run again, and an event counts even if those before it were lost:
@@ -87,7 +87,7 @@ class Standing:
         self.last_lease = 0
         self.plain = True
         """No message is delayed, has a priority, may expire or has failed: the fast paths may be used."""
-        self.weights = Weights() if weighs else None
+        self.weights = PayloadSizes() if weighs else None
         """Where the bytes are limited, those of each message that may wait."""
         self.ready = Ready(
             lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"", self.weights
@@ -98,12 +98,12 @@ class Standing:
             else WeighedDelayed(state, prefix, self.waits_elsewhere, self.weights)
         )
         self.leases = Leases()
-        self.failures = Failures(state, prefix)
+        self.failures = AttemptLog(state, prefix)
         self.dedup = Dedup(state, prefix, dedup_window, dedup_limit, name, timeline)
         self.moving: dict[int, Move] = {}
         self.totals = Totals()
 
-    def enter(self, piece: Piece, now: int) -> None:
+    def enter(self, piece: RecordSpan, now: int) -> None:
         """Add new messages of the log. Those that are damaged and cannot be read are left out."""
         first, end = piece.first, piece.end
         if self.weights is not None:
@@ -112,7 +112,7 @@ class Standing:
         if (moved := piece.numbers("producer")) is not None:
             # What was moved back from the dead letters is for one queue of those on this log. The header counts only
             # in a record that was moved, which no user can make.
-            owners = (headers.get(FOR, self.name) for headers in piece.headers())
+            owners = (headers.get(TARGET_QUEUE_HEADER, self.name) for headers in piece.headers())
             lost += [
                 at
                 for at, (time, owner) in enumerate(zip(moved, owners, strict=True), first)
@@ -154,7 +154,7 @@ class Standing:
             self.ready.add(priority, sequence, sequence + 1)
         return bool(fired)
 
-    def look_again(self) -> None:
+    def refresh_fast_path(self) -> None:
         """Check whether the fast paths are possible again."""
         if self.expiring and not (self.ready or self.delayed.count or self.leases.count):
             self.expiring = False  # the last of them is gone
@@ -173,7 +173,7 @@ class Standing:
                 lease = Lease(expires, set())
                 for span in spans:
                     self._take(span)
-                    self.enlist(lease, span)
+                    self.add_to_lease(lease, span)
                 self.totals.leased += len(lease.left)
                 self.leases.add(lease_id, lease)
                 self.last_lease = max(self.last_lease, lease_id)
@@ -185,20 +185,20 @@ class Standing:
                         self.totals.acked += stop - start
             case Extended(_, lease_id, expires):
                 self.leases.extend(lease_id, expires)
-            case Returned(time, cause, reason, lease_id, due, spans):
+            case Requeued(time, cause, reason, lease_id, due, spans):
                 for span in spans:
                     self.give_back(time, cause, reason, lease_id, due, span)
-            case Moving(time, cause, reason, target, lease_id, spans):
+            case Transferring(time, cause, reason, target, lease_id, spans):
                 for span in spans:
                     self.start_move(time, cause, reason, target, lease_id, span)
-            case Settled(_, cause, done):
+            case Dropped(_, cause, done):
                 self.settle(cause, done)
             case Purged(_, end):
                 self.totals.dropped += self.ready.count + self.delayed.count
                 self._clear_waiting()
                 self._forget_but_leased(end)
                 self.scanned = max(self.scanned, end)
-            case Sought(_, position):
+            case SeekTo(_, position):
                 self._clear_waiting()
                 self.leases.clear()
                 self.failures.forget(0, self.scanned)
@@ -206,12 +206,12 @@ class Standing:
                 self.scanned = position
                 if self.weights is not None:
                     self.weights.begin(position)
-            case Cut(_, end):
+            case Truncated(_, end):
                 self._forget_from(end)
             case Snapshot():
                 pass
 
-    def enlist(self, lease: Lease, span: LeasedSpan) -> None:
+    def add_to_lease(self, lease: Lease, span: LeasedSpan) -> None:
         """Add messages to a new lease."""
         sequences = range(span.start, span.stop)
         lease.left.update(sequences)
@@ -290,12 +290,12 @@ class Standing:
     def waiting_bytes(self) -> int:
         """Return the payload bytes of ready and delayed messages; only where bytes are counted."""
         assert isinstance(self.delayed, WeighedDelayed)
-        return self.delayed.bytes + sum(level.bytes for level in self.ready.levels if isinstance(level, WeighedRanges))
+        return self.delayed.bytes + sum(level.bytes for level in self.ready.levels if isinstance(level, SizedRanges))
 
     def weigh(self) -> None:
         """Count the bytes again, after the weights are known."""
         for place in (self.delayed, *self.ready.levels):
-            if isinstance(place, WeighedDelayed | WeighedRanges):
+            if isinstance(place, WeighedDelayed | SizedRanges):
                 place.weigh()
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from holdfast.queue.byte_accounting import WeighedRanges, Weights
+from holdfast.queue.byte_accounting import PayloadSizes, SizedRanges
 from holdfast.queue.ranges import Ranges
 
 __all__ = ["PRIORITIES", "Ready"]
@@ -17,12 +17,12 @@ Pick = tuple[int, int, int]
 class Ready:
     """The messages that may be delivered now, by priority. With one priority in use, only that one is read."""
 
-    def __init__(self, load: Callable[[int, int], bytes] | None = None, weights: Weights | None = None) -> None:
+    def __init__(self, load: Callable[[int, int], bytes] | None = None, weights: PayloadSizes | None = None) -> None:
         def loader(priority: int) -> Callable[[int], bytes] | None:
             return None if load is None else lambda low: load(priority, low)
 
         def level(priority: int) -> Ranges:
-            return Ranges(loader(priority)) if weights is None else WeighedRanges(loader(priority), weights)
+            return Ranges(loader(priority)) if weights is None else SizedRanges(loader(priority), weights)
 
         self._make = level
         self.levels = [level(priority) for priority in range(_COMMON)]

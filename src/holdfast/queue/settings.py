@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.base.clock import NS, Duration, duration_ns
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.names import check_name, shortened
+from holdfast.base.names import abbreviate, check_name
 
 __all__ = ["OVERFLOWS", "Backoff", "QueueSettings", "asdict_shallow", "from_json", "positive_ns", "to_json"]
 
@@ -119,7 +119,7 @@ class QueueSettings:
             raise InvalidArgument(f"a queue has no setting {min(unknown)!r}; there are: {', '.join(sorted(known))}")
         # Dead letters of dead letters would hide where things are: what fails there stays there.
         is_end = name.endswith(".dead")
-        defaults: dict[str, Any] = {"log": name, "dead_letter": None if is_end else shortened(name, 250) + ".dead"}
+        defaults: dict[str, Any] = {"log": name, "dead_letter": None if is_end else abbreviate(name, 250) + ".dead"}
         if is_end and given.get("dead_letter") is None:
             defaults["max_attempts"] = None
         settings = cls(**{**defaults, **given})

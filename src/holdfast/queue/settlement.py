@@ -4,32 +4,32 @@ from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.base.clock import NS, Duration, duration_ns
 from holdfast.base.errors import InvalidArgument, LeaseLost
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.queue.dispatcher import EVENTS_MAX, SAMPLE
 from holdfast.queue.events import (
     Acked,
+    Dropped,
     Event,
     Extended,
-    Moving,
-    Settled,
+    Transferring,
     encode,
     encode_ack_of_one,
 )
-from holdfast.queue.intake import Putting
+from holdfast.queue.intake import Intake
 from holdfast.queue.journal import PENDING_MAX
 from holdfast.queue.lease import Lease
 from holdfast.queue.messages import Delivery, by_lease, listed
 from holdfast.queue.ranges import spans_of
 
-__all__ = ["Parts", "Settling"]
+__all__ = ["HeldMessages", "Settlement"]
 
 REASON_MAX = 4096
 """Characters of a reason that are kept."""
-Parts = Mapping[int, Collection[int]]
+HeldMessages = Mapping[int, Collection[int]]
 """Leased messages: their ids by the id of their lease."""
 
 
-class Settling(Putting):
+class Settlement(Intake):
     """The part of a queue that settles leased messages.
 
     Each operation exists for deliveries and for ids: a broker that passes messages on need not keep their bodies.
@@ -37,23 +37,23 @@ class Settling(Putting):
 
     # By id.
 
-    def ack_ids(self, parts: Parts) -> list[int]:
+    def ack_ids(self, parts: HeldMessages) -> list[int]:
         """Acknowledge messages: they are never delivered again. Return the ids whose lease was lost."""
         lost: list[int] = []
         done: list[tuple[int, list[tuple[int, int]]]] = []
         now = self._now()
         with self._lock, self._whole:
             self._check_writable()
-            draft = self._look(now)
+            pending_block = self._look(now)
             for lease_id, _, held in self._held(parts, lost):
                 done.append((lease_id, spans_of(sorted(held))))
             if done:
-                draft = self._decide([Acked(now, done)])
+                pending_block = self._decide([Acked(now, done)])
                 self._measures.holds.observe(max(0, now - done[0][0]) / NS)
-        self._commit(draft)
+        self._commit(pending_block)
         return lost
 
-    def return_ids(self, parts: Parts, reason: str = "", delay: Duration | None = 0) -> list[int]:
+    def return_ids(self, parts: HeldMessages, reason: str = "", delay: Duration | None = 0) -> list[int]:
         """Return failed messages after `delay` (None: the backoff), to their position in the order.
 
         Counts as an attempt: after too many they are dead-lettered or, without a dead-letter queue, dropped. Returns
@@ -62,11 +62,11 @@ class Settling(Putting):
         reason = _checked(reason)
         return self._give_back("nacked", parts, reason, None if delay is None else duration_ns(delay, "delay"))
 
-    def release_ids(self, parts: Parts) -> list[int]:
+    def release_ids(self, parts: HeldMessages) -> list[int]:
         """Return messages untried: they are ready at once. Return the ids whose lease was lost."""
         return self._give_back("released", parts, "", 0)
 
-    def reject_ids(self, parts: Parts, reason: str = "") -> list[int]:
+    def reject_ids(self, parts: HeldMessages, reason: str = "") -> list[int]:
         """Dead-letter messages at once, however often they were tried, or drop them if there is no dead-letter queue.
 
         Returns the ids whose lease was lost.
@@ -77,20 +77,20 @@ class Settling(Putting):
         with self._lock, self._whole:
             self._check_writable()
             now = self._now()
-            draft = self._look(now)
+            pending_block = self._look(now)
             found = [(lease_id, lease, held) for lease_id, lease, held in self._held(parts, lost)]
             if found and target is not None:
-                draft = self._decide(
+                pending_block = self._decide(
                     [
-                        Moving(now, "rejected", reason, target, lease_id, lease.spans(held))
+                        Transferring(now, "rejected", reason, target, lease_id, lease.spans(held))
                         for lease_id, lease, held in found
                     ]
                 )
             elif found:
-                draft = self._drop_held(found, now)
-        self._commit(draft)
-        if self.standing.moving:
-            self._send_off()
+                pending_block = self._drop_held(found, now)
+        self._commit(pending_block)
+        if self.queue_state.moving:
+            self._start_transfers()
         return lost
 
     def void_leases(self, reason: str = "the lease was void") -> int:
@@ -111,38 +111,39 @@ class Settling(Putting):
             self._check_writable()
             now = self._now()
             swept = self._look(now)
-            leases = self.standing.leases.by_id
-            count, draft = self._end_leases(
+            leases = self.queue_state.leases.by_id
+            count, pending_block = self._end_leases(
                 list(leases) if which is None else [which] if which in leases else [], reason, now
             )
-        self._commit(draft or swept)
-        if self.standing.moving:
-            self._send_off()
+        self._commit(pending_block or swept)
+        if self.queue_state.moving:
+            self._start_transfers()
         if count:
             self._waiters.wake()
         return count
 
-    def _end_leases(self, which: list[int], reason: str, now: int) -> tuple[int, Draft | None]:
-        """End these leases as if they had expired; return how many messages they held, and the draft of the events."""
+    def _end_leases(self, which: list[int], reason: str, now: int) -> tuple[int, PendingBlock | None]:
+        """End these leases as if they had expired; return how many messages they held, and the pending block of the
+        events."""
         count = 0
-        draft: Draft | None = None
+        pending_block: PendingBlock | None = None
         events: list[Event] = []
         for lease_id in which:
-            lease = self.standing.leases.by_id[lease_id]
+            lease = self.queue_state.leases.by_id[lease_id]
             count += len(lease.left)
-            events += self._returns(now, "expired", reason, lease_id, lease.spans(lease.left), 0)
+            events += self._requeue_events(now, "expired", reason, lease_id, lease.spans(lease.left), 0)
             if len(events) >= EVENTS_MAX:
-                draft, events = self._decide(events), []
+                pending_block, events = self._decide(events), []
         if events:
-            draft = self._decide(events)
-        return count, draft
+            pending_block = self._decide(events)
+        return count, pending_block
 
-    def _held(self, parts: Parts, lost: list[int]) -> list[tuple[int, Lease, set[int]]]:
+    def _held(self, parts: HeldMessages, lost: list[int]) -> list[tuple[int, Lease, set[int]]]:
         """Return the messages that each lease holds; the others are added to `lost`."""
         found: list[tuple[int, Lease, set[int]]] = []
         for lease_id, ids in parts.items():
             wanted = ids if isinstance(ids, set) else set(ids)
-            lease = self.standing.leases.by_id.get(lease_id)
+            lease = self.queue_state.leases.by_id.get(lease_id)
             if lease is None:
                 lost += sorted(wanted)
             elif wanted <= lease.left:
@@ -154,35 +155,35 @@ class Settling(Putting):
                     found.append((lease_id, lease, held))
         return found
 
-    def _drop_held(self, found: list[tuple[int, Lease, set[int]]], now: int) -> Draft | None:
-        """Drop leased messages for good. As `Standing.settle`, which has to search for their lease."""
-        standing = self.standing
+    def _drop_held(self, found: list[tuple[int, Lease, set[int]]], now: int) -> PendingBlock | None:
+        """Drop leased messages for good. As `QueueState.settle`, which has to search for their lease."""
+        queue_state = self.queue_state
         everything = sorted(id for _, _, held in found for id in held)
         spans = spans_of(everything)
-        draft = self._record(encode(Settled(now, "rejected", spans)))
+        pending_block = self._record(encode(Dropped(now, "rejected", spans)))
         for lease_id, _, held in found:
-            standing.leases.discard(lease_id, held)
+            queue_state.leases.discard(lease_id, held)
         for start, stop in spans:
-            standing.failures.forget(start, stop)
-        standing.totals.dropped += len(everything)
-        return draft
+            queue_state.failures.forget(start, stop)
+        queue_state.totals.dropped += len(everything)
+        return pending_block
 
-    def _give_back(self, cause: str, parts: Parts, reason: str, delay_ns: int | None) -> list[int]:
+    def _give_back(self, cause: str, parts: HeldMessages, reason: str, delay_ns: int | None) -> list[int]:
         lost: list[int] = []
         events: list[Event] = []
         with self._lock, self._whole:
             self._check_writable()
             now = self._now()
-            draft = self._look(now)
+            pending_block = self._look(now)
             for lease_id, lease, held in self._held(parts, lost):
-                events += self._returns(now, cause, reason, lease_id, lease.spans(held), delay_ns)
+                events += self._requeue_events(now, cause, reason, lease_id, lease.spans(held), delay_ns)
             if events:
-                draft = self._decide(events)
+                pending_block = self._decide(events)
                 if self._waiters.listeners:
-                    self._mind_due()
-        self._commit(draft)
-        if self.standing.moving:
-            self._send_off()
+                    self._schedule_due()
+        self._commit(pending_block)
+        if self.queue_state.moving:
+            self._start_transfers()
         if self._waiters.line or self._waiters.listeners:
             self._waiters.wake()
         return lost
@@ -202,39 +203,39 @@ class Settling(Putting):
         now = self._now()
         section = self._whole
         with self._lock:
-            standing = self.standing
-            leases = standing.leases
-            if now >= leases.next_check or not self._quick or section.open:
+            queue_state = self.queue_state
+            leases = queue_state.leases
+            if now >= leases.next_check or not self._fast_path or section.open:
                 with section:
                     self._check_writable()
                     self._commit_later(self._look(now))
-                standing = self.standing
-                leases = standing.leases
+                queue_state = self.queue_state
+                leases = queue_state.leases
             by_id = leases.by_id
             lease = by_id.get(lease_id)
             if lease is None or sequence not in (left := lease.left):
                 return False
             event = encode_ack_of_one(now, lease_id, sequence)
-            draft = None
+            pending_block = None
             pending = self._pending
             section.open = True
-            if self._quick and len(pending) < PENDING_MAX and not self._asleep:
+            if self._fast_path and len(pending) < PENDING_MAX and not self._background_idle:
                 pending.append(event)
             else:
-                draft = self._record(event)
+                pending_block = self._record(event)
             if len(left) == 1:
                 del by_id[lease_id]
             else:
                 left.remove(sequence)
             leases.count -= 1
-            if not standing.plain:
-                standing.failures.forget(sequence, sequence + 1)
-            standing.totals.acked += 1
+            if not queue_state.plain:
+                queue_state.failures.forget(sequence, sequence + 1)
+            queue_state.totals.acked += 1
             section.open = False
         if not sequence & SAMPLE:
             self._measures.holds.observe(max(0, now - lease_id) / NS)
-        if draft is not None:
-            self._journal.commit(draft)
+        if pending_block is not None:
+            self._journal.commit(pending_block)
         return True
 
     def nack(self, deliveries: Iterable[Delivery], reason: str = "", delay: Duration | None = None) -> None:
@@ -270,7 +271,7 @@ class Settling(Putting):
         """As `extend`, but return the ids that were lost."""
         return self.extend_ids(by_lease(deliveries), duration)
 
-    def extend_ids(self, parts: Parts, duration: Duration | None = None) -> list[int]:
+    def extend_ids(self, parts: HeldMessages, duration: Duration | None = None) -> list[int]:
         """Extend the leases of these messages to so long from now (the queue's lease if None).
 
         Returns the ids whose lease was lost.
@@ -280,16 +281,16 @@ class Settling(Putting):
         with self._lock, self._whole:
             self._check_writable()
             now = self._now()
-            draft = self._look(now)
+            pending_block = self._look(now)
             events: list[Event] = []
             for lease_id, _, _ in self._held(parts, lost):
                 events.append(Extended(now, lease_id, now + lease_ns))
             if events:
-                draft = self._decide(events)
+                pending_block = self._decide(events)
                 if now + lease_ns < self._tick_at:
                     self._tick_at = now + lease_ns
                     self._wake_ticker()
-        self._commit(draft)
+        self._commit(pending_block)
         if self._waiters.line:
             self._waiters.wake()
         return lost

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.queue.messages import Waiting
+from holdfast.queue.messages import PeekedMessage
 
 __all__ = ["Counts", "LeaseInfo", "Preview", "QueueStats", "Rates"]
 
@@ -109,8 +109,8 @@ class Preview:
     """Messages that are in the queue now: ready, delayed, leased or moving."""
     dropped: int
     """Those of them before the position, which would leave the queue; up to 4095 too many with very many delayed."""
-    _sample: Callable[[int], list[Waiting]] = field(repr=False, compare=False)
+    _sample: Callable[[int], list[PeekedMessage]] = field(repr=False, compare=False)
 
-    def sample(self, count: int = 10) -> list[Waiting]:
+    def sample(self, count: int = 10) -> list[PeekedMessage]:
         """Return the first messages that would be delivered, in log order; their delays apply."""
         return self._sample(count)

@@ -6,19 +6,19 @@ from typing import Any
 
 from holdfast.base.clock import NS
 from holdfast.base.errors import HoldfastError, NotFound, StorageError
-from holdfast.log.batch import Extra
+from holdfast.log.batch import ColumnValue
 from holdfast.log.log import Log
 from holdfast.log.record import HeaderValue, headers_size
-from holdfast.queue.dead_letter_forwarder import Letter, is_forwarded
+from holdfast.queue.dead_letter_forwarder import ForwardedLetter, is_forwarded
 from holdfast.queue.dispatcher import LONGEST_SLEEP_S, Core
-from holdfast.queue.events import LeasedSpan, Moving, Settled
+from holdfast.queue.events import Dropped, LeasedSpan, Transferring
 from holdfast.queue.lease import NEVER
-from holdfast.queue.messages import DeadLetter, Waiting
+from holdfast.queue.messages import DeadLetter, PeekedMessage
 from holdfast.queue.queue_core import CHECKPOINT_VALUES, SWEEP_S
-from holdfast.queue.queue_state import FOR, Move
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER, Move
 from holdfast.queue.ranges import spans_of
 
-__all__ = ["DEATH", "Moves", "dead_letter_of"]
+__all__ = ["DEATH", "Transfers", "dead_letter_of"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -38,7 +38,7 @@ _LOOKED_AT = 10_000
 """Dead letters that are checked with the lock held, where few of them are wanted."""
 
 
-class Moves(Core):
+class Transfers(Core):
     """The part of a queue that moves messages to other queues.
 
     A move is in the journal before it begins, so after a crash it is finished. The copy in the target carries the time
@@ -51,12 +51,12 @@ class Moves(Core):
     _next_overdue = NEVER
     """When the next waiting message expires."""
 
-    def _send_off(self) -> None:
+    def _start_transfers(self) -> None:
         """Carry moving messages to their targets now, or wake the ticker to do so."""
         if not self.carries_later:
             self.carry()
-        elif not self._ticker_knows:
-            self._ticker_knows = True
+        elif not self._background_notified:
+            self._background_notified = True
             self._wake_ticker()
 
     def carry(self, *, wait: bool = True) -> None:
@@ -78,11 +78,11 @@ class Moves(Core):
                 self._mover.release()
 
     def _carry(self) -> None:
-        self._ticker_knows = False
+        self._background_notified = False
         with self._lock, self._whole:
             if self._journal.broken:  # what is leaving is not known until the state was read again, by the next look
                 return
-            moving = dict(self.standing.moving)
+            moving = dict(self.queue_state.moving)
         problem: HoldfastError | None = None
         # First, so that whatever cuts this off leaves it doubtful which of them have arrived.
         doubtful, self._doubtful_moves = self._doubtful_moves, True
@@ -102,7 +102,7 @@ class Moves(Core):
             problem = error
         self._doubtful_moves = problem is not None
         if problem is not None:
-            self._ticker_knows = True  # it comes again by itself
+            self._background_notified = True  # it comes again by itself
             level = logging.INFO if isinstance(problem, NotFound) else logging.WARNING  # a forwarder may be yet to come
             logger.log(
                 level, "%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields
@@ -116,52 +116,52 @@ class Moves(Core):
             if self._closed is not None:
                 return None
             now = self._now()
-            draft = self._look(now)
-            timed = self._ttl_ns is not None or self.standing.expiring
+            pending_block = self._look(now)
+            timed = self._ttl_ns is not None or self.queue_state.expiring
             self._next_overdue = self._sweep_overdue(now) if timed else NEVER
             waits = self._until_next(now)
             if self._journal.pending:
                 self._journal.flush()
                 waits.append(self._journal.log.settings.flush.interval_ns / NS)
             else:
-                self._asleep = not waits or self._journal.log.settings.flush.mode != "sync"
+                self._background_idle = not waits or self._journal.log.settings.flush.mode != "sync"
             self._tick_at = now + round(min(waits) * NS) if waits else NEVER
-        self._journal.commit(draft)
-        if self.standing.moving:
+        self._journal.commit(pending_block)
+        if self.queue_state.moving:
             self.carry()
         more = self._journal.log.tick()
         return min([*waits, *([more] if more is not None else [])], default=None)
 
     def _until_next(self, now: int) -> list[float]:
-        standing = self.standing
+        queue_state = self.queue_state
         waits = []
-        if self._journal.since_checkpoint or standing.unsaved:
+        if self._journal.since_checkpoint or queue_state.unsaved:
             moment = self._clock.monotonic()
             if self._checkpoint_at is None:
                 self._checkpoint_at = moment + CHECKPOINT_INTERVAL_S
             if (
                 moment >= self._checkpoint_at
                 or self._journal.since_checkpoint > CHECKPOINT_BYTES
-                or standing.unsaved > CHECKPOINT_VALUES
+                or queue_state.unsaved > CHECKPOINT_VALUES
             ):
                 if not (pause := self.checkpoints.wait(moment)):
                     with contextlib.suppress(StorageError):
                         self._recover_and_save()
-                    standing, pause = self.standing, self.checkpoints.wait(moment)
+                    queue_state, pause = self.queue_state, self.checkpoints.wait(moment)
                 if self.checkpoints.failing:
                     waits.append(pause)
             else:
                 waits.append(self._checkpoint_at - moment)
-        if (left := standing.leases.due_in(now)) is not None:
+        if (left := queue_state.leases.due_in(now)) is not None:
             waits.append(min(left / NS, LONGEST_SLEEP_S))
-        expires = self._ttl_ns is not None or standing.expiring
+        expires = self._ttl_ns is not None or queue_state.expiring
         # What came since may have been handed out by now: then it is looked at once more, and not with each put.
-        if (expires and standing.ready) or (self._may_leave and standing.scanned != self._swept_to):
+        if (expires and queue_state.ready) or (self._may_leave and queue_state.scanned != self._swept_to):
             waits.append(min(SWEEP_S, max(_SOON_S, (self._next_overdue - now) / NS)))
-        self._swept_to = standing.scanned
-        if standing.moving:
+        self._swept_to = queue_state.scanned
+        if queue_state.moving:
             waits.append(_RETRY_S)
-        if (self._waiters.listeners or self._may_leave) and (due := standing.delayed.next_due) is not None:
+        if (self._waiters.listeners or self._may_leave) and (due := queue_state.delayed.next_due) is not None:
             waits.append(max(0.0, min((due - now) / NS, LONGEST_SLEEP_S)))
         return waits
 
@@ -176,14 +176,14 @@ class Moves(Core):
         waiting = sorted(leaving.keys() - arrived)
         while waiting:
             payloads: list[bytes] = []
-            extras: list[Extra] = []
+            extras: list[ColumnValue] = []
             with self._lock, self._whole:
                 done = self._add_copies(waiting, leaving, payloads, extras)
             if payloads:
-                draft, _, _ = target.log.gather(payloads, extras, 0, limited=False)
-                target.log.commit(draft)
+                pending_block, _, _ = target.log.gather(payloads, extras, 0, limited=False)
+                target.log.commit(pending_block)
                 target.log.sync()  # whatever the flush mode: what leaves here must be there
-                target.log.announce()
+                target.log.notify_readers()
             self._arrive(waiting[:done])
             del waiting[:done]
         if arrived:
@@ -195,7 +195,7 @@ class Moves(Core):
             raise NotFound(f"nobody takes dead letters for {target!r} yet: see Store.forward")
         waiting = sorted(leaving)
         while waiting:
-            letters: list[Letter] = []
+            letters: list[ForwardedLetter] = []
             with self._lock, self._whole:
                 done = self._add_letters(waiting, leaving, letters)
             if letters:
@@ -208,7 +208,7 @@ class Moves(Core):
     # Loops that run with a lock held are in functions of their own: see "Signals" in docs/architecture.md.
 
     def _add_copies(
-        self, waiting: list[int], leaving: dict[int, Move], payloads: list[bytes], extras: list[Extra]
+        self, waiting: list[int], leaving: dict[int, Move], payloads: list[bytes], extras: list[ColumnValue]
     ) -> int:
         """Add the copies of the first messages for another queue; return of how many."""
         done, size = 0, 0
@@ -217,7 +217,7 @@ class Moves(Core):
             done += 1
         return done
 
-    def _add_letters(self, waiting: list[int], leaving: dict[int, Move], letters: list[Letter]) -> int:
+    def _add_letters(self, waiting: list[int], leaving: dict[int, Move], letters: list[ForwardedLetter]) -> int:
         """Add the first messages for a forwarder; return how many."""
         done, size = 0, 0
         while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
@@ -227,17 +227,19 @@ class Moves(Core):
             done += 1
         return done
 
-    def _letter(self, sequence: int, move: Move) -> Letter | None:
+    def _letter(self, sequence: int, move: Move) -> ForwardedLetter | None:
         page = self._bodies.page(sequence)
         if page is None:
             logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
             return None
         index = sequence - page.first
-        return Letter(
+        return ForwardedLetter(
             id=sequence,
             payload=page.payloads[index],
             key=page.keys[index] if page.keys else None,
-            headers={name: value for name, value in page.headers[index].items() if name != FOR} if page.headers else {},
+            headers={name: value for name, value in page.headers[index].items() if name != TARGET_QUEUE_HEADER}
+            if page.headers
+            else {},
             priority=move.priority,
             cause=move.cause,
             reason=move.reason,
@@ -249,11 +251,11 @@ class Moves(Core):
 
     def _arrive(self, sequences: list[int]) -> None:
         with self._lock, self._whole:
-            still = [sequence for sequence in sequences if sequence in self.standing.moving]
-            draft = self._decide([Settled(self._now(), "moved", spans_of(still))]) if still else None
-        self._commit(draft)
+            hold = [sequence for sequence in sequences if sequence in self.queue_state.moving]
+            pending_block = self._decide([Dropped(self._now(), "moved", spans_of(hold))]) if hold else None
+        self._commit(pending_block)
 
-    def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[Extra]) -> int:
+    def _add_copy(self, sequence: int, move: Move, payloads: list[bytes], extras: list[ColumnValue]) -> int:
         """Add the copy of a message for another queue; return its size in bytes."""
         page = self._bodies.page(sequence)
         if page is None:
@@ -261,22 +263,22 @@ class Moves(Core):
             return 0
         index = sequence - page.first
         headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}
-        headers.pop(FOR, None)
+        headers.pop(TARGET_QUEUE_HEADER, None)
         if move.cause == "redriven":
             times = _number(headers.get(REDRIVEN)) + 1
             headers = {name: value for name, value in headers.items() if not name.startswith(DEATH)}
             headers[REDRIVEN] = str(times)
-            headers[FOR] = move.target  # on a shared log the other groups have done with it
+            headers[TARGET_QUEUE_HEADER] = move.target  # on a shared log the other groups have done with it
         else:
             headers |= self._death(sequence, move, page.times[index])
         position, before = len(payloads), len(extras)
         payloads.append(page.payloads[index])
-        extras.append(Extra(position, "headers", headers, headers_size(headers)))
+        extras.append(ColumnValue(position, "headers", headers, headers_size(headers)))
         if page.keys and (key := page.keys[index]) is not None:
-            extras.append(Extra(position, "key", key, len(key)))
+            extras.append(ColumnValue(position, "key", key, len(key)))
         if move.priority:
-            extras.append(Extra(position, "priority", move.priority, 0))
-        extras += (Extra(position, "producer", move.time, 0), Extra(position, "number", sequence, 0))
+            extras.append(ColumnValue(position, "priority", move.priority, 0))
+        extras += (ColumnValue(position, "producer", move.time, 0), ColumnValue(position, "number", sequence, 0))
         return len(payloads[-1]) + sum(extra.size for extra in extras[before:])
 
     def _death(self, sequence: int, move: Move, enqueued_at: int) -> dict[str, HeaderValue]:
@@ -298,7 +300,7 @@ class Moves(Core):
         text = {DEATH + name: str(value).encode("utf-8", "replace").decode() for name, value in facts.items()}
         return dict(text)
 
-    def send_back(self, ids: set[int] | None, home: str) -> int:
+    def redrive_to(self, ids: set[int] | None, home: str) -> int:
         """On a dead-letter queue: move the present dead letters of `home` back; return how many.
 
         Those that fail again meanwhile stay: a consumer that fails at once would keep this going forever.
@@ -311,12 +313,12 @@ class Moves(Core):
                 now = self._now()
                 self._look(now)
                 if place is None:  # after the look, which may be the first to see a priority this high
-                    place = len(self.standing.ready.levels) - 1, start
+                    place = len(self.queue_state.ready.levels) - 1, start
                 spans, place = self._letters_of(home, ids, place, start, stop)
-                draft = self._decide([Moving(now, "redriven", "", home, 0, spans)]) if spans else None
+                pending_block = self._decide([Transferring(now, "redriven", "", home, 0, spans)]) if spans else None
             if spans:
-                self._commit(draft)
-                self._send_off()
+                self._commit(pending_block)
+                self._start_transfers()
                 count += len(spans)
         return count
 
@@ -328,7 +330,7 @@ class Moves(Core):
         spans: list[LeasedSpan] = []
         looked = 0
         while priority >= 0 and len(spans) < _BATCH and looked < _LOOKED_AT:
-            found = self.standing.ready.level(priority).following(at, _BATCH - len(spans))
+            found = self.queue_state.ready.level(priority).following(at, _BATCH - len(spans))
             letters = [one for first, end in found for one in range(first, min(end, stop))]
             if not letters:
                 priority, at = priority - 1, start
@@ -369,7 +371,7 @@ def _arrived(log: Log, origin: str, leaving: dict[int, Move]) -> set[int]:
     return found
 
 
-def dead_letter_of(message: Waiting) -> DeadLetter:
+def dead_letter_of(message: PeekedMessage) -> DeadLetter:
     """Make a dead letter from a message of a dead-letter queue, by its headers."""
     facts: dict[str, Any] = {
         name.removeprefix(DEATH): value for name, value in message.headers.items() if name.startswith(DEATH)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.clock import Clock
 from holdfast.base.critical_section import Condition
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 
 if TYPE_CHECKING:
     from holdfast.queue.messages import Delivery
 
-__all__ = ["Waiter", "Waiters", "shares"]
+__all__ = ["WaitQueue", "Waiter", "shares"]
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("holdfast.queue")
 class Waiter:
     """A call that waits for up to `demand` messages."""
 
-    __slots__ = ("condition", "demand", "draft", "gone", "lease_ns", "result")
+    __slots__ = ("condition", "demand", "gone", "lease_ns", "pending_block", "result")
 
     def __init__(self, demand: int, lease_ns: int, condition: Condition) -> None:
         self.demand = demand
@@ -30,10 +30,10 @@ class Waiter:
         """Set by the call when it ends: from then on no messages are leased to it, whether it is in line or not."""
         self.result: list[Delivery] | None = None
         """Set with the queue's lock held by the serving thread, once there are messages for it."""
-        self.draft: Draft | None = None
+        self.pending_block: PendingBlock | None = None
 
 
-class Waiters:
+class WaitQueue:
     """The waiting calls of a queue. Its lock is the innermost one, held only briefly and never across a call."""
 
     def __init__(self, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Waiters:
         """In order of arrival; changed with both this lock and the queue's held."""
         self.listeners: tuple[Callable[[], None], ...] = ()
         """Callbacks to call when there may be more messages."""
-        self.noticed: Callable[[], None] = lambda: None
+        self.on_signal: Callable[[], None] = lambda: None
         """Called with each signal, from any thread, perhaps with locks held: must be short."""
         self.let_go_below: Callable[[int], None] = lambda sequence: None
         """As `View.let_go_below`."""
@@ -50,12 +50,13 @@ class Waiters:
         self._guard = threading.RLock()
         self._abandoned = False
 
-    def abandon(self) -> None:
+    def close_discarding(self) -> None:
         """Wake nobody any more: the process ends, and with it the waiting daemon threads."""
         self._abandoned = True
 
     def sleep_to_the_end(self, seconds: float | None) -> bool:
-        """Let a daemon thread sleep that came too late for `abandon`; return False if the process does not end."""
+        """Let a daemon thread sleep that came too late for `close_discarding`; return False if the process does not
+        end."""
         if not (self._abandoned and threading.current_thread().daemon):
             return False
         threading.Event().wait(seconds)
@@ -67,7 +68,7 @@ class Waiters:
             self.signals += 1
             if self.line and not self._abandoned:
                 self._notify_first()
-        self.noticed()
+        self.on_signal()
         if self.listeners:
             self.tell()
 
@@ -148,12 +149,12 @@ class Waiters:
         for waiter in self.line:
             waiter.condition.notify_all()
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Remove all waiters and listeners, in a forked child."""
         self._guard = threading.RLock()
         self.line = []
         self.listeners = ()
-        self.noticed = lambda: None
+        self.on_signal = lambda: None
 
 
 def _is_over(waiter: Waiter) -> bool:

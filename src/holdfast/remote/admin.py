@@ -3,7 +3,7 @@
 from typing import Any
 
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.remote.http_client import Wire, path_of
+from holdfast.remote.http_client import HttpClient, path_of
 
 __all__ = ["RemoteAuthority"]
 
@@ -15,7 +15,7 @@ def _api(*parts: str) -> str:
 class RemoteAuthority:
     """Users, permissions, virtual hosts and definitions of a server. Most methods need an administrator."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: HttpClient) -> None:
         self._wire = wire
 
     def export(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from holdfast.base.json_payload import bytes_of, json_bytes
 from holdfast.base.units import iso_time
 from holdfast.log import Damage, Headers, Message, Record
 from holdfast.log.record import NO_HEADERS, as_bytes
-from holdfast.queue import DeadLetter, Waiting
+from holdfast.queue import DeadLetter, PeekedMessage
 
 __all__ = [
     "damage_from",
@@ -77,9 +77,9 @@ def _payload_json(payload: bytes) -> dict[str, Any]:
     return {"payload_base64": written["base64"]} if isinstance(written, dict) else {"payload": written}
 
 
-def waiting_from(one: Mapping[str, Any]) -> Waiting:
+def waiting_from(one: Mapping[str, Any]) -> PeekedMessage:
     """Return a waiting message from JSON."""
-    return Waiting(
+    return PeekedMessage(
         one["id"],
         bytes_of(one["payload"], "the payload"),
         _key_from(one),

@@ -15,7 +15,7 @@ from holdfast.base.errors import Closed, InvalidArgument
 from holdfast.remote.address import Address
 from holdfast.remote.errors import TOKEN, OutcomeUnknown, ServerFailed, Unreachable, error_of
 
-__all__ = ["Wire", "path_of"]
+__all__ = ["HttpClient", "path_of"]
 
 _LOST = (http.client.HTTPException, OSError, UnicodeError)
 """Errors of a connection. An invalid host name raises UnicodeError."""
@@ -27,7 +27,7 @@ def path_of(*parts: str | int, root: str = _OWN) -> str:
     return root + "".join(f"/{_quoted(str(part))}" for part in parts)
 
 
-class Wire:
+class HttpClient:
     """HTTP client of one server. Threads: any; during a request, a connection belongs to one thread."""
 
     def __init__(self, address: Address, timeout: float, context: ssl.SSLContext | None = None) -> None:

@@ -24,7 +24,7 @@ from holdfast.log.consumer_offsets import QUEUE, Position
 from holdfast.log.settings import MESSAGE_MAX
 from holdfast.remote.codec import damage_from, made, message_json, record_from, seconds, time_text
 from holdfast.remote.errors import Refused
-from holdfast.remote.http_client import Wire, path_of
+from holdfast.remote.http_client import HttpClient, path_of
 
 __all__ = ["LogLimits", "RemoteLog", "RemotePositions", "RemoteTailer"]
 
@@ -44,7 +44,7 @@ class LogLimits:
 class RemoteLog:
     """A log that a server keeps; made by `RemoteStore.log`. All methods may be called from any thread."""
 
-    def __init__(self, wire: Wire, name: str) -> None:
+    def __init__(self, wire: HttpClient, name: str) -> None:
         self.name = name
         self.damage: list[Damage] = []
         """Damage that was found in reading, each once."""
@@ -218,7 +218,7 @@ class RemoteLog:
 class RemotePositions:
     """The committed positions of a log's named tailers."""
 
-    def __init__(self, wire: Wire, log: str) -> None:
+    def __init__(self, wire: HttpClient, log: str) -> None:
         self._wire = wire
         self._path = path_of("logs", log)
 

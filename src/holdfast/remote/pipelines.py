@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.remote.http_client import Wire, path_of
+from holdfast.remote.http_client import HttpClient, path_of
 
 __all__ = ["RemotePipelines"]
 
@@ -14,7 +14,7 @@ _PAUSE_S = 0.5
 class RemotePipelines:
     """The pipelines of a server, and their runs; all of it as JSON."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: HttpClient) -> None:
         self._wire = wire
 
     def all(self) -> list[dict[str, Any]]:

@@ -16,10 +16,10 @@ from holdfast.queue import (
     Delayed,
     Delivery,
     LeaseInfo,
+    PeekedMessage,
     Preview,
     QueueSettings,
     QueueStats,
-    Waiting,
 )
 from holdfast.queue.messages import listed, make_delivery
 from holdfast.queue.settings import from_json
@@ -32,7 +32,7 @@ from holdfast.remote.codec import (
     time_text,
     waiting_from,
 )
-from holdfast.remote.http_client import Wire, path_of
+from holdfast.remote.http_client import HttpClient, path_of
 from holdfast.remote.log import RemoteLog
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class RemoteLease(LeaseInfo):
 class RemoteQueue:
     """A queue that a server keeps; made by `RemoteStore.queue`. All methods may be called from any thread."""
 
-    def __init__(self, wire: Wire, vhost: str, name: str) -> None:
+    def __init__(self, wire: HttpClient, vhost: str, name: str) -> None:
         self.name = name
         self.vhost = vhost
         self._wire = wire
@@ -275,13 +275,13 @@ class RemoteQueue:
 
     # Looking.
 
-    def peek(self, count: int = 10) -> list[Waiting]:
+    def peek(self, count: int = 10) -> list[PeekedMessage]:
         """Return the next messages in delivery order, without leasing them."""
         _check_count(count, "peek")
         answer = self._wire.get(f"{self._path}/messages", count=count, truncate=_WHOLE)
         return [waiting_from(self._whole(one)) for one in answer["messages"]]
 
-    def message(self, id: int) -> Waiting | None:
+    def message(self, id: int) -> PeekedMessage | None:
         """Return a message by its id in any state, also acknowledged; None if the log no longer has it."""
         try:
             return waiting_from(self._wire.get(f"{self._path}/messages/{id}"))

@@ -11,7 +11,7 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.remote.address import Address
 from holdfast.remote.admin import RemoteAuthority
 from holdfast.remote.codec import made, seconds
-from holdfast.remote.http_client import Wire, path_of
+from holdfast.remote.http_client import HttpClient, path_of
 from holdfast.remote.log import RemoteLog
 from holdfast.remote.pipelines import RemotePipelines
 from holdfast.remote.queue import RemoteQueue
@@ -68,7 +68,7 @@ class RemoteStore:
         self.read_only = read_only
         """Whether a missing queue or log is an error, and is not created."""
         self.vhost = address.vhost
-        self._wire = Wire(address, seconds(timeout, "timeout"), context)
+        self._wire = HttpClient(address, seconds(timeout, "timeout"), context)
         self.authority = RemoteAuthority(self._wire)
         """Users, permissions, virtual hosts and definitions."""
         self.pipelines = RemotePipelines(self._wire)
@@ -217,7 +217,7 @@ class RemoteStore:
 class RemoteMigrations:
     """The migrations of a server's tables."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: HttpClient) -> None:
         self._wire = wire
 
     def __iter__(self) -> "Iterator[MigrationStatus]":

@@ -11,7 +11,7 @@ from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time
 from holdfast.log.settings import MESSAGE_MAX
 from holdfast.remote.errors import error_of
-from holdfast.remote.http_client import Wire, path_of
+from holdfast.remote.http_client import HttpClient, path_of
 from holdfast.remote.log import LogLimits
 from holdfast.remote.table_codec import changes_texts, value_of, values_of
 from holdfast.table import (
@@ -54,7 +54,7 @@ class RemoteTable(Generic[M]):
     Without a class of your own, `model` is made from the table's stored definition.
     """
 
-    def __init__(self, wire: Wire, name: str, model: type[M] | None = None) -> None:
+    def __init__(self, wire: HttpClient, name: str, model: type[M] | None = None) -> None:
         self.name = name
         self._wire = wire
         self._path = path_of("tables", name)

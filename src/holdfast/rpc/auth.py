@@ -31,7 +31,7 @@ class Access:
     """The same from a token."""
     check: Callable[[str, str, Kind, str], None] = _nothing
     """Raises unless this user may, in this virtual host, configure, write to or read from this queue."""
-    room: Callable[[], None] = lambda: None
+    check_space: Callable[[], None] = lambda: None
     """Raises while no messages may be put, also by clients that need no login."""
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from holdfast.base.errors import HoldfastError
 from holdfast.rpc.auth import Access
-from holdfast.rpc.queue_service import Served, Shelf
-from holdfast.rpc.transport import Wire
+from holdfast.rpc.queue_service import QueueService, QueueServices
+from holdfast.rpc.transport import Transport
 
 __all__ = ["CALLS_MAX", "Client", "Desk", "TooManyCalls"]
 
@@ -27,7 +27,7 @@ class TooManyCalls(HoldfastError):
 class Desk:
     """State shared by all clients of a server."""
 
-    shelf: Shelf
+    queue_services: QueueServices
     access: Access
     executor: Executor
     logins: asyncio.Semaphore
@@ -41,12 +41,12 @@ class Desk:
 class Client:
     """One client. Used by the RPC server's event loop alone."""
 
-    def __init__(self, wire: Wire, desk: Desk) -> None:
+    def __init__(self, wire: Transport, desk: Desk) -> None:
         self.wire = wire
         self.desk = desk
         self._calls = 0
         self._bytes = 0
-        self._queueber: Served | None = None
+        self._queueber: QueueService | None = None
 
     @contextmanager
     def call(self, size: int = 0) -> Iterator[None]:
@@ -68,8 +68,8 @@ class Client:
             if self._bytes <= _BYTES_MAX:
                 self.wire.hold(False)
 
-    async def queueber(self) -> Served:
+    async def queueber(self) -> QueueService:
         """Return the queue that Queueber's interface serves."""
         if self._queueber is None or self._queueber.queue.closed:
-            self._queueber = await self.desk.shelf.get(*self.desk.queueber)
+            self._queueber = await self.desk.queue_services.get(*self.desk.queueber)
         return self._queueber

@@ -7,29 +7,29 @@ from concurrent.futures import Executor
 from holdfast.base.errors import Closed
 from holdfast.log.record import NO_HEADERS
 from holdfast.queue import Delivery, Queue
-from holdfast.queue.async_lease import Polls
+from holdfast.queue.async_lease import AsyncLeases
 from holdfast.rpc.ids import Identifiers
-from holdfast.rpc.write_batcher import Pair, Rounds
+from holdfast.rpc.write_batcher import Pair, WriteBatcher
 
-__all__ = ["Find", "Served", "Shelf"]
+__all__ = ["Find", "QueueService", "QueueServices"]
 
 Find = Callable[[str, str], Queue]
 """The queue of this name in this virtual host; raises `NotFound`. Called in a worker thread."""
 
 
-class Served:
+class QueueService:
     """One queue, as the calls of clients use it."""
 
-    def __init__(self, queue: Queue, executor: Executor, room: Callable[[], None]) -> None:
+    def __init__(self, queue: Queue, executor: Executor, check_space: Callable[[], None]) -> None:
         self.queue = queue
-        self.polls = Polls(queue, executor=executor)
-        self.rounds = Rounds(queue, executor, room)
+        self.polls = AsyncLeases(queue, executor=executor)
+        self.write_batcher = WriteBatcher(queue, executor, check_space)
         self.identifiers = Identifiers(queue.log.id, queue.name)
 
     async def close(self) -> None:
         """Fail waiting polls, and return when nothing is in progress."""
         await self.polls.close()
-        await self.rounds.close()
+        await self.write_batcher.close()
 
     # In a worker thread.
 
@@ -40,7 +40,7 @@ class Served:
     def extend_whole(self, lease: int, seconds: float) -> bool:
         """Extend a whole lease, from now on; False if there is none. Call it in a worker thread."""
         while True:
-            known = self.queue.standing.leases.by_id.get(lease)
+            known = self.queue.queue_state.leases.by_id.get(lease)
             ids = [] if known is None else list(known.left)
             if not ids:
                 return False
@@ -52,17 +52,17 @@ class Served:
         return Delivery(id, b"", None, NO_HEADERS, 1, 0, 0, lease, self.queue)
 
 
-class Shelf:
-    """Registry of the queues in use: one `Served` a queue, however many clients use it."""
+class QueueServices:
+    """Registry of the queues in use: one `QueueService` a queue, however many clients use it."""
 
-    def __init__(self, find: Find, executor: Executor, room: Callable[[], None]) -> None:
+    def __init__(self, find: Find, executor: Executor, check_space: Callable[[], None]) -> None:
         self._find = find
-        self._room = room
+        self._check_space = check_space
         self._executor = executor
-        self._served: dict[Queue, Served] = {}
+        self._served: dict[Queue, QueueService] = {}
         self._closed = False
 
-    async def get(self, vhost: str, name: str) -> Served:
+    async def get(self, vhost: str, name: str) -> QueueService:
         """Return the queue that has this name now; raise `NotFound`, or `Closed` while the server stops."""
         queue = await asyncio.get_running_loop().run_in_executor(self._executor, self._find, vhost, name)
         if self._closed:
@@ -71,10 +71,10 @@ class Shelf:
         if found is None:
             for gone in [other for other in self._served if other.closed]:
                 del self._served[gone]
-            found = self._served[queue] = Served(queue, self._executor, self._room)
+            found = self._served[queue] = QueueService(queue, self._executor, self._check_space)
         return found
 
     async def close(self) -> None:
         """Fail all waiting polls, and return when nothing is in progress."""
         self._closed = True
-        await asyncio.gather(*(served.close() for served in self._served.values()))
+        await asyncio.gather(*(service.close() for service in self._served.values()))

@@ -12,7 +12,7 @@ from holdfast.queue import Delivery
 from holdfast.rpc.client import Client
 from holdfast.rpc.errors import answered
 from holdfast.rpc.ids import SIZE
-from holdfast.rpc.queue_service import Served
+from holdfast.rpc.queue_service import QueueService
 
 __all__ = ["LONGEST_S", "Queueber", "fitting", "keeping"]
 
@@ -28,7 +28,7 @@ class Queueber:
     @answered
     async def add_context(self, context: Any) -> None:
         """Add items, all or none."""
-        served = await self._served()
+        service = await self._served()
         items = context.params.req.items
         messages: list[bytes | Message] = []
         size = 0
@@ -38,26 +38,26 @@ class Queueber:
             size += len(contents)
         context.release_params()
         with self.client.call(size):
-            ids = await served.rounds.put(messages)
-        context.results.init("resp").ids = list(map(served.identifiers.of_id, ids))
+            ids = await service.write_batcher.put(messages)
+        context.results.init("resp").ids = list(map(service.identifiers.of_id, ids))
 
     @answered
     async def remove_context(self, context: Any) -> None:
         """Acknowledge an item; the response is False if it is not held under this lease."""
-        served = await self._served()
+        service = await self._served()
         request = context.params.req
-        lease = served.identifiers.to_lease(_checked(request.lease))
-        id = served.identifiers.to_id(request.id)
+        lease = service.identifiers.to_lease(_checked(request.lease))
+        id = service.identifiers.to_id(request.id)
         removed = False
         if lease is not None and id is not None:
             with self.client.call():
-                removed = not await served.rounds.ack([(id, lease)])
+                removed = not await service.write_batcher.ack([(id, lease)])
         context.results.init("resp").removed = removed
 
     @answered
     async def poll_context(self, context: Any) -> None:
         """Lease items, waiting for them if there are none."""
-        served = await self._served()
+        service = await self._served()
         request = context.params.req
         seconds, count, timeout = request.leaseValiditySecs, request.numItems or 1, request.timeoutSecs
         context.release_params()
@@ -65,18 +65,18 @@ class Queueber:
             raise InvalidArgument("leaseValiditySecs must be more than 0")
         most = self.client.desk.max_reply
         with self.client.call():
-            deliveries = await served.polls.lease(
+            deliveries = await service.polls.lease(
                 count,
                 lease=min(seconds, LONGEST_S),
                 wait=min(timeout, LONGEST_S) if timeout else None,
                 most_bytes=most,
             )
-            deliveries = fitting(served, deliveries, most)
-        with keeping(served, deliveries):
+            deliveries = fitting(service, deliveries, most)
+        with keeping(service, deliveries):
             response = context.results.init("resp")
             if deliveries:
-                of_id = served.identifiers.of_id
-                response.lease = served.identifiers.of_lease(deliveries[0].lease)
+                of_id = service.identifiers.of_id
+                response.lease = service.identifiers.of_lease(deliveries[0].lease)
                 items = response.init("items", len(deliveries))
                 for place, delivery in enumerate(deliveries):
                     item = items[place]
@@ -86,17 +86,17 @@ class Queueber:
     @answered
     async def extend_context(self, context: Any) -> None:
         """Extend a whole lease, counted from now; the response is False if there is none."""
-        served = await self._served()
+        service = await self._served()
         request = context.params.req
-        lease = served.identifiers.to_lease(_checked(request.lease))
+        lease = service.identifiers.to_lease(_checked(request.lease))
         seconds = min(request.leaseValiditySecs, LONGEST_S)
         extended = False
         if lease is not None:
             with self.client.call():
-                extended = await served.rounds.run(partial(served.extend_whole, lease, seconds))
+                extended = await service.write_batcher.run(partial(service.extend_whole, lease, seconds))
         context.results.init("resp").extended = extended
 
-    async def _served(self) -> Served:
+    async def _served(self) -> QueueService:
         allowed = self.client.desk.queueber_clients
         if allowed == "nobody" or (allowed == "loopback" and not self.client.wire.is_loopback):
             raise AccessRefused(
@@ -107,24 +107,24 @@ class Queueber:
         return await self.client.queueber()
 
 
-def fitting(served: Served, deliveries: list[Delivery], most: int) -> list[Delivery]:
+def fitting(service: QueueService, deliveries: list[Delivery], most: int) -> list[Delivery]:
     """Return as many of these as fit into a response, at least one; the others are released untried."""
     size = 0
     for place, delivery in enumerate(deliveries):
         size += len(delivery.payload)
         if size > most and place:
-            served.polls.give_back(deliveries[place:])
+            service.polls.give_back(deliveries[place:])
             return deliveries[:place]
     return deliveries
 
 
 @contextmanager
-def keeping(served: Served, deliveries: list[Delivery]) -> Iterator[None]:
+def keeping(service: QueueService, deliveries: list[Delivery]) -> Iterator[None]:
     """Release these deliveries if the block, which writes the response, raises."""
     try:
         yield
     except BaseException:
-        served.polls.give_back(deliveries)
+        service.polls.give_back(deliveries)
         raise
 
 

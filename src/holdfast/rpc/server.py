@@ -18,9 +18,9 @@ from holdfast.amqp.listeners import addresses_in, listen_on
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.rpc.auth import Access
 from holdfast.rpc.client import Client, Desk
-from holdfast.rpc.queue_service import Find, Shelf
+from holdfast.rpc.queue_service import Find, QueueServices
 from holdfast.rpc.session import Door
-from holdfast.rpc.transport import Wire
+from holdfast.rpc.transport import Transport
 
 __all__ = ["RpcServer", "RpcSettings"]
 
@@ -142,9 +142,9 @@ class RpcServer:
         settings = self.settings
         self._loop, self._stops = asyncio.get_running_loop(), asyncio.Event()
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="holdfast-rpc") as executor:
-            shelf = Shelf(self._find, executor, self._access.room)
+            queue_services = QueueServices(self._find, executor, self._access.check_space)
             desk = Desk(
-                shelf=shelf,
+                queue_services=queue_services,
                 access=self._access,
                 executor=executor,
                 logins=asyncio.Semaphore(_LOGINS),
@@ -161,7 +161,7 @@ class RpcServer:
                 await self._stops.wait()
                 for acceptor in acceptors:
                     acceptor.close()
-                await shelf.close()
+                await queue_services.close()
                 await asyncio.sleep(_LAST_ANSWERS_S)
 
     def _acceptor(self, listening: socket.socket, admission: Admission, desk: Desk) -> Acceptor:
@@ -173,13 +173,13 @@ class RpcServer:
             handshake_timeout_s=self.settings.login_timeout,
         )
 
-    def _wire(self, desk: Desk, admitted: Admitted) -> Wire:
-        wire = Wire(admitted, self.settings.login_timeout)
+    def _wire(self, desk: Desk, admitted: Admitted) -> Transport:
+        wire = Transport(admitted, self.settings.login_timeout)
         # What `AsyncIoStream.create_server` does, with ourselves between it and the socket.
         wire.inner = capnp.AsyncIoStream._connect(lambda stream: self._attend(stream, wire, desk))
         return wire
 
-    async def _attend(self, stream: Any, wire: Wire, desk: Desk) -> None:
+    async def _attend(self, stream: Any, wire: Transport, desk: Desk) -> None:
         client = Client(wire, desk)
         self._clients.add(client)
         try:

@@ -13,7 +13,7 @@ from holdfast.log.record import Headers, HeaderValue, Message
 from holdfast.rpc.auth import Visitor
 from holdfast.rpc.client import Client
 from holdfast.rpc.errors import answered
-from holdfast.rpc.queue_service import Served
+from holdfast.rpc.queue_service import QueueService
 from holdfast.rpc.queueber import LONGEST_S, Queueber, fitting, keeping
 from holdfast.rpc.schema import HOLDFAST
 from holdfast.rpc.write_batcher import Pair
@@ -104,8 +104,8 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
         desk = self._client.desk
         with self._client.call():
             await asyncio.get_running_loop().run_in_executor(desk.executor, self._check_any, vhost, name)
-            served = await desk.shelf.get(vhost, name)
-        context.results.queue = WorkQueue(self._client, self._visitor, vhost, name, served)
+            service = await desk.queue_services.get(vhost, name)
+        context.results.queue = WorkQueue(self._client, self._visitor, vhost, name, service)
 
     def _check_any(self, vhost: str, name: str) -> None:
         try:
@@ -117,41 +117,41 @@ class Session(HOLDFAST.Session.Server):  # type: ignore[misc]
 class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
     """One queue, used by an authenticated user. Each call checks the permission again."""
 
-    def __init__(self, client: Client, visitor: Visitor, vhost: str, name: str, served: Served) -> None:
+    def __init__(self, client: Client, visitor: Visitor, vhost: str, name: str, service: QueueService) -> None:
         super().__init__()
         self._client = client
         self._visitor = visitor
         self._vhost = vhost
         self._name = name
-        self._served = served
+        self._served = service
 
     @answered
     async def put_context(self, context: Any) -> None:
         """Add messages, all or none."""
         messages: list[bytes | Message] = [_message(one) for one in context.params.messages]
         context.release_params()
-        served = await self._current()
+        service = await self._current()
         with self._client.call(sum(len(one.payload) for one in messages if isinstance(one, Message))):
-            context.results.ids = await served.rounds.put(messages, self._may(Operation.QUEUE_PUT))
+            context.results.ids = await service.write_batcher.put(messages, self._may(Operation.QUEUE_PUT))
 
     @answered
     async def lease_context(self, context: Any) -> None:
         """Lease messages, waiting for them if there are none."""
         params = context.params
         count, seconds, wait = params.count, params.seconds, params.wait
-        served = await self._current()
+        service = await self._current()
         desk = self._client.desk
         may_read = partial(asyncio.get_running_loop().run_in_executor, desk.executor, self._may(Operation.QUEUE_TAKE))
         with self._client.call():
             await may_read()
-            deliveries = await served.polls.lease(
+            deliveries = await service.polls.lease(
                 count,
                 lease=min(seconds, LONGEST_S) if seconds else None,
                 wait=None if wait < 0 else min(wait, LONGEST_S),
                 most_bytes=desk.max_reply,
             )
-            deliveries = fitting(served, deliveries, desk.max_reply)
-        with keeping(served, deliveries):
+            deliveries = fitting(service, deliveries, desk.max_reply)
+        with keeping(service, deliveries):
             if wait and deliveries:  # perhaps for days
                 await may_read()
             listed = context.results.init("deliveries", len(deliveries))
@@ -165,9 +165,9 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
     async def ack_context(self, context: Any) -> None:
         """Acknowledge messages; return the ids that were not held."""
         pairs = _pairs(context)
-        served = await self._current()
+        service = await self._current()
         with self._client.call():
-            context.results.lost = await served.rounds.ack(pairs, self._may(Operation.QUEUE_TAKE))
+            context.results.lost = await service.write_batcher.ack(pairs, self._may(Operation.QUEUE_TAKE))
 
     @answered
     async def nack_context(self, context: Any) -> None:
@@ -175,32 +175,32 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         params = context.params
         reason, delay = params.reason, params.delay
         parts = _parts(_pairs(context))
-        served = await self._current()
+        service = await self._current()
         delay = None if delay < 0 else min(delay, LONGEST_S)
-        await self._settle(context, served, partial(served.queue.return_ids, parts, reason, delay))
+        await self._settle(context, service, partial(service.queue.return_ids, parts, reason, delay))
 
     @answered
     async def extend_context(self, context: Any) -> None:
         """Set the expiry of leases, counted from now; return the ids that were not held."""
         seconds, pairs = context.params.seconds, _pairs(context)
-        served = await self._current()
+        service = await self._current()
         seconds = min(seconds, LONGEST_S) if seconds else None
-        await self._settle(context, served, partial(served.extend, pairs, seconds))
+        await self._settle(context, service, partial(service.extend, pairs, seconds))
 
     @answered
     async def release_context(self, context: Any) -> None:
         """Release messages without counting an attempt; return the ids that were not held."""
         parts = _parts(_pairs(context))
-        served = await self._current()
-        await self._settle(context, served, partial(served.queue.release_ids, parts))
+        service = await self._current()
+        await self._settle(context, service, partial(service.queue.release_ids, parts))
 
     @answered
     async def peek_context(self, context: Any) -> None:
         """Return the next messages without leasing them."""
-        served = await self._current()
+        service = await self._current()
         count = min(context.params.count, 10_000)
         with self._client.call():
-            found = await served.rounds.run(partial(served.queue.peek, count), self._may(Operation.QUEUE_LOOK))
+            found = await service.write_batcher.run(partial(service.queue.peek, count), self._may(Operation.QUEUE_LOOK))
         most, size, shown = self._client.desk.max_reply, 0, 0
         for waiting in found:
             size += len(waiting.payload)
@@ -215,9 +215,9 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
     @answered
     async def stats_context(self, context: Any) -> None:
         """Return counts, ages and rates."""
-        served = await self._current()
+        service = await self._current()
         with self._client.call():
-            stats = await served.rounds.run(served.queue.stats, self._may(Operation.QUEUE_LOOK))
+            stats = await service.write_batcher.run(service.queue.stats, self._may(Operation.QUEUE_LOOK))
         row = context.results.init("stats")
         for name in _COLUMNS:
             setattr(row, name, getattr(stats, name))
@@ -228,14 +228,14 @@ class WorkQueue(HOLDFAST.WorkQueue.Server):  # type: ignore[misc]
         if stats.oldest_age is not None:
             row.oldestAge = stats.oldest_age
 
-    async def _settle(self, context: Any, served: Served, function: Callable[[], list[int]]) -> None:
+    async def _settle(self, context: Any, service: QueueService, function: Callable[[], list[int]]) -> None:
         with self._client.call():
-            context.results.lost = await served.rounds.run(function, self._may(Operation.QUEUE_TAKE))
+            context.results.lost = await service.write_batcher.run(function, self._may(Operation.QUEUE_TAKE))
 
-    async def _current(self) -> Served:
+    async def _current(self) -> QueueService:
         """Return the queue, found again if it was closed: a new one may have its name."""
         if self._served.queue.closed:
-            self._served = await self._client.desk.shelf.get(self._vhost, self._name)
+            self._served = await self._client.desk.queue_services.get(self._vhost, self._name)
         return self._served
 
     def _may(self, operation: Operation) -> Callable[[], None]:

@@ -12,14 +12,14 @@ from typing import Any
 
 from holdfast.amqp.admission import Admitted
 
-__all__ = ["Wire"]
+__all__ = ["Transport"]
 
 _INBOX_MAX = 1 << 18
 """Bytes that are read ahead of what Cap'n Proto has asked for."""
 _READ_BYTES = 1 << 16
 
 
-class Wire(asyncio.BufferedProtocol):
+class Transport(asyncio.BufferedProtocol):
     """One client's connection: a protocol for asyncio, and a transport for pycapnp's own protocol, `inner`."""
 
     inner: Any
@@ -137,10 +137,10 @@ class Wire(asyncio.BufferedProtocol):
 
     def _hand_on(self) -> None:
         while self._wanted and self._inbox and not (self._held or self._lost):
-            room = self.inner.get_buffer(-1)
-            count = min(len(room), len(self._inbox))
-            room[:count] = self._inbox[:count]
-            room.release()
+            buffer = self.inner.get_buffer(-1)
+            count = min(len(buffer), len(self._inbox))
+            buffer[:count] = self._inbox[:count]
+            buffer.release()
             del self._inbox[:count]
             self.inner.buffer_updated(count)  # which sets `_wanted` anew
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from holdfast.log.record import Message
 from holdfast.queue import Queue
 
-__all__ = ["Rounds"]
+__all__ = ["WriteBatcher"]
 
 T = TypeVar("T")
 Pair = tuple[int, int]
@@ -27,16 +27,16 @@ class _Work(NamedTuple):
     answer: "asyncio.Future[Any]"
 
 
-class Rounds:
+class WriteBatcher:
     """Applies the changes of one queue in rounds, by a worker thread.
 
     In a round all puts are one put, and consecutive acks one ack. Puts go first: nobody can hold their messages yet.
     Whatever the queue's flush mode is, a call is answered when its change is on disk.
     """
 
-    def __init__(self, queue: Queue, executor: Executor, room: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, queue: Queue, executor: Executor, check_space: Callable[[], None] = lambda: None) -> None:
         self._queue = queue
-        self._room = room
+        self._check_space = check_space
         """Raises while no messages may be put, by any client."""
         self._loop = asyncio.get_running_loop()
         self._executor = executor
@@ -95,7 +95,7 @@ class Rounds:
                 if work.check is not None:
                     work.check()
                 if work.messages is not None:
-                    self._room()
+                    self._check_space()
             except Exception as error:
                 outcomes[place] = error
             else:

@@ -1,4 +1,4 @@
-"""Encodes Arrow batches as log blocks: from Arrow's buffers or, if there are rare columns, through a draft."""
+"""Encodes Arrow batches as log blocks: from Arrow's buffers or, if there are rare columns, through a pending block."""
 
 import time
 from array import array
@@ -14,7 +14,7 @@ from holdfast.base.checksum import crc32c
 from holdfast.base.errors import InvalidArgument, MessageTooLarge
 from holdfast.log.compression import Codec, compress
 from holdfast.log.layout import ALIGN, CODEC_SHIFT, COLUMNS
-from holdfast.log.pending_block import Draft, Sealed, seal
+from holdfast.log.pending_block import EncodedBlock, PendingBlock, seal
 from holdfast.log.record import HeaderValue
 from holdfast.log.settings import MESSAGE_MAX
 
@@ -26,7 +26,7 @@ _KEY = next(column.flag for column in COLUMNS if column.name == "key")
 _PRIORITY_MAX = 255
 
 
-def blocks(batches: Iterator[pa.RecordBatch], block_bytes: int, codec: Codec | None) -> Iterator[Sealed]:
+def blocks(batches: Iterator[pa.RecordBatch], block_bytes: int, codec: Codec | None) -> Iterator[EncodedBlock]:
     """Yield blocks of about `block_bytes` with the rows of all batches, in their order. Their times are not set.
 
     Raises `InvalidArgument` or `MessageTooLarge` for a row that cannot be a message.
@@ -45,16 +45,16 @@ def blocks(batches: Iterator[pa.RecordBatch], block_bytes: int, codec: Codec | N
         yield _sealed(held, codec)
 
 
-def _sealed(batches: list[pa.RecordBatch], codec: Codec | None) -> Sealed:
+def _sealed(batches: list[pa.RecordBatch], codec: Codec | None) -> EncodedBlock:
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     if _RARE.isdisjoint(batch.schema.names):
         return _in_place(batch, codec)
-    draft = Draft(0, 0, 0)
-    _add(draft, batch)
-    return seal(draft, 0, codec)
+    pending_block = PendingBlock(0, 0, 0)
+    _add(pending_block, batch)
+    return seal(pending_block, 0, codec)
 
 
-def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> Sealed:
+def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> EncodedBlock:
     """Return a block made from Arrow's buffers: both store byte strings alike.
 
     An uncompressed payload is not copied.
@@ -72,7 +72,7 @@ def _in_place(batch: pa.RecordBatch, codec: Codec | None) -> Sealed:
     if codec is not None and (packed := compress(codec, bytes(payload))) is not None:
         payload = memoryview(packed)
         flags |= codec.id << CODEC_SHIFT
-    return Sealed(0, batch.num_rows, 0, 0, flags, columns, payload, crc32c(columns), crc32c(payload))
+    return EncodedBlock(0, batch.num_rows, 0, 0, flags, columns, payload, crc32c(columns), crc32c(payload))
 
 
 def _strings(column: pa.Array) -> tuple[bytes, memoryview]:
@@ -107,40 +107,40 @@ def _stretches(batch: pa.RecordBatch, block_bytes: int) -> Iterator[tuple[int, i
         start = stop
 
 
-def _add(draft: Draft, batch: pa.RecordBatch) -> None:
-    first = len(draft.payloads)
+def _add(pending_block: PendingBlock, batch: pa.RecordBatch) -> None:
+    first = len(pending_block.payloads)
     now = time.time_ns()
-    draft.payloads += _bytes(batch.column("value"))
-    draft.times += [0] * batch.num_rows
+    pending_block.payloads += _bytes(batch.column("value"))
+    pending_block.times += [0] * batch.num_rows
     for name in batch.schema.names:
         column = batch.column(name)
         match name:
             case "key":
-                _note(draft, "key", first, _bytes(column))
+                _note(pending_block, "key", first, _bytes(column))
             case "headers":
                 texts = batch.column("textHeaders").to_pylist() if "textHeaders" in batch.schema.names else repeat(None)
-                _note(draft, "headers", first, list(map(_headers, column.to_pylist(), texts)))
+                _note(pending_block, "headers", first, list(map(_headers, column.to_pylist(), texts)))
             case "priority":
                 values = column.to_pylist()
                 if wrong := [value for value in values if value is not None and not 0 <= value <= _PRIORITY_MAX]:
                     raise InvalidArgument(f"a priority is from 0 to {_PRIORITY_MAX}, not {wrong[0]}")
-                _note(draft, "priority", first, [value or None for value in values])
+                _note(pending_block, "priority", first, [value or None for value in values])
             case "delay":
-                _note(draft, "due", first, [_after(now, value, "delay") for value in column.to_pylist()])
+                _note(pending_block, "due", first, [_after(now, value, "delay") for value in column.to_pylist()])
             case "ttl":
                 delays = batch.column("delay").to_pylist() if "delay" in batch.schema.names else repeat(None)
-                _note(draft, "expiry", first, list(map(_expiry, repeat(now), column.to_pylist(), delays)))
+                _note(pending_block, "expiry", first, list(map(_expiry, repeat(now), column.to_pylist(), delays)))
             case "expiry":
                 micros = pc.cast(column, pa.int64()).to_pylist()
-                _note(draft, "expiry", first, [None if value is None else value * 1000 for value in micros])
+                _note(pending_block, "expiry", first, [None if value is None else value * 1000 for value in micros])
             case _:
                 pass
 
 
-def _note(draft: Draft, name: str, first: int, values: list[Any]) -> None:
+def _note(pending_block: PendingBlock, name: str, first: int, values: list[Any]) -> None:
     present = {position: value for position, value in enumerate(values, first) if value is not None}
     if present:
-        draft.extras.setdefault(name, {}).update(present)
+        pending_block.extras.setdefault(name, {}).update(present)
 
 
 def _bytes(column: pa.Array) -> list[Any]:

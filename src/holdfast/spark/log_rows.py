@@ -15,7 +15,7 @@ from holdfast.spark.schemas import HEADERS, LOG, TEXT_HEADERS, TIME, arrow_schem
 __all__ = [
     "BATCH_ROWS",
     "LogRows",
-    "Piece",
+    "RecordSpan",
     "Rows",
     "byte_strings",
     "header_lists",
@@ -28,7 +28,7 @@ BATCH_ROWS = 1 << 15
 BATCH_BYTES = 16 << 20
 """A batch is sent when it has this many rows or bytes: enough for Spark to be busy, small enough to stay in cache."""
 
-Piece = tuple[Block, int, int]
+RecordSpan = tuple[Block, int, int]
 """A verified block and the positions of the records in it that are wanted."""
 
 
@@ -37,7 +37,7 @@ class Rows(Protocol):
 
     schema: pa.Schema
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records."""
         ...
 
@@ -52,9 +52,9 @@ class LogRows:
         """Only records with one of these keys are wanted; None: all."""
         self.schema = arrow_schema(LOG, columns)
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records."""
-        held: list[Piece] = []
+        held: list[RecordSpan] = []
         count = size = 0
         for piece in pieces:
             block, start, stop = piece
@@ -67,7 +67,7 @@ class LogRows:
         if held:
             yield self._batch(held)
 
-    def _batch(self, pieces: list[Piece]) -> pa.RecordBatch:
+    def _batch(self, pieces: list[RecordSpan]) -> pa.RecordBatch:
         arrays = [self._column(name, pieces) for name in self.columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         wanted = None
@@ -79,7 +79,7 @@ class LogRows:
             wanted = fits if wanted is None else pc.and_(wanted, fits)
         return batch if wanted is None else batch.filter(wanted)
 
-    def _column(self, name: str, pieces: list[Piece]) -> pa.Array:
+    def _column(self, name: str, pieces: list[RecordSpan]) -> pa.Array:
         count = sum(stop - start for _, start, stop in pieces)
         match name:
             case "value":
@@ -115,7 +115,7 @@ class LogRows:
             case _:
                 raise KeyError(name)
 
-    def _optional(self, name: str, pieces: list[Piece], count: int, kind: pa.DataType) -> pa.Array:
+    def _optional(self, name: str, pieces: list[RecordSpan], count: int, kind: pa.DataType) -> pa.Array:
         """Return numbers, null where they are 0."""
         if not _any(pieces, name):
             return _nulls(count, kind)
@@ -211,12 +211,12 @@ def _check_ascending(block: Block, ends: np.ndarray[Any, Any], size: int) -> Non
         raise Corrupt(f"the offsets of the block at byte {block.header.offset} are no offsets")
 
 
-def _joined(pieces: list[Piece], column: Callable[[Block, int, int], pa.Array]) -> pa.Array:
+def _joined(pieces: list[RecordSpan], column: Callable[[Block, int, int], pa.Array]) -> pa.Array:
     arrays = [column(*piece) for piece in pieces]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _numbers(name: str, pieces: list[Piece]) -> np.ndarray[Any, Any]:
+def _numbers(name: str, pieces: list[RecordSpan]) -> np.ndarray[Any, Any]:
     return np.concatenate([_numbers_of(name, *piece) for piece in pieces])
 
 
@@ -233,7 +233,7 @@ def _readable(block: Block, start: int, stop: int) -> np.ndarray[Any, Any]:
     return good[start:stop]
 
 
-def _any(pieces: list[Piece], name: str) -> bool:
+def _any(pieces: list[RecordSpan], name: str) -> bool:
     return any(block.has(name) for block, _, _ in pieces)
 
 

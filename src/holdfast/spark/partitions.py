@@ -18,7 +18,7 @@ from holdfast.log.log import Log
 from holdfast.log.record import Damage
 from holdfast.log.segment import Report, Segment
 from holdfast.log.segment_files import SegmentName
-from holdfast.spark.log_rows import Piece, times
+from holdfast.spark.log_rows import RecordSpan, times
 from holdfast.spark.remote import files_at
 
 __all__ = [
@@ -115,7 +115,7 @@ class Wanted:
 
         return report
 
-    def narrowed(self, block: Block, start: int, stop: int) -> Piece:
+    def narrowed(self, block: Block, start: int, stop: int) -> RecordSpan:
         """Return the records at these positions within the wanted time. Those of a log are ordered by time."""
         if self.since is not None or self.until is not None:
             found = times(block, start, stop)
@@ -214,12 +214,12 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
         while rest is not None:
             # What is left is shared out anew each time: a share that came out small does not leave a crumb at the end.
             size = max(1, -(-left // max(1, wanted - len(found))))
-            room, records_left = size - held, most - count
-            if rest.bytes <= room * 1.02 and rest.stop - rest.start <= records_left:
+            bytes_left, records_left = size - held, most - count
+            if rest.bytes <= bytes_left * 1.02 and rest.stop - rest.start <= records_left:
                 piece, rest = rest, None
             else:
                 segment = segment or stretch.segment()
-                piece, rest = _split(rest, segment, room, records_left)
+                piece, rest = _split(rest, segment, bytes_left, records_left)
             current.append(piece)
             held, count = held + piece.bytes, count + piece.stop - piece.start
             if rest is not None or held >= size or count >= most:
@@ -230,11 +230,11 @@ def shares(stretches: Sequence[Stretch], least: int | None, records: int | None 
     return found
 
 
-def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple[Stretch, Stretch | None]:
+def _split(stretch: Stretch, segment: Segment, bytes_left: int, records: int) -> tuple[Stretch, Stretch | None]:
     """Return the beginning that fits, and the rest; split at a position that the index knows, so between blocks."""
     index = segment.index
     begin = byte_at(segment, stretch.start, HEADER_SIZE)
-    entries = [index.at_or_before_offset(begin + max(0, room)), index.at_or_before(stretch.start + records)]
+    entries = [index.at_or_before_offset(begin + max(0, bytes_left)), index.at_or_before(stretch.start + records)]
     entry = min((one for one in entries if one is not None), default=None)
     if entry is None or entry.sequence <= stretch.start:
         entry = index.after(stretch.start)
@@ -247,7 +247,7 @@ def _split(stretch: Stretch, segment: Segment, room: int, records: int) -> tuple
     )
 
 
-def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Piece]:
+def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[RecordSpan]:
     """Yield the wanted records of these stretches, as pieces of verified blocks.
 
     A segment that was dropped meanwhile raises `DataLoss` or, if allowed, is skipped.

@@ -13,20 +13,20 @@ from holdfast.log.block import Block
 from holdfast.queue.events import (
     CAUSES,
     Acked,
-    Cut,
+    Dropped,
     Event,
     Extended,
     Leased,
-    Moving,
     Purged,
-    Returned,
-    Settled,
+    Requeued,
+    SeekTo,
     Snapshot,
-    Sought,
+    Transferring,
+    Truncated,
     decode,
 )
-from holdfast.queue.queue_state import FOR
-from holdfast.spark.log_rows import BATCH_ROWS, Piece, times
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
+from holdfast.spark.log_rows import BATCH_ROWS, RecordSpan, times
 from holdfast.spark.schemas import LIFECYCLE, TIME, arrow_schema
 
 __all__ = [
@@ -70,7 +70,7 @@ PORTION_BYTES = 16 << 20
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _CAUSE = {word: code for code, word in enumerate(CAUSES)}
 _RETURNED_CODES = np.array([_CODE[word] for word in CAUSES[:3]])
-_FOR = FOR.encode()
+_FOR = TARGET_QUEUE_HEADER.encode()
 
 # The events that a queue writes most, as docs/formats.md has them: of one span each. The rest goes through `decode`.
 _LEASED, _LEASED_ONE, _ACKED, _ACKED_ONE, _RETURNED = 1, 2, 3, 4, 6
@@ -111,7 +111,7 @@ class PutRows:
         """Yield the rows of the records at these positions of a block of the log."""
         return self.gather([(block, start, stop)])
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records; many small blocks become few batches."""
         for portion in portions(pieces):
             own = own_records(portion, self.queue)
@@ -120,7 +120,7 @@ class PutRows:
                 arrays = [self._column(name, portion, own, count) for name in self.columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, name: str, pieces: list[Piece], own: Mask, count: int) -> pa.Array:
+    def _column(self, name: str, pieces: list[RecordSpan], own: Mask, count: int) -> pa.Array:
         match name:
             case "queue":
                 return pa.repeat(pa.scalar(self.queue, pa.string()), count)
@@ -157,7 +157,7 @@ class JournalRows:
         """Yield the rows of the records at these positions of a block of the journal."""
         return self.gather([(block, start, stop)])
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records, in their order; many small blocks become few batches."""
         for portion in portions(pieces):
             spans = read_spans(portion)
@@ -239,7 +239,7 @@ class Spans:
             yield np.repeat(np.arange(first, last + 1), counts), np.where(np.repeat(starts, counts) < 0, NONE, messages)
 
 
-def read_spans(pieces: list[Piece]) -> Spans:
+def read_spans(pieces: list[RecordSpan]) -> Spans:
     """Decode the records of these pieces of a journal.
 
     Common events are not decoded one by one: their offsets are found first, and numpy reads them all.
@@ -345,23 +345,23 @@ class _Others:
                     self._close(head, position, before, already)
                     already = len(self.spans)
                 return
-            case Returned(time, cause, reason, lease, due, spans):
+            case Requeued(time, cause, reason, lease, due, spans):
                 head = (_CODE[cause], time, lease, due, NONE, _CAUSE[cause], self.text(reason), NONE)
                 self.spans += spans
-            case Moving(time, cause, reason, target, lease, spans):
+            case Transferring(time, cause, reason, target, lease, spans):
                 word = _CODE["redriven" if cause == "redriven" else "dead-lettered"]
                 texts = self.text(reason), self.text(target)
                 head = (word, time, lease or NONE, NONE, NONE, _CAUSE[cause], *texts)
                 # Where it was not delivered at all, or nobody counted, there is no attempt to speak of.
                 self.spans += [(start, stop, priority, attempt or NONE) for start, stop, priority, attempt in spans]
-            case Settled(time, cause, gone):
+            case Dropped(time, cause, gone):
                 word = _CODE["moved" if cause == "moved" else "dropped"]
                 head = (word, time, NONE, NONE, NONE, _CAUSE[cause], NONE, NONE)
                 self.spans += [(start, stop, NONE, NONE) for start, stop in gone]
             case Extended(time, lease, expires):
                 head = (_CODE["extended"], time, lease, expires, NONE, NONE, NONE, NONE)
                 self.spans.append((NONE, 0, NONE, NONE))
-            case Purged(time, upto) | Sought(time, upto) | Cut(time, upto):
+            case Purged(time, upto) | SeekTo(time, upto) | Truncated(time, upto):
                 word = _CODE[type(event).__name__.lower()]
                 head = (word, time, NONE, NONE, upto, NONE, NONE, NONE)
                 self.spans.append((NONE, 0, NONE, NONE))
@@ -403,9 +403,9 @@ class _Others:
         return self.texts.setdefault(text, len(self.texts))
 
 
-def portions(pieces: Iterable[Piece], rows: int = BATCH_ROWS) -> Iterator[list[Piece]]:
+def portions(pieces: Iterable[RecordSpan], rows: int = BATCH_ROWS) -> Iterator[list[RecordSpan]]:
     """Yield groups of pieces with at most `rows` records: large pieces are divided, small ones joined."""
-    held: list[Piece] = []
+    held: list[RecordSpan] = []
     count = size = 0
     for block, start, stop in pieces:
         start, stop = max(start, 0), min(stop, block.count)
@@ -422,7 +422,7 @@ def portions(pieces: Iterable[Piece], rows: int = BATCH_ROWS) -> Iterator[list[P
         yield held
 
 
-def own_records(pieces: list[Piece], queue: str) -> Mask:
+def own_records(pieces: list[RecordSpan], queue: str) -> Mask:
     """Return which of these records are readable messages of the queue, and not moved here for another one."""
     own = np.ones(sum(stop - start for _, start, stop in pieces), bool)
     at = 0
@@ -431,20 +431,20 @@ def own_records(pieces: list[Piece], queue: str) -> Mask:
             if start <= position < stop:
                 own[at + position - start] = False
         if block.has("producer") and (headers := block.sections("headers")) and _FOR in bytes(headers[2]):
-            # As `Standing.enter` has it: the header counts only in a record that was moved, which no user can make.
+            # As `QueueState.enter` has it: the header counts only in a record that was moved, which no user can make.
             moved = np.asarray(block.numbers("producer"))[start:stop]
-            owners = [one.get(FOR, queue) for one in block.headers(start, stop)]
+            owners = [one.get(TARGET_QUEUE_HEADER, queue) for one in block.headers(start, stop)]
             own[at : at + stop - start] &= (moved == 0) | np.array([owner == queue for owner in owners])
         at += stop - start
     return own
 
 
-def sequences(pieces: list[Piece]) -> Numbers:
+def sequences(pieces: list[RecordSpan]) -> Numbers:
     """Return the sequence of each record."""
     return np.concatenate([np.arange(block.sequence + start, block.sequence + stop) for block, start, stop in pieces])
 
 
-def _numbers(name: str, pieces: list[Piece]) -> Numbers:
+def _numbers(name: str, pieces: list[RecordSpan]) -> Numbers:
     """Return an optional column of numbers, 0 for records without a value."""
     found = []
     for block, start, stop in pieces:
@@ -454,7 +454,7 @@ def _numbers(name: str, pieces: list[Piece]) -> Numbers:
     return np.concatenate(found)
 
 
-def priorities(pieces: list[Piece]) -> Numbers:
+def priorities(pieces: list[RecordSpan]) -> Numbers:
     """Return the priority of each message, as it was put."""
     return _numbers("priority", pieces)
 

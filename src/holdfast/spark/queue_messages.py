@@ -14,8 +14,8 @@ from holdfast.log.block import Block
 from holdfast.log.log import Log
 from holdfast.queue import Queue
 from holdfast.queue.events import CAUSES
-from holdfast.queue.queue_state import Standing
-from holdfast.spark.log_rows import Piece, byte_strings, header_lists, payloads, text_header_lists, times
+from holdfast.queue.queue_state import QueueState
+from holdfast.spark.log_rows import RecordSpan, byte_strings, header_lists, payloads, text_header_lists, times
 from holdfast.spark.queue_events import (
     EVENTS,
     NONE,
@@ -143,7 +143,7 @@ class MessageRows:
         """Yield the rows of the records at these positions of a block of the log."""
         return self.gather([(block, start, stop)])
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records; many small blocks become few batches."""
         for portion in portions(self._within(pieces)):
             own = own_records(portion, self.queue)
@@ -155,11 +155,11 @@ class MessageRows:
             elif own.any():
                 yield self._batch(portion, messages[own], pa.array(own))
 
-    def _within(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    def _within(self, pieces: Iterable[RecordSpan]) -> Iterator[RecordSpan]:
         for block, start, stop in pieces:
             yield block, max(start, self.overlay.start - block.sequence), min(stop, self.overlay.end - block.sequence)
 
-    def _batch(self, pieces: list[Piece], messages: Numbers, own: pa.Array | None) -> pa.RecordBatch:
+    def _batch(self, pieces: list[RecordSpan], messages: Numbers, own: pa.Array | None) -> pa.RecordBatch:
         overlay = self.overlay
         runs = np.searchsorted(overlay.firsts, messages, "right") - 1
         arrays = []
@@ -188,14 +188,14 @@ class MessageRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _having(pieces: list[Piece], keys: frozenset[bytes]) -> Numbers:
+def _having(pieces: list[RecordSpan], keys: frozenset[bytes]) -> Numbers:
     """Return which of these records have one of the keys."""
     wanted = pa.array(sorted(keys), pa.binary())
     fits = [pc.is_in(byte_strings("key", *piece), value_set=wanted) for piece in pieces]
     return np.concatenate([each.to_numpy(zero_copy_only=False) for each in fits])
 
 
-def _of_records(name: str, pieces: list[Piece]) -> pa.Array:
+def _of_records(name: str, pieces: list[RecordSpan]) -> pa.Array:
     """Return a column of the log itself; keys and payloads are not copied if there is only one piece."""
     match name:
         case "priority":
@@ -244,11 +244,11 @@ def overlay(queue: Queue) -> Overlay:
             queue._look(queue._now())
             followed = queue._followed
             if followed >= end or queue._clock.monotonic() >= deadline:
-                past = _Past(queue.log.start, queue.standing.scanned)
-                present = _Present(queue.standing, past.start, past.end)
+                past = _Past(queue.log.start, queue.queue_state.scanned)
+                present = _Present(queue.queue_state, past.start, past.end)
                 begin = journal.start
                 break
-        # A record speaks of messages that the log does not show yet. The queue waits for them, but not for ever.
+        # A record speaks of messages that the log does not show yet. The queue waits for them, but not forever.
         queue._clock.sleep(0.01)
     if begin > 0 and (first := next(journal.read(begin, followed), None)) is not None:
         past.known_from = queue.log.sequence_at(first.timestamp)
@@ -347,12 +347,12 @@ class _Past:
 class _Present:
     """The queue's state, copied at one moment."""
 
-    def __init__(self, standing: Standing, start: int, end: int) -> None:
+    def __init__(self, queue_state: QueueState, start: int, end: int) -> None:
         self.start = start
-        self.ready = [span for level in standing.ready.levels for span in level]
-        waiting = [(sequence, due) for due, sequence, _ in standing.delayed if start <= sequence < end]
+        self.ready = [span for level in queue_state.ready.levels for span in level]
+        waiting = [(sequence, due) for due, sequence, _ in queue_state.delayed if start <= sequence < end]
         self.delayed, self.dues = np.array(sorted(waiting), np.int64).reshape(-1, 2).T
-        ids, held = list(standing.leases.by_id), list(standing.leases.by_id.values())
+        ids, held = list(queue_state.leases.by_id), list(queue_state.leases.by_id.values())
         sizes = [len(lease.left) for lease in held]
         messages = np.fromiter(chain.from_iterable(lease.left for lease in held), np.int64, sum(sizes))
         order = np.argsort(messages, kind="stable")
@@ -367,8 +367,8 @@ class _Present:
             if sequence in lease.left and start <= sequence < end
         ]
         """The leased ones for which this is not the first delivery."""
-        self.moving = [(sequence, move) for sequence, move in standing.moving.items() if start <= sequence < end]
-        self.failures = [(sequence, failure) for sequence, failure in standing.failures if start <= sequence < end]
+        self.moving = [(sequence, move) for sequence, move in queue_state.moving.items() if start <= sequence < end]
+        self.failures = [(sequence, failure) for sequence, failure in queue_state.failures if start <= sequence < end]
 
     def laid_over(self, past: _Past) -> Overlay:
         """Return the overlay of this state and the journal's past."""

@@ -26,7 +26,7 @@ def files_at(url: str) -> Files:
 class RemoteFiles:
     """A read-only file system. It holds a copy that nobody writes to, so no lock is checked."""
 
-    awake = AWAKE
+    open_limit = AWAKE
 
     def __init__(self, url: str) -> None:
         try:

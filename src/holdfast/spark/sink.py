@@ -33,8 +33,8 @@ from pyspark.sql.types import (
 
 import holdfast
 from holdfast.base.errors import Corrupt, HoldfastError, InvalidArgument, Locked, NotFound, StorageError
-from holdfast.base.files import SystemFiles, errors_as_ours
-from holdfast.log.batch_inbox import Incoming, Manifest, Part, PartWriter
+from holdfast.base.files import SystemFiles, translate_os_errors
+from holdfast.log.batch_inbox import BatchInbox, Manifest, Part, PartWriter
 from holdfast.log.compression import codec_by_name
 from holdfast.spark.arrow_to_blocks import blocks
 from holdfast.spark.errors import in_one_line
@@ -98,14 +98,14 @@ class _Sink:
         context = TaskContext.get()
         codec = codec_by_name(self.options.compression)
         writer = PartWriter(
-            Incoming(SystemFiles.of_store(self.options.path), self.options.path), manifest, codec, time.time_ns()
+            BatchInbox(SystemFiles.of_store(self.options.path), self.options.path), manifest, codec, time.time_ns()
         )
         try:
             for block in blocks(batches, self.options.block_bytes, codec):
                 writer.put(block)
             return Parts(context.partitionId() if context else 0, query, writer.finish())
         except BaseException:
-            writer.abandon()
+            writer.close_discarding()
             raise
 
     def hand_over(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -119,7 +119,7 @@ class _Sink:
         manifest = replace(manifest, parts=[part for message in written for part in message.parts])
         if not manifest.parts:
             return
-        incoming = Incoming(SystemFiles.of_store(self.options.path), self.options.path)
+        incoming = BatchInbox(SystemFiles.of_store(self.options.path), self.options.path)
         deadline = time.monotonic() + self.options.wait
         with _guarded(incoming, deadline):
             if not incoming.hand_over(manifest):
@@ -140,7 +140,7 @@ class _Sink:
 
     def take_back(self, manifest: Manifest, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the parts of a failed batch, unless it was committed before it failed. Errors are only logged."""
-        incoming = Incoming(SystemFiles.of_store(self.options.path), self.options.path)
+        incoming = BatchInbox(SystemFiles.of_store(self.options.path), self.options.path)
         parts = [part for message in messages if isinstance(message, Parts) for part in message.parts]
         try:
             with _guarded(incoming, time.monotonic() + self.options.wait):
@@ -220,7 +220,7 @@ def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
 
 
 @contextlib.contextmanager
-def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
+def _guarded(incoming: BatchInbox, deadline: float) -> Iterator[None]:
     while True:
         try:
             guard = incoming.guard()
@@ -237,7 +237,7 @@ def _guarded(incoming: Incoming, deadline: float) -> Iterator[None]:
 
 def _check_folder(path: Path) -> None:
     """Raise an error before any task runs if the folder cannot be written to."""
-    with errors_as_ours("looking for a store in", path):
+    with translate_os_errors("looking for a store in", path):
         there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():
         raise NotFound(

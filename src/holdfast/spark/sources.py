@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
-from holdfast.base.files import errors_as_ours
+from holdfast.base.files import translate_os_errors
 from holdfast.log.log import Log
 from holdfast.log.settings import LogSettings
 from holdfast.spark.log_rows import LogRows, Rows
@@ -67,7 +67,7 @@ def view_schema(options: ReadOptions) -> pa.Schema:
 def open_store(path: Path, url: str = "") -> holdfast.Store:
     """Open the store read-only, which is possible while its owner writes."""
     files = files_at(url)
-    with errors_as_ours("looking for a store in", path):
+    with translate_os_errors("looking for a store in", path):
         if not url and path.is_file():
             raise NotFound(f"{str(path)!r} is a file, not the folder of a store: check the option 'path'")
         if not any(files.exists(path / part) for part in ("logs", "journals", TABLES, "LOCK")):

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.base.names import shortened
+from holdfast.base.names import abbreviate
 from holdfast.log.consumer_offsets import Position
 from holdfast.spark.errors import in_one_line
 from holdfast.spark.options import LATEST, ReadOptions
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._placed[track.label] = position
 
     def _place(self, track: Track, position: int) -> None:
-        name = PLACE + shortened(self.options.name or "", 200)
+        name = PLACE + abbreviate(self.options.name or "", 200)
         track.log.positions.set(Position(name, position, time.time_ns()))
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import Corrupt
 from holdfast.spark.arrow_schema import Fields, columns_of, model_of
-from holdfast.spark.log_rows import Piece, byte_strings, payloads
+from holdfast.spark.log_rows import RecordSpan, byte_strings, payloads
 from holdfast.spark.queue_events import portions, sequences, texts_of
 from holdfast.spark.schemas import TIME, arrow_schema
 from holdfast.table.model.model import Model
@@ -22,7 +22,8 @@ __all__ = ["HARD_DELETE", "ChangeRows", "Events", "Layout", "events_of", "read_h
 HARD_DELETE = EventKind.HARD_DELETE.value
 
 _HEAD = np.dtype([("kind", "u1"), ("flags", "u1"), ("count", "<u2"), ("version", "<i8"), ("created", "<i8")])
-"""What every event begins with, as `holdfast.table.storage.row_codec` writes it. Versions are below 2**63 until the year 2248."""
+"""What every event begins with, as `holdfast.table.storage.row_codec` writes it. Versions are below 2**63 until the
+year 2248."""
 _KINDS = ["", *(kind.name.lower().replace("_", "-") for kind in EventKind)]
 _LOGICAL_BITS = 20
 _OWN: dict[str, dict[str, pa.DataType]] = {
@@ -172,7 +173,7 @@ def read_heads(payloads: pa.Array) -> Heads:
     )
 
 
-def events_of(pieces: list[Piece], keys: frozenset[bytes] | None) -> Events:
+def events_of(pieces: list[RecordSpan], keys: frozenset[bytes] | None) -> Events:
     """Return the events in these records of a table's log, without those of damaged records."""
     names = pa.concat_arrays([byte_strings("key", *piece) for piece in pieces])
     values = pa.concat_arrays([payloads(*piece) for piece in pieces])
@@ -212,7 +213,7 @@ class ChangeRows:
         """Only events of these records; None: all."""
         self.schema = arrow_schema(layout.schema, columns)
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all these records; many small blocks become few batches."""
         own = self.layout.own
         named = [name for name in self.columns if name not in own]

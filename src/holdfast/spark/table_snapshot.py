@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.log.block import Block
-from holdfast.spark.log_rows import BATCH_ROWS, Piece
+from holdfast.spark.log_rows import BATCH_ROWS, RecordSpan
 from holdfast.spark.queue_events import portions
 from holdfast.spark.schemas import arrow_schema
 from holdfast.spark.table_changes import HARD_DELETE, Events, Layout, events_of, read_heads, time_of_versions
@@ -78,11 +78,11 @@ class RecordRows:
         """Set the version up to which records are shown."""
         self.wish = replace(self.wish, as_of=as_of)
 
-    def gather(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    def gather(self, pieces: Iterable[RecordSpan]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all records with events among these and keys in this part."""
         return self.fold(self._ours(pieces))
 
-    def _ours(self, pieces: Iterable[Piece]) -> Iterator[Events]:
+    def _ours(self, pieces: Iterable[RecordSpan]) -> Iterator[Events]:
         for portion in portions(pieces):
             events = events_of(portion, self.keys)
             yield events.take(self.part.mask(events.keys))

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.base.files import SystemFiles
-from holdfast.state.simulated import FlatState, changed
+from holdfast.state.simulated import SimulatedState, changed
 from holdfast.state.state import Layer, Reads, check_reads
 
 __all__ = ["MemoryState"]
 
 
-class MemoryState(FlatState):
+class MemoryState(SimulatedState):
     """A `State` that is lost when it is closed."""
 
     def __init__(self) -> None:

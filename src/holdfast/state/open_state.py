@@ -1,15 +1,15 @@
-"""Opening of a store's state: RocksDB on real files, `FlatState` on simulated ones; a damaged state is set aside."""
+"""Opening of a store's state: RocksDB, or `SimulatedState` on simulated files; a damaged state is set aside."""
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.base.errors import Corrupt, DiskFull, NotFound
-from holdfast.base.files import Files, SystemFiles, errors_as_ours
+from holdfast.base.files import Files, SystemFiles, translate_os_errors
 from holdfast.state.column_families import FAMILIES
 from holdfast.state.empty import EmptyState
 from holdfast.state.rocks import RocksState, is_orphaned
-from holdfast.state.simulated import FlatState
+from holdfast.state.simulated import SimulatedState
 from holdfast.state.state import State
 
 __all__ = ["open_state", "set_aside"]
@@ -25,11 +25,11 @@ def open_state(
     *,
     read_only: bool = False,
     families: Sequence[str] = FAMILIES,
-    make_room: Callable[[], bool] = lambda: False,
+    free_space: Callable[[], bool] = lambda: False,
 ) -> State:
     """Open the state in `folder`, made if there is none.
 
-    Opening writes a little, so on a full disk `make_room` is asked whether there is more, also after the opening.
+    Opening writes a little, so on a full disk `free_space` is asked whether there is more, also after the opening.
 
     One that is damaged is set aside and an empty one takes its place, since all of it can be rebuilt: see `set_aside`.
     With `read_only` nothing is made or moved; where there is none, or a damaged one, the state is empty. A state that
@@ -38,7 +38,7 @@ def open_state(
     if read_only and isinstance(files, SystemFiles) and is_orphaned():
         return EmptyState(folder)  # readers build what they need from the journals
     try:
-        return _open(files, folder, read_only, families, make_room)
+        return _open(files, folder, read_only, families, free_space)
     except NotFound:
         return EmptyState(folder)
     except Corrupt as error:
@@ -51,7 +51,7 @@ def open_state(
             )
             return EmptyState(folder)
         set_aside(files, folder, str(error))
-    return _open(files, folder, read_only, families, make_room)
+    return _open(files, folder, read_only, families, free_space)
 
 
 def set_aside(files: Files, folder: Path, reason: str) -> Path:
@@ -59,7 +59,7 @@ def set_aside(files: Files, folder: Path, reason: str) -> Path:
 
     For damage that shows only when it is read: close the state, set it aside, open an empty one and rebuild.
     """
-    with errors_as_ours("setting aside the damaged state", folder):
+    with translate_os_errors("setting aside the damaged state", folder):
         number = 1
         while files.exists(aside := folder.with_name(f"{folder.name}.damaged-{number}")):
             number += 1
@@ -81,21 +81,23 @@ def set_aside(files: Files, folder: Path, reason: str) -> Path:
     return aside
 
 
-def _open(files: Files, folder: Path, read_only: bool, families: Sequence[str], make_room: Callable[[], bool]) -> State:
+def _open(
+    files: Files, folder: Path, read_only: bool, families: Sequence[str], free_space: Callable[[], bool]
+) -> State:
     if not isinstance(files, SystemFiles):
-        return FlatState(files, folder / FLAT, read_only, make_room)
+        return SimulatedState(files, folder / FLAT, read_only, free_space)
     while True:
         try:
-            return _open_rocks(files, folder, read_only, families, make_room)
+            return _open_rocks(files, folder, read_only, families, free_space)
         except DiskFull:
-            if read_only or not make_room():
+            if read_only or not free_space():
                 raise
 
 
 def _open_rocks(
-    files: SystemFiles, folder: Path, read_only: bool, families: Sequence[str], make_room: Callable[[], bool]
+    files: SystemFiles, folder: Path, read_only: bool, families: Sequence[str], free_space: Callable[[], bool]
 ) -> RocksState:
     if not read_only:
-        with errors_as_ours("opening the state", folder):
+        with translate_os_errors("opening the state", folder):
             files.make_dirs(folder)
-    return RocksState(folder, read_only=read_only, families=families, make_room=make_room)
+    return RocksState(folder, read_only=read_only, families=families, free_space=free_space)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.base.errors import Corrupt, NotFound
-from holdfast.base.files import errors_as_ours
+from holdfast.base.files import translate_os_errors
 
 __all__ = ["open_mirrored"]
 
@@ -42,7 +42,7 @@ def open_mirrored(path: Path, open_there: Callable[[Path], None]) -> None:
 
 def _open_links(path: Path, names: list[str], open_there: Callable[[Path], None]) -> None:
     target = path.absolute()
-    with errors_as_ours("reading the state", path), tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+    with translate_os_errors("reading the state", path), tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         mirror = Path(folder)
         for name in names:
             (mirror / name).symlink_to(target / name)
@@ -50,7 +50,7 @@ def _open_links(path: Path, names: list[str], open_there: Callable[[Path], None]
 
 
 def _names(path: Path) -> list[str]:
-    with errors_as_ours("reading the state", path):
+    with translate_os_errors("reading the state", path):
         try:
             names = os.listdir(path)  # noqa: PTH208 - names are all that is wanted
         except OSError as error:

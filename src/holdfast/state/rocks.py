@@ -23,7 +23,7 @@ from holdfast.base.errors import (
     WriterStopped,
     raised_by_handler,
 )
-from holdfast.base.files import SystemFiles, errors_as_ours
+from holdfast.base.files import SystemFiles, translate_os_errors
 from holdfast.state.column_families import FAMILIES, check_family
 from holdfast.state.read_only_copy import open_mirrored
 from holdfast.state.rocksdb_errors import refusal
@@ -62,9 +62,9 @@ class RocksState:
         path: str | os.PathLike[str],
         read_only: bool = False,
         families: Sequence[str] = FAMILIES,
-        make_room: Callable[[], bool] = lambda: False,
+        free_space: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._make_room = make_room
+        self._free_space = free_space
         self._families = frozenset(families)
         self.path = Path(path)
         self.read_only = read_only
@@ -192,7 +192,7 @@ class RocksState:
     def recover(self) -> None:
         """As `State.recover`: RocksDB goes on only after the database was closed and opened again.
 
-        First a file is written that takes as much room as opening may need: one that could not be opened again could
+        First a file is written that takes as much space as opening may need: one that could not be opened again could
         not be read either, while one that only takes no commits can.
         """
         with self._guard, self._syncing:
@@ -200,13 +200,13 @@ class RocksState:
                 self._check_open()
             if self._db is not None and self._stopped is None:
                 return
-            with errors_as_ours("recovering the state", self.path):
+            with translate_os_errors("recovering the state", self.path):
                 while True:
                     try:
-                        _check_room(self.path)
+                        _check_space(self.path)
                         break
                     except OSError as error:
-                        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._make_room():
+                        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._free_space():
                             raise
             self._release()
             self._open_to_write()
@@ -248,7 +248,7 @@ class RocksState:
             _set_modes(self.path)
 
     def _open_to_write(self) -> None:
-        with errors_as_ours("opening the state", self.path):
+        with translate_os_errors("opening the state", self.path):
             SystemFiles().make_dirs(self.path)
         # RocksDB wants every family named that is there, also one that only a later version knows. Where it cannot
         # list them, the opening itself says why, after it has looked at the lock.
@@ -266,7 +266,7 @@ class RocksState:
         self._open(mirror, families, AccessType.read_only(error_if_log_file_exist=False))
 
     def _open(self, folder: Path, families: set[str], access: AccessType) -> None:
-        if _orphaned:  # it would wait for ever for threads that only the parent has
+        if _orphaned:  # it would wait forever for threads that only the parent has
             raise StorageError(
                 f"the state in {str(self.path)!r} cannot be opened in a process that was forked from one that had a "
                 "state open, because RocksDB does not survive a fork: fork first, or start processes with 'spawn'"
@@ -511,7 +511,7 @@ class _Cursor:
                 del iterator, key_of, value_of, step  # from a traceback they would keep the database open
 
 
-def _check_room(folder: Path) -> None:
+def _check_space(folder: Path) -> None:
     """Raise OSError unless a file can be written and synced there that is as large as what opening writes at most."""
     logs = sum(path.stat().st_size for path in folder.glob("*.log"))
     path = folder / _PROBE

@@ -28,11 +28,11 @@ from holdfast.base.errors import (
     StorageError,
     WriterStopped,
 )
-from holdfast.base.files import Files, errors_as_ours, read_file, replace_file
+from holdfast.base.files import Files, read_file, replace_file, translate_os_errors
 from holdfast.state.column_families import check_family
 from holdfast.state.state import Layer, Reads, Transaction, check_reads
 
-__all__ = ["FlatState"]
+__all__ = ["SimulatedState"]
 
 logger = logging.getLogger("holdfast.state")
 
@@ -60,7 +60,7 @@ _NOTHING = _Family([], {})
 _Content = dict[str, _Family]
 
 
-class FlatState:
+class SimulatedState:
     """A `State` in memory and in the one file `path`; empty if there is no file.
 
     Threads: all methods may be called from any. After a failure other than a full disk it takes no more commits until
@@ -68,9 +68,9 @@ class FlatState:
     """
 
     def __init__(
-        self, files: Files, path: Path, read_only: bool = False, make_room: Callable[[], bool] = lambda: False
+        self, files: Files, path: Path, read_only: bool = False, free_space: Callable[[], bool] = lambda: False
     ) -> None:
-        self._make_room = make_room
+        self._free_space = free_space
         self.path = path
         self.read_only = read_only
         self._files = files
@@ -82,7 +82,7 @@ class FlatState:
         self._unwritten = False
         """Whether there is more in memory than in the file: commits without a sync."""
         if not read_only:
-            with errors_as_ours("opening the state", path):
+            with translate_os_errors("opening the state", path):
                 files.make_dirs(path.parent)
         self._content = self._read()
 
@@ -164,10 +164,10 @@ class FlatState:
 
     def _write(self, content: _Content) -> None:
         try:
-            with errors_as_ours("writing the state", self.path):
+            with translate_os_errors("writing the state", self.path):
                 replace_file(self._files, self.path, _encode(content))
         except DiskFull:
-            if not self._make_room():
+            if not self._free_space():
                 raise
             self._write(content)
         except StorageError as error:
@@ -175,7 +175,7 @@ class FlatState:
             raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error
 
     def _read(self) -> _Content:
-        with errors_as_ours("opening the state", self.path):
+        with translate_os_errors("opening the state", self.path):
             try:
                 raw = read_file(self._files, self.path)
             except FileNotFoundError:

@@ -18,7 +18,8 @@ Reads = Mapping[tuple[str, bytes], bytes | None]
 
 @runtime_checkable
 class State(Protocol):
-    """An open state: `RocksState` on a disk, `FlatState` on a simulated one. Methods may be called from any thread."""
+    """An open state: `RocksState` on a disk, `SimulatedState` on a simulated one. Methods may be called from any
+    thread."""
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key; None where there is none."""
@@ -181,9 +182,9 @@ class Transaction:
     def commit(self, *, sync: bool = True) -> None:
         """Apply all of it, durably: it survives a power cut when this returns.
 
-        Without `sync` it survives a kill of the process (in a `FlatState` it does not): for views that can catch up
-        from what they are views of. A power cut takes such commits back from the last one on, never one without those
-        after it.
+        Without `sync` it survives a kill of the process (in a `SimulatedState` it does not): for views that can catch
+        up from what they are views of. A power cut takes such commits back from the last one on, never one without
+        those after it.
 
         Raises `Conflict`, and changes nothing, where something that was read has changed since: begin again. After
         `WriterStopped` it may have been applied, completely, or not.

@@ -67,7 +67,7 @@ class SimFiles:
 
     def __init__(self, seed: int = 0, *, short_writes: float = 0.0, lose_syncs: bool = False) -> None:
         self.operations = 0
-        self.awake = Awake()
+        self.open_limit = Awake()
         self.trace: list[str] = []
         self.capacity: int | None = None
         """Bytes that fit on the disk; None for no limit."""

@@ -27,7 +27,7 @@ from holdfast.web.auth import (
     is_loopback,
     is_remembered,
 )
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import check_body, check_query
 from holdfast.web.responses import SECURITY, NotAuthenticated, Refused, refusal, response
 from holdfast.web.routes import Call, Needs, Route, Routes, Table, segments_of
@@ -42,13 +42,13 @@ STRANGERS_BODY_MAX = 64 << 10
 """The same for those who have not said who they are."""
 
 
-def make_app(site: Site, parts: list[Routes]) -> ASGIApp:
+def make_app(site: ServerContext, parts: list[Routes]) -> ASGIApp:
     """Return the ASGI application over these routes."""
     return _Door(site, Table(parts))
 
 
 class _Door:
-    def __init__(self, site: Site, table: Table) -> None:
+    def __init__(self, site: ServerContext, table: Table) -> None:
         self._site = site
         self._table = table
         self._hosts = frozenset(
@@ -100,7 +100,7 @@ class _Door:
                 raise Refused(408, "late", f"the body did not arrive within {patience:g} seconds") from None
         pairs = tuple(request.query_params.multi_items())
         if route.fills:
-            self._site.check_room()
+            self._site.check_space()
         call = Call(self._site, who, names, dict(pairs), body, headers, pairs, method)
         if route.is_own:  # RabbitMQ's lets anything pass, and its tools count on it
             check_query(route.query, call.query)

@@ -22,7 +22,7 @@ BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 10\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REASON), _REASON)
 )
-"""The answer to a connection for which there is no room."""
+"""The answer to a connection for which there is no space."""
 _LEAST_RATE = 1024
 """Bytes a second: a client that sends a body, or reads an answer, more slowly is taken for one that does not."""
 _LOOK_S = 1.0
@@ -51,7 +51,7 @@ class Connections:
         """Return the application, wrapped so that each request is reported to its connection.
 
         While the application works on a request, the timeout for request headers is off, and the connection is not
-        closed to make room for others. The body must arrive, and the answer be read, at the least rate: else the
+        closed to make space for others. The body must arrive, and the answer be read, at the least rate: else the
         connection is dropped. A request whose connection is not known is passed on unchanged.
         """
 

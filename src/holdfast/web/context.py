@@ -12,11 +12,11 @@ from holdfast.amqp.server import Server
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Closed, NotFound, StorageError
 from holdfast.base.names import check_name
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.store_names import PART, name_in_store
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.queue import Queue
-from holdfast.queue.async_lease import Polls
+from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.allowed_paths import AllowedPaths
 from holdfast.web.health import Pulse
 from holdfast.web.overview_stats import Figures, names_of
@@ -24,7 +24,7 @@ from holdfast.web.responses import Refused
 from holdfast.web.stats_history import History
 from holdfast.web.tokens import Tokens
 
-__all__ = ["Site"]
+__all__ = ["ServerContext"]
 
 T = TypeVar("T")
 _PATIENCE_S = 60.0
@@ -33,7 +33,7 @@ _LOGINS = 2
 """Passwords that are checked at once: each takes a core, and much memory."""
 
 
-class Site:
+class ServerContext:
     """A served store as the web's threads use it.
 
     Threads: any but the broker's own. Logs, queues and tables may be used directly; whatever iterates over or changes
@@ -54,7 +54,7 @@ class Site:
         if server.settings.history_interval > 0:
             self.history = History(self.store, self.figures, interval=server.settings.history_interval)
         self.pulse = Pulse(server.post, self.store.metrics)
-        self.polls: dict[Queue, Polls] = {}
+        self.polls: dict[Queue, AsyncLeases] = {}
         """By queue: the HTTP requests that wait for messages. Used by the web's event loop alone."""
         self.listeners: list[dict[str, object]] = []
         """What is listened on: protocol, host, port, tls."""
@@ -98,7 +98,7 @@ class Site:
         self.stopping = True
         await asyncio.gather(*(polls.close() for polls in list(self.polls.values())))
 
-    def check_room(self) -> None:
+    def check_space(self) -> None:
         """Raise 503 while publishers are blocked by a memory or disk alarm.
 
         Every protocol applies the alarm: HTTP routes that add data and puts over Cap'n Proto check it here.
@@ -106,18 +106,19 @@ class Site:
         if low := self.broker.memory.blocked:
             raise Refused(503, "blocked", f"the server is low on {low}: put this again when there is more")
 
-    def host(self, vhost: str) -> Host:
+    def host(self, vhost: str) -> VirtualHostRuntime:
         """Return a virtual host, or raise `NotFound`."""
         found = self.broker.hosts.get(vhost)
         if found is None:
             raise NotFound(f"there is no virtual host {vhost!r}")  # which there are is not for everybody
         return found
 
-    def queue(self, vhost: str, name: str) -> tuple[Queue, Mailbox | None]:
-        """Return a queue with its mailbox, or raise `NotFound`; a queue that only programs use has no mailbox."""
-        mailbox = self.host(vhost).mailboxes.get(name)
-        if mailbox is not None:
-            return mailbox.queue, mailbox
+    def queue(self, vhost: str, name: str) -> tuple[Queue, BrokerQueue | None]:
+        """Return a queue with its broker queue, or raise `NotFound`; a queue that only programs use has no broker
+        queue."""
+        broker_queue = self.host(vhost).broker_queues.get(name)
+        if broker_queue is not None:
+            return broker_queue.queue, broker_queue
         check_name(name, "queue name")
         # With that character it would be the name, in the store, of a queue of another virtual host.
         queue = None if PART in name else self.store.find_queue(name_in_store(vhost, name))
@@ -127,8 +128,8 @@ class Site:
 
     def names_of(self, stored: str) -> tuple[str, str]:
         """Return the virtual host and the queue name that a name in the store stands for."""
-        host, mailbox = self.broker.by_store_name.get(stored, (None, None))
-        return names_of(stored) if host is None or mailbox is None else (host.name, mailbox.name)
+        host, broker_queue = self.broker.by_store_name.get(stored, (None, None))
+        return names_of(stored) if host is None or broker_queue is None else (host.name, broker_queue.name)
 
     def _credential(self, user: str) -> str | None:
         try:

@@ -11,7 +11,7 @@ from holdfast.base.units import iso_time
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 if TYPE_CHECKING:
-    from holdfast.web.context import Site
+    from holdfast.web.context import ServerContext
 
 __all__ = ["Pulse", "checkpoint_warning", "health_routes", "readiness"]
 
@@ -71,7 +71,7 @@ class Pulse:
             self._lags.observe(max(0.0, time.monotonic() - asked))
 
 
-def readiness(site: "Site") -> dict[str, str | None]:
+def readiness(site: "ServerContext") -> dict[str, str | None]:
     """Return the readiness checks: None for each that passes, a reason for each that fails."""
     store, memory = site.store, site.broker.memory
     found: dict[str, str | None] = {}
@@ -104,7 +104,7 @@ def readiness(site: "Site") -> dict[str, str | None]:
     return found
 
 
-def checkpoint_warning(site: "Site") -> str | None:
+def checkpoint_warning(site: "ServerContext") -> str | None:
     """Return why, and since when, checkpoints of queues fail; None if they succeed.
 
     The server is ready all the same: the journals are complete, and only a start after a crash takes longer.
@@ -120,7 +120,7 @@ def checkpoint_warning(site: "Site") -> str | None:
     )
 
 
-def _stillness(site: "Site") -> str | None:
+def _stillness(site: "ServerContext") -> str | None:
     still = site.pulse.still_s
     return None if still < _DEAD_S else f"the broker's thread has not answered for {still:.0f} s"
 

@@ -28,7 +28,7 @@ from holdfast.web.overview_stats import OBJECTS, Known, Totals
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
 if TYPE_CHECKING:
-    from holdfast.web.context import Site
+    from holdfast.web.context import ServerContext
 
 __all__ = ["EachObject", "WholeServer", "metric_routes"]
 
@@ -52,7 +52,7 @@ class _Level(NamedTuple):
 
     name: str
     help: str
-    read: Callable[["Site", Totals], float]
+    read: Callable[["ServerContext", Totals], float]
 
 
 LEVELS = (
@@ -90,11 +90,11 @@ LEVELS = (
     _Level("holdfast_consumers", "AMQP consumers.", lambda _, all: all.consumers),
     _Level("holdfast_logs", "Logs that are kept, those of queues among them.", lambda _, all: all.logs),
     _Level("holdfast_logs_bytes", "Bytes of the segments of logs that are open.", lambda _, all: all.logs_bytes),
-    _Level("holdfast_tables", "Tables.", lambda _, all: all.tables),
-    _Level("holdfast_memory_resident_bytes", "Memory of the process.", lambda _, all: all.resident),
+    _Level("holdfast_tables", "TableRegistry.", lambda _, all: all.tables),
+    _Level("holdfast_memory_resident_bytes", "QueueCore of the process.", lambda _, all: all.resident),
     _Level(
         "holdfast_memory_limit_bytes",
-        "Memory of the process above which publishers are blocked.",
+        "QueueCore of the process above which publishers are blocked.",
         lambda site, _: site.broker.memory.resident_max,
     ),
     _Level("holdfast_memory_bodies_bytes", "Message bodies in memory.", lambda _, all: all.bodies),
@@ -134,7 +134,7 @@ COUNTS = (
 class WholeServer(Collector):
     """Collects totals, without the name of anything that users have created."""
 
-    def __init__(self, site: "Site") -> None:
+    def __init__(self, site: "ServerContext") -> None:
         self._site = site
 
     def collect(self) -> Iterator[Metric]:
@@ -168,7 +168,7 @@ class EachObject(Collector):
     """Collects the metrics of each queue and table, labelled with their names."""
 
     def __init__(
-        self, site: "Site", *, vhost: str | None = None, queue: str | None = None, families: Iterable[str] = ()
+        self, site: "ServerContext", *, vhost: str | None = None, queue: str | None = None, families: Iterable[str] = ()
     ) -> None:
         """Select by virtual host, queue and metric family; without families, all except histograms."""
         self._site = site
@@ -198,12 +198,12 @@ class EachObject(Collector):
             (
                 "holdfast_queue_unacked_messages",
                 "Messages that were delivered over AMQP and are not settled.",
-                lambda one: None if one.mailbox is None else one.mailbox.unacked,
+                lambda one: None if one.broker_queue is None else one.broker_queue.unacked,
             ),
             (
                 "holdfast_queue_consumers",
                 "AMQP consumers.",
-                lambda one: None if one.mailbox is None else len(one.mailbox.consumers),
+                lambda one: None if one.broker_queue is None else len(one.broker_queue.consumers),
             ),
             (
                 "holdfast_queue_oldest_message_age_seconds",
@@ -224,8 +224,8 @@ class EachObject(Collector):
                 labels=["vhost", "queue"],
             )
             for one in known:
-                if one.mailbox is not None:
-                    dropped.add_metric([one.vhost, one.name], one.mailbox.dead_letters_dropped)
+                if one.broker_queue is not None:
+                    dropped.add_metric([one.vhost, one.name], one.broker_queue.dead_letters_dropped)
             yield dropped
         for name, help, read in gauges:
             if self._wants(name, "gauge"):

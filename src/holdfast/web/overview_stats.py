@@ -26,8 +26,8 @@ from holdfast.queue.stats import Counts
 if TYPE_CHECKING:
     from holdfast.amqp.server import Server
     from holdfast.broker.broker import Broker
-    from holdfast.broker.queue_dispatcher import Mailbox
-    from holdfast.broker.vhost import Host
+    from holdfast.broker.queue_dispatcher import BrokerQueue
+    from holdfast.broker.vhost import VirtualHostRuntime
     from holdfast.store import Store
 
 __all__ = ["OBJECTS", "Figures", "Known", "Rates", "Totals", "Watched", "names_of"]
@@ -115,7 +115,7 @@ class Known(NamedTuple):
     vhost: str
     name: str
     queue: Queue
-    mailbox: "Mailbox | None"
+    broker_queue: "BrokerQueue | None"
     """None for a queue that is not the broker's."""
     metrics: Registry
     """Where its instruments are, under the name that it has in its store."""
@@ -135,7 +135,7 @@ class Figures:
         self._at = float("-inf")
         self._totals: Totals | None = None
         self._oldest = _Oldest()
-        self._topologies: weakref.WeakKeyDictionary[Host, _Topology] = weakref.WeakKeyDictionary()
+        self._topologies: weakref.WeakKeyDictionary[VirtualHostRuntime, _Topology] = weakref.WeakKeyDictionary()
         self._rates: tuple[Rate, Rate, Rate] | None = None
 
     def look(self, *, anew: bool = False) -> Totals:
@@ -205,7 +205,7 @@ class Figures:
             if (target := queue.settings.dead_letter) is not None and not is_forwarded(target)
         }
         for host, topology in zip(hosts, topologies, strict=True):
-            dead |= {box.queue.name for name in topology.led_to if (box := host.mailboxes.get(name)) is not None}
+            dead |= {box.queue.name for name in topology.led_to if (box := host.broker_queues.get(name)) is not None}
         ready = delayed = leased = moving = bodies = died = 0
         waiting: list[Queue] = []
         for queue in queues:
@@ -253,7 +253,7 @@ class Figures:
             tables=_folders_in(site.store.path / "tables"),
         )
 
-    def _topology(self, host: "Host") -> "_Topology":
+    def _topology(self, host: "VirtualHostRuntime") -> "_Topology":
         """Return the counts of a host's topology, computed again only if its version has changed.
 
         If the broker's `guard` cannot be taken soon, the last known counts are returned.
@@ -331,18 +331,18 @@ class _Oldest:
 
 
 def _left(queue: Queue) -> int:
-    totals = queue.standing.totals
+    totals = queue.queue_state.totals
     return totals.leased + totals.dropped + totals.dead
 
 
 def _counts(queue: Queue) -> Counts:
     """Return a queue's message counts; without the lock that `counts` takes, if nothing can be due."""
-    standing = queue.standing
-    if standing.delayed.count:
+    queue_state = queue.queue_state
+    if queue_state.delayed.count:
         return queue.counts()
-    ready, unseen = standing.ready, max(0, queue.log.visible_end - standing.scanned)
+    ready, unseen = queue_state.ready, max(0, queue.log.visible_end - queue_state.scanned)
     ready_count = ready.count if ready.has_priorities else ready.plain.count
-    return Counts(ready_count + unseen, 0, standing.leases.count, len(standing.moving))
+    return Counts(ready_count + unseen, 0, queue_state.leases.count, len(queue_state.moving))
 
 
 def names_of(stored: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from holdfast.broker.permissions import Operation
 
 if TYPE_CHECKING:
     from holdfast.web.auth import Caller
-    from holdfast.web.context import Site
+    from holdfast.web.context import ServerContext
 
 __all__ = ["Call", "Needs", "Reply", "Route", "Routes", "Table", "segments_of"]
 
@@ -59,7 +59,7 @@ class Reply:
 class Call:
     """One request with its caller, who is anonymous on routes that need no login."""
 
-    site: "Site"
+    site: "ServerContext"
     who: "Caller"
     path: Mapping[str, str]
     query: Mapping[str, str]

@@ -21,7 +21,7 @@ from holdfast.amqp.tls import tls_context
 from holdfast.base.errors import InvalidArgument, StorageError
 from holdfast.web.connection_limits import BUSY, Connections
 
-__all__ = ["WebServer"]
+__all__ = ["UvicornThread"]
 
 _BACKLOG = 128
 _GOODBYE_S = 2
@@ -62,7 +62,7 @@ class _Uvicorn(uvicorn.Server):
         return self._connections.guard(inner, admitted)
 
 
-class WebServer:
+class UvicornThread:
     """The HTTP server, plain and with TLS, on a thread of its own."""
 
     def __init__(

@@ -14,7 +14,7 @@ from holdfast.web.api import OWN
 from holdfast.web.app import make_app
 from holdfast.web.assets import asset_routes
 from holdfast.web.auth import caller_of
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.health import health_routes
 from holdfast.web.metrics import metric_routes
 from holdfast.web.openapi import openapi_routes
@@ -22,22 +22,22 @@ from holdfast.web.rabbitmq_api import RABBIT
 from holdfast.web.responses import ResourceLocked
 from holdfast.web.routes import Routes
 from holdfast.web.stats_history import history_routes
-from holdfast.web.uvicorn_thread import WebServer
+from holdfast.web.uvicorn_thread import UvicornThread
 
 if TYPE_CHECKING:
     from holdfast.rpc.server import RpcServer
 
-__all__ = ["Web"]
+__all__ = ["WebServer"]
 
 
-class Web:
+class WebServer:
     """The HTTP and Cap'n Proto servers. Created on the broker's thread, started and stopped on any other."""
 
     def __init__(self, server: Server) -> None:
-        self.site = Site(server)
+        self.site = ServerContext(server)
         parts: list[Routes] = [*OWN, history_routes, metric_routes, health_routes, *RABBIT, asset_routes]
         app = make_app(self.site, [*parts, openapi_routes(parts)])
-        self._server = WebServer(app, server.settings, self.site.goodbye)
+        self._server = UvicornThread(app, server.settings, self.site.goodbye)
         self._rpc = _rpc(self.site)
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class Web:
         return self._server.addresses
 
 
-def _rpc(site: Site) -> "RpcServer | None":
+def _rpc(site: ServerContext) -> "RpcServer | None":
     settings = site.settings
     if settings.rpc_port is None:
         return None
@@ -92,13 +92,13 @@ def _rpc(site: Site) -> "RpcServer | None":
 
     def find(vhost: str, name: str) -> Queue:
         try:
-            queue, mailbox = site.queue(vhost, name)
+            queue, broker_queue = site.queue(vhost, name)
         except NotFound:
             if (vhost, name) != ("/", settings.rpc_queue):
                 raise
             # Not the broker's: its leases outlive a restart, as those of Queueber do.
             return site.store.queue(name, max_attempts=None)
-        if mailbox is not None and mailbox.definition.exclusive:
+        if broker_queue is not None and broker_queue.definition.exclusive:
             raise ResourceLocked(name)
         return queue
 
@@ -116,6 +116,6 @@ def _rpc(site: Site) -> "RpcServer | None":
             lambda user, password, loopback: users.authenticate(user, password, loopback).name,
             enter,
             check,
-            site.check_room,
+            site.check_space,
         ),
     )

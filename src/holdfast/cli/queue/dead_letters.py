@@ -142,7 +142,7 @@ def letter_table(found: list[DeadLetter], *, margin: int = 0) -> RenderableType:
     rows = [_letter_cells(letter, seconds=width >= _WIDEST) for letter in found]
     table = make_table(*columns, numbers=("id", "was", "attempts"))
     widest = {name: max(len(name), *(len(row[name]) for row in rows)) for name in columns}
-    room = width - sum(widest[name] + 3 for name in columns if name not in ("reason", "payload")) - 3
+    width_left = width - sum(widest[name] + 3 for name in columns if name not in ("reason", "payload")) - 3
     for column, name in zip(table.columns, columns, strict=True):
         if name == "payload":
             column.no_wrap, column.overflow = True, "ellipsis"
@@ -150,7 +150,7 @@ def letter_table(found: list[DeadLetter], *, margin: int = 0) -> RenderableType:
             column.no_wrap, column.min_width = True, widest[name]
             continue
         # The reason is what one looks for: it may be folded, and takes what the payload leaves.
-        share = room // 3 if name == "payload" else room - min(room // 3, widest["payload"])
+        share = width_left // 3 if name == "payload" else width_left - min(width_left // 3, widest["payload"])
         column.min_width = column.max_width = max(10, min(widest[name], share))
     for row in rows:
         table.add_row(*(Text(row[name], "red" if name == "reason" else "") for name in columns))

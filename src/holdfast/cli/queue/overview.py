@@ -196,7 +196,7 @@ def _shortened(figures: QueueStats, settings: QueueSettings) -> str:
 def _queue_table(found: list[QueueStats]) -> Table:
     with_log = any(figures.log != figures.name for figures in found)
     with_state = any(figures.paused for figures in found)
-    # Where all of them would leave no room for the name, those that matter least give way.
+    # Where all of them would leave no space for the name, those that matter least give way.
     narrow = output_console().width < _NARROW
     columns = ["ready", "leased", "dead"] if narrow else ["ready", "delayed", "leased", "dead", "oldest", "acked"]
     names, states = ["queue", *(["log"] if with_log else [])], ["state"] if with_state else []

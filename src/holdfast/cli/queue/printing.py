@@ -4,15 +4,15 @@ from typing import Any
 
 from holdfast.base.units import iso_time
 from holdfast.cli.printing import Printer, body_json
-from holdfast.queue import DeadLetter, Delivery, Waiting
+from holdfast.queue import DeadLetter, Delivery, PeekedMessage
 
 __all__ = ["MessagePrinter", "letter_json"]
 
 
-class MessagePrinter(Printer[Delivery | Waiting]):
+class MessagePrinter(Printer[Delivery | PeekedMessage]):
     """Prints messages to standard output, leased or only peeked at."""
 
-    def as_json(self, thing: Delivery | Waiting) -> dict[str, object]:
+    def as_json(self, thing: Delivery | PeekedMessage) -> dict[str, object]:
         """Return the message as `--json` shows it."""
         tried = {"attempt": thing.attempt} if isinstance(thing, Delivery) else {"attempts": thing.attempts}
         return {
@@ -24,7 +24,7 @@ class MessagePrinter(Printer[Delivery | Waiting]):
             **body_json(thing),
         }
 
-    def place(self, thing: Delivery | Waiting) -> tuple[int, int, list[str]]:
+    def place(self, thing: Delivery | PeekedMessage) -> tuple[int, int, list[str]]:
         """Return its id, when it was put and, if they are not the defaults, its attempts and its priority."""
         facts = []
         if isinstance(thing, Delivery):

@@ -190,7 +190,7 @@ class RecordTables:
             named: Mapping[str, RenderableType] = {
                 f"{name:<{wide}}": cell
                 for name, cell in zip(self._columns, cells, strict=True)
-                if cell.plain != "-"  # what is absent would only take room
+                if cell.plain != "-"  # what is absent would only take space
             }
             parts += [*([Text("")] if parts else []), Text.assemble(key, style="bold"), details(named)]
         return parts

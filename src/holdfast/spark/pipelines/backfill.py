@@ -36,7 +36,7 @@ from holdfast.table.model.model import Model
 from holdfast.table.storage.field_encryption import sealed_images
 from holdfast.table.storage.keyring import Keyring
 from holdfast.table.storage.row_codec import decode_event
-from holdfast.table.storage.table_state import View, plain_images
+from holdfast.table.storage.table_state import TableState, plain_images
 from holdfast.typed_options import TableOptions
 
 __all__ = ["build", "entries", "events", "migrate", "run"]
@@ -178,7 +178,7 @@ def _entries(given: dict[str, Any], keyring: str | None, batches: Iterator[pa.Re
         )
 
 
-def _view(plan: BackfillPlan, keyring: str | None) -> View:
+def _view(plan: BackfillPlan, keyring: str | None) -> TableState:
     model = model_of(msgspec.json.encode(plan.definition).decode())
     images = plain_images(model)
     if keyring is not None:

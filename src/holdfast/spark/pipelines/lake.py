@@ -23,8 +23,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
-from holdfast.base.files import Lock, UmaskFiles, errors_as_ours, read_file, replace_file
-from holdfast.base.names import folder_of, shortened
+from holdfast.base.files import Lock, UmaskFiles, read_file, replace_file, translate_os_errors
+from holdfast.base.names import abbreviate, escape_name
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.pipelines.output_modes import make_private
 from holdfast.spark.schemas import LIFECYCLE, LOG
@@ -176,7 +176,7 @@ class Lake:
     @property
     def reader(self) -> str:
         """The name under which its streams hold retention back; it does not change if the lake is moved."""
-        return f"archive:{shortened(self.name, 60)}-{self.id[:8]}"
+        return f"archive:{abbreviate(self.name, 60)}-{self.id[:8]}"
 
     def begin(self, table: str) -> None:
         """Create it, if it does not exist. Raises `InvalidArgument` if it has another format."""
@@ -188,7 +188,7 @@ class Lake:
             return
         if table != "parquet" and _PATTERN.search(str(self.root)):
             raise InvalidArgument(f"{str(self.root)!r} has characters that {table} cannot have in a path: rename it")
-        with errors_as_ours("making a lake in", self.root):
+        with translate_os_errors("making a lake in", self.root):
             make_private(self.root)
             self._files.make_dirs(self.own)
             self.id, self.table = self._files.random_bytes(16).hex(), table
@@ -211,7 +211,7 @@ class Shelf:
         self.lake = lake
         self.kind = kind
         self.name = name
-        self.folder = lake.own / kind / folder_of(name)
+        self.folder = lake.own / kind / escape_name(name)
 
     @property
     def options(self) -> dict[str, str]:
@@ -230,7 +230,7 @@ class Shelf:
         """The name under which it holds retention back, in the log and, for a lifecycle, in the journal."""
         if self.kind == "logs":
             return self.lake.reader
-        return shortened(f"{self.lake.reader}:{self.name}", 200)
+        return abbreviate(f"{self.lake.reader}:{self.name}", 200)
 
     @property
     def partition(self) -> str:
@@ -242,12 +242,12 @@ class Shelf:
         """The folder of its days, in a lake of plain Parquet."""
         # Spark unescapes a character at a time, so what is not ASCII must stand as it is.
         value = _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", self.name)
-        return self.lake.root / self.kind / f"{self.partition}={shortened(value, _VALUE_MAX)}"
+        return self.lake.root / self.kind / f"{self.partition}={abbreviate(value, _VALUE_MAX)}"
 
     def lock(self) -> Lock:
         """Acquire the lock of an archiving run; raises `Locked` if another run has it. The caller releases it."""
         files = UmaskFiles()
-        with errors_as_ours("archiving into", self.folder):
+        with translate_os_errors("archiving into", self.folder):
             files.make_dirs(self.folder)
             return files.lock(self.folder / "LOCK")
 
@@ -261,7 +261,7 @@ class Shelf:
 
     def put_card(self, card: Card) -> None:
         """Store its card, at the beginning or with a new gap."""
-        with errors_as_ours("archiving into", self.folder):
+        with translate_os_errors("archiving into", self.folder):
             write_json(self.folder / "card.json", asdict(card))
 
     def open_table(self) -> Table:

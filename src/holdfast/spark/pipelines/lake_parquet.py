@@ -1,7 +1,7 @@
 """Atomic batches in plain Parquet: written to staging, planned, moved into place, then committed.
 
 Spark's own file sink writes straight into place and keeps a list, `_spark_metadata`, of what counts. Only Spark knows
-to look there: any other reader sees the files of a batch that is being written, and for ever those of one that was
+to look there: any other reader sees the files of a batch that is being written, and forever those of one that was
 killed. So a batch is
 
 1. written to `_holdfast/.../staging`, which nobody reads, and synced;
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from holdfast.base.files import UmaskFiles, errors_as_ours
+from holdfast.base.files import UmaskFiles, translate_os_errors
 from holdfast.spark.pipelines.lake import Added, Batch, Contents, Shelf, read_json, write_json
 from holdfast.spark.reader import Reader
 from holdfast.spark.schemas import arrow_schema, ddl
@@ -67,7 +67,7 @@ class ParquetTable:
         """Add a batch. Durable when this returns."""
         numbers = self._numbers()
         number = numbers[-1] + 1 if numbers else 0
-        with errors_as_ours("archiving into", self._shelf.folder):
+        with translate_os_errors("archiving into", self._shelf.folder):
             staging = self._staging / uuid.uuid4().hex
             self._files.make_dirs(staging)
             files = self._write(batch, staging, number)
@@ -91,7 +91,7 @@ class ParquetTable:
 
     def settle(self) -> None:
         """Finish the batch that a killed run had planned, and delete files of batches that it had not."""
-        with errors_as_ours("archiving into", self._shelf.folder):
+        with translate_os_errors("archiving into", self._shelf.folder):
             for name in self._files.list(self._commits):
                 path = self._commits / name
                 if path.suffix == ".plan" and (plan := read_json(path)) is not None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from holdfast.base.names import folder_of
+from holdfast.base.names import escape_name
 from holdfast.spark.pipelines.lake import Added, Batch, Contents, Shelf, day_of, needs
 
 __all__ = ["DeltaTable", "IcebergTable"]
@@ -176,4 +176,4 @@ def _tracks(shelf: Shelf) -> tuple[str, ...]:
 
 
 def _key(shelf: Shelf, track: str) -> str:
-    return f"holdfast/{shelf.kind}/{folder_of(shelf.name)}/{track}"
+    return f"holdfast/{shelf.kind}/{escape_name(shelf.name)}/{track}"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from holdfast.base.files import SystemFiles, errors_as_ours
+from holdfast.base.files import SystemFiles, translate_os_errors
 from holdfast.store import LOCK
 
 __all__ = ["make_output", "make_private"]
@@ -19,7 +19,7 @@ def make_private(folder: Path) -> None:
     folder = folder.absolute()
     store = next((parent for parent in folder.parents if (parent / LOCK).exists()), None)
     files = SystemFiles() if store is None else SystemFiles.of_store(store)
-    with errors_as_ours("making", folder):
+    with translate_os_errors("making", folder):
         files.make_dirs(folder)
 
 

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 import holdfast
 from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.base.files import SystemFiles
-from holdfast.log.batch_inbox import Incoming
-from holdfast.queue.queue_state import FOR
+from holdfast.log.batch_inbox import BatchInbox
+from holdfast.queue.queue_state import TARGET_QUEUE_HEADER
 from holdfast.spark.pipelines import Result
 from holdfast.spark.pipelines.deadletters import excerpt
 from holdfast.spark.pipelines.lake_history import between, history, live
@@ -120,7 +120,9 @@ def select(
     else:
         frame = between(live(spark, data, log=source), since, until)
     if queue is not None:  # on a log that several share, a message may be meant for another
-        meant = F.exists("headers", lambda header: (header["key"] == FOR) & (header["value"].cast("string") != queue))
+        meant = F.exists(
+            "headers", lambda header: (header["key"] == TARGET_QUEUE_HEADER) & (header["value"].cast("string") != queue)
+        )
         frame = frame.where(F.col("producer").isNull() | ~F.coalesce(meant, F.lit(False)))
     if where is not None:
         try:
@@ -151,7 +153,7 @@ def replay(
     options |= {"log": log} if log is not None else {}
     messages = replayable(frame)
     sink = BatchWriter(options, messages.schema, overwrite=False)
-    if Incoming(SystemFiles.of_store(Path(sink.options.path)), Path(sink.options.path)).is_known(sink.manifest):
+    if BatchInbox(SystemFiles.of_store(Path(sink.options.path)), Path(sink.options.path)).is_known(sink.manifest):
         return None
     counted = Observation("replay")
     observed = messages.observe(counted, F.count(F.lit(1)).alias("rows"))
@@ -178,9 +180,11 @@ def replayable(frame: DataFrame) -> DataFrame:
     own = F.array(*said).cast(_HEADERS_TYPE) if said else F.array().cast(_HEADERS_TYPE)
     given = F.col("headers").cast(_HEADERS_TYPE) if "headers" in frame.columns else F.array().cast(_HEADERS_TYPE)
     # Not what an earlier replay said, nor what routed it: it goes elsewhere now.
-    kept = F.filter(F.coalesce(given, F.array().cast(_HEADERS_TYPE)), lambda each: ~each["key"].isin(FOR, *HEADERS))
+    kept = F.filter(
+        F.coalesce(given, F.array().cast(_HEADERS_TYPE)), lambda each: ~each["key"].isin(TARGET_QUEUE_HEADER, *HEADERS)
+    )
     both = F.filter(F.concat(kept, own), lambda each: each["value"].isNotNull())
-    texts = F.filter(_text_names(frame), lambda name: ~name.isin(FOR, *HEADERS))
+    texts = F.filter(_text_names(frame), lambda name: ~name.isin(TARGET_QUEUE_HEADER, *HEADERS))
     texts = F.concat(texts, F.array(*map(F.lit, names)).cast(_NAMES_TYPE))
     return frame.select(*columns, both.alias("headers"), texts.alias("textHeaders"))
 

@@ -20,7 +20,7 @@ from holdfast.table.record import Record
 from holdfast.table.storage.commit_pipeline import Doubtful
 from holdfast.table.storage.row_codec import EventKind, Row, decode_event
 from holdfast.table.storage.staging import Busy, Staging
-from holdfast.table.storage.table_state import View, after
+from holdfast.table.storage.table_state import TableState, after
 
 __all__ = ["Replication"]
 
@@ -81,7 +81,7 @@ class Replication(Watching[M]):
         self._check_writable()
         version = version_before(up_to, "up_to") or 0
         prefix = self.view.prefix
-        with self.landing:
+        with self.apply_lock:
             batch = self._state.transaction()
             old = [
                 name
@@ -102,26 +102,29 @@ class Replication(Watching[M]):
                     incoming, outcomes = self._stage_arrivals(arrivals, latest)
                     if not incoming.steps:
                         return outcomes
-                    # Not the version of a change, but above all that the state has then, as those of flights are.
-                    flight = self._launch(incoming.steps, incoming.names, self._versions.last, incoming.batch)
+                    # Not the version of a change, but above all that the state has then, as those of pending commits
+                    # are.
+                    pending_commit = self._stage_to_log(
+                        incoming.steps, incoming.names, self._versions.last, incoming.batch
+                    )
                 break
             except Fenced:  # a transaction that touches this table later must find no version above its own
                 self.wait_for_transaction()
             except Doubtful:
                 self.recover()
-        self._land(flight)
+        self._wait_durable(pending_commit)
         return outcomes
 
     def _stage_arrivals(self, arrivals: Sequence[_Arrival], latest: int) -> "tuple[_Incoming, list[Outcome]]":
         while True:
             if self._turnstile.line or self.doubt:
-                self._stand_back()
+                self._wait_for_exclusive()
             self._versions.admit(latest)
             incoming = self.staging(_Incoming, 0)
             try:
                 return incoming, [incoming.take(arrival) for arrival in arrivals]
             except Busy:
-                self._landed.wait(1)
+                self._applied.wait(1)
                 self._check_now()
 
     def _arrival(self, update: Any) -> _Arrival:
@@ -175,7 +178,13 @@ class _Incoming(Staging):
     drops_undone = False  # an event has a version, which the record has there
 
     def __init__(
-        self, model: type[Model], view: View, layout: KeyLayout, version: int, pending: Container[bytes], size_max: int
+        self,
+        model: type[Model],
+        view: TableState,
+        layout: KeyLayout,
+        version: int,
+        pending: Container[bytes],
+        size_max: int,
     ) -> None:
         super().__init__(model, view, layout, version, pending, size_max)
         self._graves: dict[bytes, int] = {}
@@ -192,7 +201,7 @@ class _Incoming(Staging):
 
     def _take(self, arrival: _Arrival) -> Done:
         key = arrival.key
-        row, before = self._standing(key)
+        row, before = self._record_state(key)
         last = self._buried(key) if row is None else row.version
         if arrival.version < last or (arrival.version == last and not self._goes_on(arrival, row)):
             return Done(key, last, changed=False)

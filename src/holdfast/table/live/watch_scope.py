@@ -15,7 +15,7 @@ from holdfast.table.record import Record
 from holdfast.table.storage.order_preserving_encoding import complement
 from holdfast.table.storage.table_state import after, inverted, version_in
 
-__all__ = ["NEWEST_FIRST", "KeysScope", "NewestScope", "ScanScope", "Scope", "scope_of"]
+__all__ = ["NEWEST_FIRST", "KeysScope", "NewestScope", "ScanScope", "WatchScope", "scope_of"]
 
 M = TypeVar("M", bound=Model)
 
@@ -31,7 +31,7 @@ NEWEST_FIRST: Any = _NewestFirst()
 """As `order`: what was changed last comes first. For tables with `update_history`."""
 
 
-class Scope(Protocol[M]):
+class WatchScope(Protocol[M]):
     """Some records of a table, in an order."""
 
     def rank(self, record: Record[M]) -> Rank | None:
@@ -56,7 +56,7 @@ def scope_of(
     include_start: bool,
     version: int | None,
     allow_table_scan: bool,
-) -> Scope[M]:
+) -> WatchScope[M]:
     """Return the scope for a caller's arguments."""
     if start is not None and not isinstance(start, bytes):
         raise InvalidArgument(f"start is the key of a record, which is bytes, not {type(start).__name__}")
@@ -81,12 +81,12 @@ class KeysScope(Generic[M]):
         self._test: Test = compile_filter(where, table._fetcher(version))
 
     def rank(self, record: Record[M]) -> Rank | None:
-        """As `Scope.rank`."""
+        """As `WatchScope.rank`."""
         place = self._places.get(record.key)
         return None if place is None or not self._test(record.value) else (place, record.key)
 
     def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
-        """As `Scope.records`."""
+        """As `WatchScope.records`."""
         for key, place in self._places.items():
             if behind is None or (place, key) > behind:
                 record = self._table.get(key, as_of=self._version)
@@ -94,7 +94,7 @@ class KeysScope(Generic[M]):
                     yield record
 
     def moved_by(self, fields: Sequence[int]) -> bool:
-        """As `Scope.moved_by`: never."""
+        """As `WatchScope.moved_by`: never."""
         return False
 
 
@@ -111,11 +111,11 @@ class NewestScope(Generic[M]):
         self._test: Test = compile_filter(where, table._fetcher(None))
 
     def rank(self, record: Record[M]) -> Rank | None:
-        """As `Scope.rank`."""
+        """As `WatchScope.rank`."""
         return (inverted(record.version), record.key) if self._test(record.value) else None
 
     def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
-        """As `Scope.records`."""
+        """As `WatchScope.records`."""
         table = self._table
         table._catch_up()
         prefix = table.view.prefix
@@ -128,7 +128,7 @@ class NewestScope(Generic[M]):
                 yield record
 
     def moved_by(self, fields: Sequence[int]) -> bool:
-        """As `Scope.moved_by`: always."""
+        """As `WatchScope.moved_by`: always."""
         return True
 
 
@@ -158,14 +158,14 @@ class ScanScope(Generic[M]):
             self._begin = self._begin_at(start, version)
 
     def rank(self, record: Record[M]) -> Rank | None:
-        """As `Scope.rank`."""
+        """As `WatchScope.rank`."""
         rank = self._rank(record) if self._test(record.value) else None
         if rank is None or self._begin is None:
             return rank
         return rank if rank > self._begin or (rank == self._begin and self._include_start) else None
 
     def records(self, behind: Rank | None = None) -> Iterator[Record[M]]:
-        """As `Scope.records`."""
+        """As `WatchScope.records`."""
         options = self._options
         if behind is None and self._begin is not None:
             if self._include_start:
@@ -178,7 +178,7 @@ class ScanScope(Generic[M]):
         yield from self._table.scan(self._where, **options)
 
     def moved_by(self, fields: Sequence[int]) -> bool:
-        """As `Scope.moved_by`."""
+        """As `WatchScope.moved_by`."""
         return not self._numbers.isdisjoint(fields)
 
     def _rank(self, record: Record[M]) -> Rank | None:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from holdfast.table.model.model import Model
 from holdfast.table.record import Record
 
-__all__ = ["Rank", "Reserve", "Window"]
+__all__ = ["Rank", "Reserve", "WatchWindow"]
 
 M = TypeVar("M", bound=Model)
 
@@ -15,7 +15,7 @@ Rank = tuple[bytes, bytes]
 """Sort key of a record: the bytes to sort by, and its key."""
 
 
-class Window(Generic[M]):
+class WatchWindow(Generic[M]):
     """Records in their order. Not thread-safe. Callers check `full` before `put`: the limit is not enforced."""
 
     def __init__(self, limit: int | None) -> None:
@@ -75,7 +75,7 @@ class Reserve(Generic[M]):
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._records: Window[M] = Window(most)
+        self._records: WatchWindow[M] = WatchWindow(most)
         self._end: Rank | None = None
 
     @property
@@ -86,7 +86,7 @@ class Reserve(Generic[M]):
 
     def fill(self, found: Iterable[tuple[Rank, Record[M]]]) -> None:
         """Replace the content by the records that a scan finds behind the window."""
-        self._records, self._end = Window(self.most), None
+        self._records, self._end = WatchWindow(self.most), None
         for rank, record in found:
             if record.key not in self._records:
                 self._records.put(rank, record)

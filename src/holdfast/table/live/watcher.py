@@ -10,8 +10,8 @@ from holdfast.base.clock import Duration, duration_ns
 from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.log.record import Record as LogRecord
 from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, Reason, Removal, Update, Updates
-from holdfast.table.live.watch_scope import Scope, scope_of
-from holdfast.table.live.watch_window import Rank, Reserve, Window
+from holdfast.table.live.watch_scope import WatchScope, scope_of
+from holdfast.table.live.watch_window import Rank, Reserve, WatchWindow
 from holdfast.table.model.differences import differences, selection
 from holdfast.table.model.model import Model
 from holdfast.table.query.change_history import first_version, limited
@@ -97,12 +97,12 @@ class Watching(Updates[M]):
             return self.position > sequence
         with self._lock:
             if self.position <= sequence and not self.closed:
-                self._landed.wait(_SLICE)
+                self._applied.wait(_SLICE)
             return self.position > sequence
 
     def _settled_position(self) -> int:
         """Return the log position of the state at a moment when no later event is being applied to it."""
-        with self.landing:
+        with self.apply_lock:
             return self.position
 
 
@@ -115,14 +115,14 @@ class Watcher(Generic[M]):
     def __init__(
         self,
         table: Watching[M],
-        scope: Scope[M],
+        scope: WatchScope[M],
         limit: int | None,
         select: Sequence[Any] | None,
         patience: float | None,
         max_lag: int | None,
     ) -> None:
         self.closed = False
-        self.window: Window[M] = Window(limit)
+        self.window: WatchWindow[M] = WatchWindow(limit)
         """The records as they are for the listener after it has read all queued updates."""
         self._reserve: Reserve[M] = Reserve(_AHEAD)
         self._table = table

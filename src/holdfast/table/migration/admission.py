@@ -9,7 +9,7 @@ from holdfast.table.migration.lenient_decoder import lenient_images
 from holdfast.table.migration.phases import Migration, Phase
 from holdfast.table.migration.progress import Progress
 from holdfast.table.model.model import Model
-from holdfast.table.storage.schema_history import NEVER, NO_PAST, Past
+from holdfast.table.storage.schema_history import NEVER, NO_SCHEMA_HISTORY, SchemaHistory
 from holdfast.table.storage.table_state import Images
 
 __all__ = ["Opening", "decide"]
@@ -26,7 +26,7 @@ class Opening:
     migration: Migration | None
     progress: Progress | None
     """The saved progress of the unfinished migration, or of the last one; None if there never was one."""
-    past: Past
+    past: SchemaHistory
     """The schema history that the new definition does not show."""
     abandoned: IndexWork | None = None
     """What an unfinished migration to another model has begun to build; None if there is no such migration."""
@@ -53,7 +53,7 @@ def decide(
     migration: Migration | None,
     progress: Progress | None,
     *,
-    past: Past = NO_PAST,
+    past: SchemaHistory = NO_SCHEMA_HISTORY,
     read_only: bool = False,
 ) -> Opening:
     """Decide what must be done to open a table with a model.
@@ -90,11 +90,13 @@ def decide(
         needed = needed or under_way.needed
     going_on = under_way if abandoned is None else None
     since = _unique_since(past, new, verdict, going_on)
-    past = Past(past.retyped or needed, _unsealed(past, old, new), since, past.suits_since)
+    past = SchemaHistory(past.retyped or needed, _unsealed(past, old, new), since, past.suits_since)
     return Opening(name, verdict, old, new, migration, progress, past, abandoned)
 
 
-def _unique_since(past: Past, new: dict[str, Any], verdict: Verdict, under_way: Progress | None) -> dict[int, int]:
+def _unique_since(
+    past: SchemaHistory, new: dict[str, Any], verdict: Verdict, under_way: Progress | None
+) -> dict[int, int]:
     """Return by number the versions since which fields are unique, of fields that became unique later."""
     unique = {field["number"] for field in new["fields"] if field.get("unique")}
     since = {number: version for number, version in past.unique_since.items() if number in unique}
@@ -105,7 +107,7 @@ def _unique_since(past: Past, new: dict[str, Any], verdict: Verdict, under_way: 
     return since
 
 
-def _unsealed(past: Past, old: dict[str, Any] | None, new: dict[str, Any]) -> frozenset[int]:
+def _unsealed(past: SchemaHistory, old: dict[str, Any] | None, new: dict[str, Any]) -> frozenset[int]:
     """Return the numbers of sensitive fields of which the log has plaintext values."""
     if old is None:
         return past.unsealed

@@ -1,7 +1,7 @@
 """Backfill of index entries and unique values for records that existed before, history included.
 
-Only `View.apply` defines what an entry is: here the history of a record is applied to a view that has only the indexes
-and unique values to fill, and its changes of the state are collected.
+Only `TableState.apply` defines what an entry is: here the history of a record is applied to a view that has only the
+indexes and unique values to fill, and its changes of the state are collected.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from holdfast.table.storage.deferred_unique import only_uniques, without_uniques
 from holdfast.table.storage.row_codec import Event, EventKind, Row, decode_row
 from holdfast.table.storage.table_state import (
     Images,
-    View,
+    TableState,
     after,
     key_in,
     number_of,
@@ -146,7 +146,7 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
     return rows
 
 
-def entries_of_rows(view: View, key: bytes, rows: Sequence[Row]) -> list[Entry]:
+def entries_of_rows(view: TableState, key: bytes, rows: Sequence[Row]) -> list[Entry]:
     """Return the sorted entries of a record with these versions, the oldest first.
 
     Of values that become unique, only the present ones: in the past several records may have had the same value.
@@ -156,7 +156,7 @@ def entries_of_rows(view: View, key: bytes, rows: Sequence[Row]) -> list[Entry]:
     return sorted([*_entries(without_uniques(view), key, rows), *_entries(only_uniques(view), key, rows[-1:])])
 
 
-def _entries(view: View, key: bytes, rows: Sequence[Row]) -> list[Entry]:
+def _entries(view: TableState, key: bytes, rows: Sequence[Row]) -> list[Entry]:
     gathered: list[Layer] = []
     batch = Transaction(_nothing, lambda reads, layers, sync: gathered.extend(layers))
     old, before = None, None
@@ -185,7 +185,7 @@ def _nothing(family: str, key: bytes) -> bytes | None:
 @lru_cache(16)
 def _view_of_plan(
     definition: bytes, indexes: tuple[str, ...], uniques: tuple[int, ...], history: bool, prefix: bytes
-) -> View:
+) -> TableState:
     model = model_from(msgspec.json.decode(definition))
     if prefix != prefix_of(model.__spec__.id or 0):
         raise InvalidArgument(f"this plan's prefix is not that of {model.__name__}: make it with plan_of")
@@ -194,9 +194,9 @@ def _view_of_plan(
 
 def restricted(
     spec: ModelSpec, images: Images, indexes: Sequence[str], uniques: Sequence[int], *, history: bool
-) -> View:
+) -> TableState:
     """Return a view with only the indexes and unique values to fill."""
-    view = View(EmptyState(Path("nowhere")), spec, images, history=history, updates=False)
+    view = TableState(EmptyState(Path("nowhere")), spec, images, history=history, updates=False)
     view.set_indexes([Index.parse(canonical) for canonical in indexes])
     view.uniques = [(one, prefix) for one, prefix in view.uniques if one.number in uniques]
     return view
@@ -297,7 +297,7 @@ class Filling:
         return False
 
 
-def duplicate(view: View, name: bytes, owner: bytes, key: bytes, row: Row) -> str:
+def duplicate(view: TableState, name: bytes, owner: bytes, key: bytes, row: Row) -> str:
     """Return a sentence about a value that should be unique and is not."""
     record = view.images.decode(key, row.image)
     field = next(one for one, unique in view.unique_keys(record) if unique == name)

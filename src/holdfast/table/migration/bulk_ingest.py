@@ -30,7 +30,7 @@ from holdfast.table.model.definition import describe
 from holdfast.table.model.model import text_of_key
 from holdfast.table.storage.commit_pipeline import Core
 from holdfast.table.storage.row_codec import Event, Row, decode_event
-from holdfast.table.storage.table_state import View, key_in
+from holdfast.table.storage.table_state import TableState, key_in
 
 __all__ = ["ingest", "write_sst"]
 
@@ -123,7 +123,7 @@ def _follow(table: Core[Any], plan: BackfillPlan) -> int:
     return len(touched)
 
 
-def _put(batch: Transaction, view: View, key: bytes, rows: list[Row], entries: list[Entry]) -> None:
+def _put(batch: Transaction, view: TableState, key: bytes, rows: list[Row], entries: list[Entry]) -> None:
     for family, name, value in entries:
         known = batch.get(family, name)
         if family == "unique" and known is not None and key_in(known) != key:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.base.checked_json import decode_checked, replace_checked
 from holdfast.base.errors import Corrupt, NewerFormat
-from holdfast.base.files import Files, errors_as_ours, read_file
+from holdfast.base.files import Files, read_file, translate_os_errors
 from holdfast.table.migration.compatibility import IndexWork
 from holdfast.table.migration.phases import Phase
 from holdfast.table.migration.step_context import Cursor
@@ -83,7 +83,7 @@ class ProgressFile:
 
     def read(self) -> Progress | None:
         """Return the saved progress; None if there never was a migration. Raises `Corrupt` or `NewerFormat`."""
-        with errors_as_ours("reading the migration in", self._folder):
+        with translate_os_errors("reading the migration in", self._folder):
             try:
                 raw = read_file(self._files, self.path)
             except (FileNotFoundError, NotADirectoryError):
@@ -98,7 +98,7 @@ class ProgressFile:
 
     def keep(self, progress: Progress) -> None:
         """Save the progress; durable when this returns."""
-        with errors_as_ours("keeping the migration in", self._folder):
+        with translate_os_errors("keeping the migration in", self._folder):
             self._files.make_dirs(self._folder)
             replace_checked(self._files, self.path, _encoded(progress))
 

@@ -24,7 +24,7 @@ class _Rewriting(Staging):
         `gone` are the numbers of fields that were removed, `sealed` of those that are to be sealed now, or no longer:
         they count as changed, also where their values stay.
         """
-        row, before = self._standing(key)
+        row, before = self._record_state(key)
         if row is None:
             self._check_uniques(key, record)
             self._step(key, EventKind.ADD, self.version, False, (), copy_of(record))
@@ -76,12 +76,12 @@ def _rewrite(
         if not staging.steps:
             return 0
         try:
-            flight = table.take_off(staging)
+            pending_commit = table.submit(staging)
             batch = table.view.state.transaction()
-            table.put_into(batch, [flight])
+            table.add_to_batch(batch, [pending_commit])
             batch.commit(sync=False)
         except BaseException as error:  # or nobody would ever wait for it to end
             table.stop(f"what a migration wrote is perhaps in the log, and not in the state ({error!r})")
             raise
-        table.arrive([flight])
+        table.mark_applied([pending_commit])
         return len(staging.steps)

@@ -21,7 +21,7 @@ from holdfast.table.migration.progress import AuditEntry, Progress, ProgressFile
 from holdfast.table.migration.runner import Run, clear_abandoned
 from holdfast.table.migration.status import Counters, MigrationStatus, status_of
 from holdfast.table.model.model import Model
-from holdfast.table.storage.schema_history import NO_PAST, Past
+from holdfast.table.storage.schema_history import NO_SCHEMA_HISTORY, SchemaHistory
 from holdfast.table.storage.table_state import Images, plain_images
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Migrations:
         new: dict[str, Any],
         migration: Migration | None = None,
         *,
-        past: Past = NO_PAST,
+        past: SchemaHistory = NO_SCHEMA_HISTORY,
         read_only: bool = False,
     ) -> Opening:
         """Decide what must happen before a table is opened; raises before anything is changed."""
@@ -233,7 +233,7 @@ class Migrations:
 
     @property
     def fields(self) -> dict[str, str]:
-        """As `Ticking.fields`."""
+        """As `BackgroundTask.fields`."""
         return {}
 
     def tick(self) -> float | None:
@@ -261,7 +261,7 @@ class Migrations:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def disown(self) -> None:
+    def detach_after_fork(self) -> None:
         """Called in a forked child, where the thread does not exist."""
         self._lock = threading.RLock()
         self._changed = Condition(self._lock)

@@ -62,7 +62,7 @@ class _Draft(typing.NamedTuple):
     """Names that annotations can refer to, besides those of their module."""
 
 
-_drafts: dict[ModelMeta, _Draft] = {}
+_blocks_section: dict[ModelMeta, _Draft] = {}
 """Models whose annotations could not be read yet, or which embed such a one. Almost always empty."""
 
 
@@ -111,11 +111,11 @@ class ModelMeta(msgspec.StructMeta):
             encode=_ENCODE, decode=_undecodable, copiers=(),
         )  # fmt: skip
         type.__setattr__(cls, "__spec__", spec)
-        _drafts[cls] = _Draft(declared, key, indexes, local)
+        _blocks_section[cls] = _Draft(declared, key, indexes, local)
         try:
             _settle(cls, local)
         except BaseException:
-            _drafts.pop(cls, None)
+            _blocks_section.pop(cls, None)
             raise
         return cls
 
@@ -124,7 +124,7 @@ class ModelMeta(msgspec.StructMeta):
             paths = type.__getattribute__(cls, "__dict__").get("__paths__")
             if paths is not None and name in paths:
                 return paths[name] or _path(cls, name, paths)
-        elif name == "__spec__" and cls in _drafts:
+        elif name == "__spec__" and cls in _blocks_section:
             _finish_now(cls)
         return type.__getattribute__(cls, name)
 
@@ -132,7 +132,7 @@ class ModelMeta(msgspec.StructMeta):
 
         def __call__(cls, *args: Any, **given: Any) -> Any:
             spec = type.__getattribute__(cls, "__spec__")
-            if cls in _drafts:
+            if cls in _blocks_section:
                 _finish_now(cls)
             try:
                 obj = super().__call__(*args, **given)
@@ -351,10 +351,10 @@ def _check_annotated(cls: Any, declared: dict[str, Declared]) -> None:
 def _settle(cls: ModelMeta, local: dict[str, Any]) -> None:
     """Read this model and others that waited for it, and finish those that have all they need."""
     scope = cls.__module__, cls.__qualname__.rpartition(".")[0]
-    for one, draft in list(_drafts.items()):
+    for one, pending_block in list(_blocks_section.items()):
         if one is cls or (one.__module__, one.__qualname__.rpartition(".")[0]) == scope:
-            _read(one, {**local, **draft.names})
-    for one in list(_drafts):
+            _read(one, {**local, **pending_block.names})
+    for one in list(_blocks_section):
         if _complete(one):
             _finish(one)
 
@@ -362,12 +362,12 @@ def _settle(cls: ModelMeta, local: dict[str, Any]) -> None:
 def _finish_now(cls: ModelMeta) -> None:
     """Finish a model that is used; all that it refers to must exist by now."""
     missing: NameError | None = None
-    for one in [cls, *_drafts]:
-        error = _read(one, _drafts[one].names) if one in _drafts else None
+    for one in [cls, *_blocks_section]:
+        error = _read(one, _blocks_section[one].names) if one in _blocks_section else None
         missing = missing or error
     if not _complete(cls):
         raise InvalidModel(f"{cls.__name__} cannot be used yet: {missing}. Define that first") from missing
-    for one in list(_drafts):
+    for one in list(_blocks_section):
         if _complete(one):
             _finish(one)
 
@@ -377,7 +377,7 @@ def _spec_of(cls: Any) -> ModelSpec:
 
 
 def _is_read(cls: Any) -> bool:
-    return cls not in _drafts or bool(_spec_of(cls).fields) or not _drafts[cls].declared
+    return cls not in _blocks_section or bool(_spec_of(cls).fields) or not _blocks_section[cls].declared
 
 
 def _complete(cls: Any) -> bool:
@@ -399,7 +399,7 @@ def _read(cls: Any, names: dict[str, Any]) -> NameError | None:
     """Read a model's annotations into its fields, unless they refer to something that does not exist yet."""
     if _is_read(cls):
         return None
-    draft, spec = _drafts[cls], _spec_of(cls)
+    pending_block, spec = _blocks_section[cls], _spec_of(cls)
     for name, annotation in get_annotations(cls).items():
         if isinstance(annotation, Declared):
             raise InvalidModel(
@@ -410,7 +410,8 @@ def _read(cls: Any, names: dict[str, Any]) -> NameError | None:
     except NameError as error:
         return error
     fields = {
-        name: read_field(name, draft.declared[name], hints[name], f"{cls.__name__}.{name}") for name in draft.declared
+        name: read_field(name, pending_block.declared[name], hints[name], f"{cls.__name__}.{name}")
+        for name in pending_block.declared
     }
     cls.__annotations__ = {**hints}  # so that msgspec need not find these names
     spec.fields.update(fields)
@@ -420,16 +421,16 @@ def _read(cls: Any, names: dict[str, Any]) -> NameError | None:
 
 def _finish(cls: Any) -> None:
     """Prepare a model whose fields and embedded models are all known."""
-    draft, spec = _drafts[cls], _spec_of(cls)
+    pending_block, spec = _blocks_section[cls], _spec_of(cls)
     try:
         spec.decode = _decoder(cls)
     except TypeError as error:
-        _drafts.pop(cls, None)
+        _blocks_section.pop(cls, None)
         raise InvalidModel(f"{cls.__name__} cannot be stored: {_in_our_words(str(error))}") from error
     spec.check = object_check(spec.fields.values())
     spec.copiers = copiers_of(spec.fields.values())
     spec.plain = not any(one.sensitive for model in _reach(cls) for one in _spec_of(model).fields.values())
-    del _drafts[cls]
+    del _blocks_section[cls]
     for one in spec.fields.values():
         _check_default(spec, one)
         for model in one.type.embedded():
@@ -439,8 +440,8 @@ def _finish(cls: Any) -> None:
                     f"{spec.name}.{one.name} embeds {model.__name__}, whose {unique} is unique in its own table only: "
                     "embed a model without unique fields, or refer to it with Ref"
                 )
-    spec.key = read_key(spec, draft.key)
-    spec.indexes = read_indexes(spec, draft.indexes)
+    spec.key = read_key(spec, pending_block.key)
+    spec.indexes = read_indexes(spec, pending_block.indexes)
     type.__setattr__(
         cls, "__paths__", {word: None for one in spec.fields.values() for word in (one.name, *one.alternatives)}
     )

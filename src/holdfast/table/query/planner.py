@@ -126,7 +126,7 @@ def plan(
     texts = {_text(part) for part in wanted}
     constants = _constants(facts)
     table, *ways = [
-        _Way(track, facts, wanted, constants)
+        _AccessPath(track, facts, wanted, constants)
         for track in _tracks(spec)
         if track.index is None or track.first in facts.conditions or not texts.isdisjoint(track.texts)
     ]
@@ -208,7 +208,7 @@ def _spot(spec: "ModelSpec", part: Part) -> _Spot:
     return _Spot(text, down, False, "" if always_there(spec, parse_path(path)) else path)
 
 
-class _Way:
+class _AccessPath:
     """A candidate plan: reading along a track, as far as the ranges are known."""
 
     def __init__(self, track: _Track, facts: Facts, wanted: list[Part], constants: set[str]) -> None:
@@ -336,7 +336,9 @@ def _unique_values(spec: "ModelSpec", where: Expression | None) -> Iterator[tupl
                     yield field.name, value
 
 
-def _refusal(spec: "ModelSpec", where: Expression | None, wanted: list[Part], facts: Facts, ways: list["_Way"]) -> str:
+def _refusal(
+    spec: "ModelSpec", where: Expression | None, wanted: list[Part], facts: Facts, ways: list["_AccessPath"]
+) -> str:
     what = f"where {where}" if where is not None else f"in the order {', '.join(map(str, wanted))}"
     text = f"a scan of {spec.name} {what} would read the whole table"
     near = [way for way in ways if way.missing and (way.reach or (where is None and way.direction is not None))]

@@ -271,7 +271,7 @@ class Scan(Generic[M]):
             raise InvalidArgument("there is no record with the key to start from: start from one that is there")
         return record
 
-    def _ways(self) -> "_Way":
+    def _ways(self) -> "_AccessPath":
         wish = self._wish
         begin: bytes | None = None
         includes = False
@@ -287,10 +287,10 @@ class Scan(Generic[M]):
                 begin = self._place_of(record) or self._place_of(record, anywhere=True)
                 if begin is None:
                     raise InvalidArgument("the record to start from is not on this way: start from another one")
-        return _Way(self._table, wish, begin, includes)
+        return _AccessPath(self._table, wish, begin, includes)
 
 
-class _Way:
+class _AccessPath:
     """Iterates over the ranges of a plan, from a position on."""
 
     def __init__(self, table: Scanning[Any], wish: _Wish, begin: bytes | None, includes: bool) -> None:

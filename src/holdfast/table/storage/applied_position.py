@@ -8,7 +8,7 @@ from holdfast.log.log import Log
 from holdfast.state import State, Transaction
 from holdfast.table.storage.table_state import after
 
-__all__ = ["Place", "clear_table", "keep_place", "place_in"]
+__all__ = ["AppliedPosition", "clear_table", "keep_place", "place_in"]
 
 logger = logging.getLogger("holdfast.table")
 
@@ -16,7 +16,7 @@ _POSITION = b"\0position"
 _PLACE = Struct(">16sQQB")
 
 
-class Place(NamedTuple):
+class AppliedPosition(NamedTuple):
     """The applied position of a state in a log."""
 
     log: bytes
@@ -26,17 +26,17 @@ class Place(NamedTuple):
     """Which history the state keeps: 1 past versions, plus 2 the list of updates."""
 
 
-def keep_place(batch: Transaction, prefix: bytes, place: Place) -> None:
+def keep_place(batch: Transaction, prefix: bytes, place: AppliedPosition) -> None:
     """Add the position to a batch of the changes that lead to it."""
     batch.put("model", prefix + _POSITION, _PLACE.pack(*place))
 
 
-def place_in(state: State, prefix: bytes, log: Log) -> Place | None:
+def place_in(state: State, prefix: bytes, log: Log) -> AppliedPosition | None:
     """Return the stored position of a table; None if there is none for this log, so that the state must be rebuilt."""
     raw = state.get("model", prefix + _POSITION)
     if raw is None or len(raw) != _PLACE.size:
         return None
-    place = Place(*_PLACE.unpack(raw))
+    place = AppliedPosition(*_PLACE.unpack(raw))
     start, end = log.readable()
     if place.log == log.id and start <= place.position <= end:
         return place

@@ -19,24 +19,24 @@ from holdfast.base.errors import (
     StorageError,
     WriterStopped,
 )
-from holdfast.base.fair_lock import Ticket, Turnstile
-from holdfast.base.hlc import Fenced, Versions
-from holdfast.log.batch import Extra
+from holdfast.base.fair_lock import FairLock, Ticket
+from holdfast.base.hlc import Fenced, HybridLogicalClock
+from holdfast.log.batch import ColumnValue
 from holdfast.log.log import Log
-from holdfast.log.pending_block import Draft
+from holdfast.log.pending_block import PendingBlock
 from holdfast.log.read_only_log import ReadOnlyLog
 from holdfast.state import State, Transaction
 from holdfast.table.model.keys import KeyLayout
 from holdfast.table.model.model import Model
 from holdfast.table.operations import Operation, Outcome
 from holdfast.table.settings import TableSettings
-from holdfast.table.storage.applied_position import Place, clear_table, keep_place, place_in
+from holdfast.table.storage.applied_position import AppliedPosition, clear_table, keep_place, place_in
 from holdfast.table.storage.deferred_unique import LateUnique
 from holdfast.table.storage.row_cache import RowCache
 from holdfast.table.storage.row_codec import EventKind, Row, decode_event, encode_event
-from holdfast.table.storage.schema_history import NEVER, NO_PAST, Past
+from holdfast.table.storage.schema_history import NEVER, NO_SCHEMA_HISTORY, SchemaHistory
 from holdfast.table.storage.staging import Busy, Staging, Step
-from holdfast.table.storage.table_state import Images, View, plain_images
+from holdfast.table.storage.table_state import Images, TableState, plain_images
 
 __all__ = ["Core", "Doubtful"]
 
@@ -63,31 +63,31 @@ _REPLAY = 1000
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
+class _PendingCommit:
     """A pending request: accepted by the log, perhaps not durable yet, and not yet applied to the state."""
 
     steps: list[Step]
     names: set[bytes]
     batch: Transaction
-    draft: Draft
+    pending_block: PendingBlock
     offset: int
-    """Index of its first event in the draft."""
+    """Index of its first event in the pending block."""
     version: int
-    landed: bool = field(default=False)
+    applied: bool = field(default=False)
 
     @property
     def position(self) -> int:
         """Return the log position after its last event."""
-        return self.draft.first + self.offset + len(self.steps)
+        return self.pending_block.first + self.offset + len(self.steps)
 
 
 class Core(Generic[M]):
     """The writing half of a table.
 
     Threads: any. A request holds `_lock` while it is staged and handed to the log, and not while it waits for the disk.
-    `landing` is held while requests are applied to the state, in the order of the log. Exclusive access is claimed at
-    `_turnstile`, where requests wait; a transaction does not hold `_lock` between its calls. `landing` is taken before
-    `_lock`, except by `rebuild`, which takes it when no request is pending.
+    `apply_lock` is held while requests are applied to the state, in the order of the log. Exclusive access is claimed
+    at `_turnstile`, where requests wait; a transaction does not hold `_lock` between its calls. `apply_lock` is taken
+    before `_lock`, except by `rebuild`, which takes it when no request is pending.
 
     After a disk failure or an interrupt it may be unknown whether a request is in the log or in the state. Then `doubt`
     is set, and the next request recovers first: it writes what the log has gathered, and applies the log to the state.
@@ -100,13 +100,13 @@ class Core(Generic[M]):
         settings: TableSettings,
         log: Log,
         state: State,
-        versions: Versions,
+        versions: HybridLogicalClock,
         *,
         clock: Clock,
         images: Images | None = None,
         tables: "Callable[[str], Any]" = lambda name: None,
         read_only: bool = False,
-        past: Past = NO_PAST,
+        past: SchemaHistory = NO_SCHEMA_HISTORY,
     ) -> None:
         """`tables` finds other tables by name, for references; `past` is the schema history of the log."""
         self.name = model.__spec__.name
@@ -127,10 +127,10 @@ class Core(Generic[M]):
         self.bind(model, images or plain_images(model))
         self._versions = versions
         self._lock = threading.RLock()
-        self._landed = Condition(self._lock)
-        self._turnstile = Turnstile(self._landed)
-        self.landing = threading.Lock()
-        self._flights: deque[_Flight] = deque()
+        self._applied = Condition(self._lock)
+        self._turnstile = FairLock(self._applied)
+        self.apply_lock = threading.Lock()
+        self._pending_commits: deque[_PendingCommit] = deque()
         self._pending: set[bytes] = set()
         """Keys of records and of unique values that pending requests touch."""
         self.cache = RowCache()
@@ -142,7 +142,7 @@ class Core(Generic[M]):
         reads it; in a store that was opened read-only, it applies what the owner wrote."""
         self.doubt = ""
         """Why the state may differ from the log; empty if not. Set by plain assignments; `recover` clears it."""
-        self._doubtful: list[_Flight] = []
+        self._doubtful: list[_PendingCommit] = []
         """Requests of which it is not known whether they are in the log."""
         self.before_recovery: Callable[[], None] = lambda: None
         """Finishes a transaction whose decision is in its log and whose changes are not all applied."""
@@ -169,7 +169,7 @@ class Core(Generic[M]):
         self.plannable = self.spec
         """The model, as far as scans may rely on it: without indexes and unique fields that are being filled."""
         self.layout = KeyLayout(self.spec, self._clock)
-        self.view = View(
+        self.view = TableState(
             self._state,
             self.spec,
             images,
@@ -202,13 +202,13 @@ class Core(Generic[M]):
                         staging, outcomes = self._stage(operations)
                         if not staging.steps:
                             return outcomes
-                        flight = self._take_off(staging)
+                        pending_commit = self._submit(staging)
                     break
                 except Fenced:
                     self.wait_for_transaction()
                 except Doubtful:
                     self.recover()
-            self._land(flight)
+            self._wait_durable(pending_commit)
             return outcomes
         except HoldfastError:
             raise
@@ -229,13 +229,13 @@ class Core(Generic[M]):
             self._check_writable()
             with self._lock:
                 self._check_now()
-                self._wait_for_flights(self._check_now)
+                self._wait_for_pending_commits(self._check_now)
                 yield
         finally:
             ticket.over = True
             self._turnstile.tidy()
 
-    def _stand_back(self) -> None:
+    def _wait_for_exclusive(self) -> None:
         """Wait at the turnstile for exclusive claims, then check again that the table may be written.
 
         Called with `_lock` held, which is released while it waits.
@@ -244,9 +244,9 @@ class Core(Generic[M]):
         self._turnstile.enter()
         self._check_now()
 
-    def _wait_for_flights(self, check: Callable[[], None] | None = None) -> None:
-        while self._flights:
-            self._landed.wait(1)
+    def _wait_for_pending_commits(self, check: Callable[[], None] | None = None) -> None:
+        while self._pending_commits:
+            self._applied.wait(1)
             if check is not None:
                 check()
 
@@ -262,7 +262,7 @@ class Core(Generic[M]):
             if self.doubt:
                 self.recover()
             with self._lock:
-                self._wait_for_flights()
+                self._wait_for_pending_commits()
                 if not self.doubt:
                     self._reserved = ticket
                     return
@@ -298,28 +298,28 @@ class Core(Generic[M]):
         """Raise the error that the log would raise if the staged events are too large for it."""
         self.changelog.check_size(*records_of(staging.steps))
 
-    def take_off(self, staging: Staging) -> "_Flight":
+    def submit(self, staging: Staging) -> "_PendingCommit":
         """Append staged events to the log; return when they are as durable as its flush mode promises.
 
-        For callers with exclusive access: a transaction or a migration. They apply the result with `put_into` and
-        `arrive`. If this fails, the request may be in the log: call `stop`, or set `doubt`.
+        For callers with exclusive access: a transaction or a migration. They apply the result with `add_to_batch` and
+        `mark_applied`. If this fails, the request may be in the log: call `stop`, or set `doubt`.
         """
         with self._lock:
-            flight = self._take_off(staging)
-        self._make_safe(flight)
-        return flight
+            pending_commit = self._submit(staging)
+        self._make_safe(pending_commit)
+        return pending_commit
 
     def stop(self, why: str) -> None:
         """Set `doubt`: what the log or the state has of the pending requests is unknown. The next one recovers."""
         with self._lock:
             self.doubt = self.doubt or why
-            self._doubt_flights()
+            self._doubt_pending_commits()
 
-    def _doubt_flights(self) -> None:
-        self._doubtful += self._flights
-        self._flights.clear()
+    def _doubt_pending_commits(self) -> None:
+        self._doubtful += self._pending_commits
+        self._pending_commits.clear()
         self._pending.clear()
-        self._landed.notify_all()
+        self._applied.notify_all()
 
     def recover(self) -> None:
         """Write what the log has gathered and apply the log to the state, after an interrupt or a disk failure.
@@ -330,7 +330,7 @@ class Core(Generic[M]):
         try:
             self.before_recovery()
             self.recover_state()
-            with self.landing, self._lock:
+            with self.apply_lock, self._lock:
                 if self.doubt and not self.closed:
                     self._recover()
         except StorageError as error:
@@ -342,7 +342,7 @@ class Core(Generic[M]):
     def _recover(self) -> None:
         why, self.doubt = self.doubt, ""  # what is cut off from here on, in another thread, is not forgotten
         try:
-            self._doubt_flights()
+            self._doubt_pending_commits()
             self.changelog.recover()
             self.changelog.write_out()  # all that was gathered is in the log now, or has failed
             place = place_in(self._state, self.view.prefix, self.changelog)
@@ -353,9 +353,9 @@ class Core(Generic[M]):
                 self.position, self.last_version = place.position, place.version
                 self.follow()
             for one in self._doubtful:
-                one.landed = one.draft.error is None
+                one.applied = one.pending_block.error is None
             self._doubtful.clear()
-            self._landed.notify_all()
+            self._applied.notify_all()
         except BaseException:
             self.doubt = why
             raise
@@ -370,126 +370,128 @@ class Core(Generic[M]):
     def _stage(self, operations: Sequence[Operation]) -> tuple[Staging, list[Outcome]]:
         while True:
             if self._turnstile.line or self.doubt:
-                self._stand_back()
+                self._wait_for_exclusive()
             staging = self.staging(Staging, self._versions.next())
             try:
                 outcomes = [staging.run(operation) for operation in operations]
                 return staging, staging.outcomes(outcomes) if staging.undone else outcomes
             except Busy:
                 # What another thread has on its way may fail to get there: nothing is ever built on it.
-                self._landed.wait(1)
+                self._applied.wait(1)
                 self._check_now()
 
-    def _take_off(self, staging: Staging) -> _Flight:
-        return self._launch(staging.steps, staging.names, staging.version, staging.batch)
+    def _submit(self, staging: Staging) -> _PendingCommit:
+        return self._stage_to_log(staging.steps, staging.names, staging.version, staging.batch)
 
-    def _launch(self, steps: list[Step], names: set[bytes], version: int, batch: Transaction | None = None) -> _Flight:
+    def _stage_to_log(
+        self, steps: list[Step], names: set[bytes], version: int, batch: Transaction | None = None
+    ) -> _PendingCommit:
         if batch is None:
             batch = self._state.transaction()
             for step in steps:
                 self.view.apply(batch, *step)
         records = records_of(steps)
         try:
-            draft, first, _ = self.changelog.gather(*records)
-            flight = _Flight(steps, names, batch, draft, first - draft.first, version)
-            self._pending |= flight.names
-            self._flights.append(flight)
-            return flight
+            pending_block, first, _ = self.changelog.gather(*records)
+            pending_commit = _PendingCommit(steps, names, batch, pending_block, first - pending_block.first, version)
+            self._pending |= pending_commit.names
+            self._pending_commits.append(pending_commit)
+            return pending_commit
         except HoldfastError:  # nothing of it was taken
             raise
         except BaseException:  # before the lock is free: nobody may build upon a state that lacks this
             self.doubt = self.doubt or "a request was interrupted while it was handed to the log"
             raise
 
-    def _make_safe(self, flight: _Flight) -> None:
-        self.changelog.commit(flight.draft)
+    def _make_safe(self, pending_commit: _PendingCommit) -> None:
+        self.changelog.commit(pending_commit.pending_block)
         if not self._durable:
             self.changelog.write_out()  # if not synced: the state must not be ahead of what a kill leaves
-        if flight.draft.error is not None:
-            raise flight.draft.error
+        if pending_commit.pending_block.error is not None:
+            raise pending_commit.pending_block.error
 
-    def _land(self, flight: _Flight) -> None:
+    def _wait_durable(self, pending_commit: _PendingCommit) -> None:
         """Make a request as durable as the flush mode promises and apply it to the state.
 
         After an error it is applied, or nothing of it was written, or `doubt` is set.
         """
         try:
-            self._make_safe(flight)
-            if not self._follow(flight):
+            self._make_safe(pending_commit)
+            if not self._follow(pending_commit):
                 self.recover()
-                if not flight.landed:
+                if not pending_commit.applied:
                     raise WriterStopped(
                         f"the table {self.name!r} was closed before this was in its state: {self.doubt}"
                     )
         except BaseException as error:
-            if flight.draft.error is None:
+            if pending_commit.pending_block.error is None:
                 self.doubt = self.doubt or f"a request is perhaps in the log, and not in the state ({error!r})"
             else:  # nothing of it was written
-                self._forget([flight])
+                self._forget([pending_commit])
             raise
 
-    def _follow(self, flight: _Flight) -> bool:
-        """Apply a pending request to the state, with those before it and those of its draft, except failed ones.
+    def _follow(self, pending_commit: _PendingCommit) -> bool:
+        """Apply a pending request to the state, with those before it and those of its block, except failed ones.
 
         Returns False, and applies nothing, if `doubt` is set.
         """
-        with self.landing:
-            if flight.landed:
+        with self.apply_lock:
+            if pending_commit.applied:
                 return True
             if self.doubt:
                 return False
             with self._lock:
-                landing: list[_Flight] = []
-                for one in self._flights:
-                    if one.draft is not flight.draft and flight in landing:
+                apply_lock: list[_PendingCommit] = []
+                for one in self._pending_commits:
+                    if one.pending_block is not pending_commit.pending_block and pending_commit in apply_lock:
                         break
-                    landing.append(one)
-                arrived = [one for one in landing if one.draft.error is None]
+                    apply_lock.append(one)
+                arrived = [one for one in apply_lock if one.pending_block.error is None]
             if len(arrived) == 1:
                 batch = arrived[0].batch
                 self._put_place(batch, arrived)
             else:
                 batch = self._state.transaction()
-                self.put_into(batch, arrived)
+                self.add_to_batch(batch, arrived)
             batch.commit(sync=False)
-            self.arrive(arrived)
+            self.mark_applied(arrived)
             return True
 
-    def put_into(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
-        """Add the changes of these requests, and the log position after them, to a batch; then call `arrive`."""
-        for one in flights:
+    def add_to_batch(self, batch: Transaction, pending_commits: "Sequence[_PendingCommit]") -> None:
+        """Add the changes of these requests, and the log position after them, to a batch; then call `mark_applied`."""
+        for one in pending_commits:
             batch.absorb(one.batch)
-        self._put_place(batch, flights)
+        self._put_place(batch, pending_commits)
 
-    def _put_place(self, batch: Transaction, flights: "Sequence[_Flight]") -> None:
-        self._keep_place(batch, flights[-1].position, self._latest(flights))
-        self.cache.hold(step.key for one in flights for step in one.steps)
+    def _put_place(self, batch: Transaction, pending_commits: "Sequence[_PendingCommit]") -> None:
+        self._keep_place(batch, pending_commits[-1].position, self._latest(pending_commits))
+        self.cache.hold(step.key for one in pending_commits for step in one.steps)
 
-    def arrive(self, flights: "Sequence[_Flight]") -> None:
+    def mark_applied(self, pending_commits: "Sequence[_PendingCommit]") -> None:
         """Mark these requests as applied and remove them from the pending ones. Called after the batch is committed."""
         self.cache.release()
         # Only now: whoever asks for the records as of this version must not be given older ones.
-        self.position, self.last_version = flights[-1].position, self._latest(flights)
-        for one in flights:
-            one.landed = True
-        self._forget(flights)
+        self.position, self.last_version = pending_commits[-1].position, self._latest(pending_commits)
+        for one in pending_commits:
+            one.applied = True
+        self._forget(pending_commits)
 
-    def _latest(self, flights: "Sequence[_Flight]") -> int:
+    def _latest(self, pending_commits: "Sequence[_PendingCommit]") -> int:
         """Return `last_version` after these requests; it never goes back."""
-        return max(self.last_version, *[one.version for one in flights])
+        return max(self.last_version, *[one.version for one in pending_commits])
 
-    def _forget(self, flights: "Sequence[_Flight]") -> None:
+    def _forget(self, pending_commits: "Sequence[_PendingCommit]") -> None:
         """Remove these from the pending requests. Idempotent, should an interrupt divide it."""
         with self._lock:
-            for one in [*filter(self._flights.__contains__, flights)]:
-                self._flights.remove(one)
+            for one in [*filter(self._pending_commits.__contains__, pending_commits)]:
+                self._pending_commits.remove(one)
             self._pending.clear()
-            for one in self._flights:
+            for one in self._pending_commits:
                 self._pending |= one.names
-            self._landed.notify_all()
+            self._applied.notify_all()
 
     def _keep_place(self, batch: Transaction, position: int, version: int) -> None:
-        keep_place(batch, self.view.prefix, Place(self.changelog.id, position, version, self._kept_past))
+        keep_place(batch, self.view.prefix, AppliedPosition(self.changelog.id, position, version, self._kept_past))
 
     def _commit(self, batch: Transaction, position: int, version: int) -> None:
         """Commit a batch together with its log position, without a sync, and clear the row cache."""
@@ -524,8 +526,8 @@ class Core(Generic[M]):
             if self.doubt:
                 self.recover()
             with self._lock:
-                self._wait_for_flights()  # before the next lock: those who land take it first, and then ours
-                with self.landing:
+                self._wait_for_pending_commits()  # before the next lock: those who land take it first, and then ours
+                with self.apply_lock:
                     return self._rebuild(force=force)
         finally:
             ticket.over = True
@@ -595,10 +597,10 @@ class Core(Generic[M]):
             self._wait_for_last()
 
     def _wait_for_last(self) -> None:
-        while self._flights:
+        while self._pending_commits:
             if self.doubt:
-                self._doubt_flights()
-            elif not self._landed.wait(5):
+                self._doubt_pending_commits()
+            elif not self._applied.wait(5):
                 break
 
     def _check_open(self) -> None:
@@ -646,15 +648,15 @@ class Core(Generic[M]):
                 self.follow()
 
 
-def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[Extra], int]:
+def records_of(steps: Sequence[Step]) -> tuple[list[bytes], list[ColumnValue], int]:
     """Return the arguments of `Log.gather` for events: payloads, keys, and the size of the largest with its key."""
     payloads: list[bytes] = []
-    extras: list[Extra] = []
+    extras: list[ColumnValue] = []
     largest = 0
     for position, step in enumerate(steps):
         key = step.key
         payload = encode_event(step.event)
         payloads.append(payload)
-        extras.append(Extra(position, "key", key, len(key)))
+        extras.append(ColumnValue(position, "key", key, len(key)))
         largest = max(largest, len(payload) + len(key))
     return payloads, extras, largest

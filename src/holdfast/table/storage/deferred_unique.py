@@ -9,7 +9,7 @@ from copy import copy
 from itertools import islice
 
 from holdfast.table.storage.row_codec import Event, EventKind, decode_row
-from holdfast.table.storage.table_state import View, after
+from holdfast.table.storage.table_state import TableState, after
 
 __all__ = ["LateUnique", "only_uniques", "without_uniques"]
 
@@ -22,7 +22,7 @@ class LateUnique:
     The view ignores them until the log reaches the version since which they are unique.
     """
 
-    def __init__(self, view: View, since: Mapping[int, int], version: int) -> None:
+    def __init__(self, view: TableState, since: Mapping[int, int], version: int) -> None:
         """`version` is the last one that the view's state has."""
         self._view = view
         self._uniques = view.uniques
@@ -61,7 +61,7 @@ class LateUnique:
         self._view.uniques = without_uniques(self._view, self._since).uniques
 
 
-def only_uniques(view: View, numbers: Collection[int] | None = None) -> View:
+def only_uniques(view: TableState, numbers: Collection[int] | None = None) -> TableState:
     """Return the view reduced to the unique values of these fields, or of all, without indexes."""
     alone = copy(view)
     alone.set_indexes(())
@@ -70,7 +70,7 @@ def only_uniques(view: View, numbers: Collection[int] | None = None) -> View:
     return alone
 
 
-def without_uniques(view: View, numbers: Collection[int] | None = None) -> View:
+def without_uniques(view: TableState, numbers: Collection[int] | None = None) -> TableState:
     """Return the view without the unique values of these fields, or of all."""
     left = copy(view)
     left.uniques = [(one, prefix) for one, prefix in view.uniques if numbers is not None and one.number not in numbers]

@@ -13,16 +13,16 @@ from typing import Any, Protocol
 
 from holdfast.base.checked_json import read_checked, replace_checked
 from holdfast.base.errors import Corrupt, InvalidArgument
-from holdfast.base.files import Files, SystemFiles, errors_as_ours
-from holdfast.base.names import folder_of
+from holdfast.base.files import Files, SystemFiles, translate_os_errors
+from holdfast.base.names import escape_name
 from holdfast.base.paths import local_path
-from holdfast.log.batch import Extra
+from holdfast.log.batch import ColumnValue
 from holdfast.log.log import Log
 from holdfast.table.model.definition import describe, model_from
 from holdfast.table.model.model import Model
 from holdfast.table.storage.commit_pipeline import Core
 from holdfast.table.storage.export_file import BACKUP_FORMAT, BackupEntry, BackupReader, BackupReport, BackupWriter
-from holdfast.table.storage.schema_history import Past
+from holdfast.table.storage.schema_history import SchemaHistory
 
 __all__ = [
     "BackupReport",
@@ -41,7 +41,7 @@ _FRAME_BYTES = 1 << 20
 """Plain bytes of events after which a frame ends."""
 _FRAME_RECORDS = 10_000
 
-Place = str | os.PathLike[str]
+AppliedPosition = str | os.PathLike[str]
 """The path of a backup."""
 Progress = Callable[[int, int], None]
 """Called with the events that are done, and how many there are in all."""
@@ -78,9 +78,9 @@ class TableStore(Protocol):
 
 def backup_table(
     table: Core[Any],
-    path: Place,
+    path: AppliedPosition,
     *,
-    since: BackupReport | Place | None = None,
+    since: BackupReport | AppliedPosition | None = None,
     allow_damage: bool = False,
     progress: Progress | None = None,
     files: Files | None = None,
@@ -97,7 +97,7 @@ def backup_table(
     first = _first(log, stop, since, files)
     target = local_path(path, "a backup")
     if _is_folder(files, target):
-        target /= f"{folder_of(table.name, 'table name')}-{first:012}-{stop:012}{_SUFFIX}"
+        target /= f"{escape_name(table.name, 'table name')}-{first:012}-{stop:012}{_SUFFIX}"
     if since is not None and target == Path(since.path if isinstance(since, BackupReport) else since):
         raise InvalidArgument(f"{str(target)!r} is the backup that this one follows, and needs: choose another name")
     head = {
@@ -111,7 +111,7 @@ def backup_table(
         **table.past.to_dict(),
     }
     temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
-    with errors_as_ours("writing the backup", target):
+    with translate_os_errors("writing the backup", target):
         try:
             if files.exists(temporary):  # left by a crash
                 files.remove(temporary)
@@ -131,7 +131,9 @@ def backup_table(
     return report
 
 
-def verify_backup(*paths: Place, files: Files | None = None, progress: Progress | None = None) -> BackupReport:
+def verify_backup(
+    *paths: AppliedPosition, files: Files | None = None, progress: Progress | None = None
+) -> BackupReport:
     """Read a backup, or a full one and those that follow it, to the end and check it; return the last report.
 
     Raises `Corrupt` if a byte is not what was written or the end is missing, `InvalidArgument` if they do not follow
@@ -152,7 +154,7 @@ def verify_backup(*paths: Place, files: Files | None = None, progress: Progress 
 
 def restore_table(
     store: TableStore,
-    path: Place | Sequence[Place],
+    path: AppliedPosition | Sequence[AppliedPosition],
     *,
     model: type[Model] | None = None,
     keyring: Any = None,
@@ -175,7 +177,7 @@ def restore_table(
     head = readers[-1].head
     name = reports[-1].table
     model = _model(head, model)
-    marker = store.path / "tables" / folder_of(name, "table name") / _RESTORING
+    marker = store.path / "tables" / escape_name(name, "table name") / _RESTORING
     mark = {"format": BACKUP_FORMAT, "digests": [report.digest for report in reports]}
     known = _mark_in(files, marker)
     if known is not None and known != mark:
@@ -186,15 +188,15 @@ def restore_table(
     if known is None and name in store.tables():
         raise InvalidArgument(f"there is a table {name!r} in {str(store.path)!r}: restore into another store")
     if known is None:
-        with errors_as_ours("restoring into", marker.parent):
+        with translate_os_errors("restoring into", marker.parent):
             files.make_dirs(marker.parent)
             replace_checked(files, marker, mark)
     settings = {**head["settings"], **({} if keyring is None else {"keyring": keyring})}
-    with _allowed(marker, Past.of(head)):
+    with _allowed(marker, SchemaHistory.of(head)):
         table: Core[Any] = store.table(model, **settings)
     done = table.changelog.end
     if known is None and done:
-        with errors_as_ours("restoring into", marker.parent):
+        with translate_os_errors("restoring into", marker.parent):
             files.remove(marker)
         raise InvalidArgument(
             f"there are records in the table {name!r} in {str(store.path)!r}: restore into another store"
@@ -212,18 +214,18 @@ def restore_table(
     except BaseException:
         table.close()  # what is there is not the table: it must not be used in this process either
         raise
-    with errors_as_ours("restoring into", marker.parent):
+    with translate_os_errors("restoring into", marker.parent):
         files.remove(marker)
         files.sync_dir(marker.parent)
     return RestoreReport(name, total, max(report.last_version for report in reports), resumed=done)
 
 
-_restoring: dict[Path, Past] = {}
+_restoring: dict[Path, SchemaHistory] = {}
 """Markers of the restores that are under way in this process: these may open their table, which has such a past."""
 
 
 @contextlib.contextmanager
-def _allowed(marker: Path, past: Past) -> Iterator[None]:
+def _allowed(marker: Path, past: SchemaHistory) -> Iterator[None]:
     _restoring[marker] = past
     try:
         yield
@@ -231,7 +233,7 @@ def _allowed(marker: Path, past: Past) -> Iterator[None]:
         del _restoring[marker]
 
 
-def check_restored(files: Files, folder: Path) -> Past | None:
+def check_restored(files: Files, folder: Path) -> SchemaHistory | None:
     """Raise `InvalidArgument` if a table's restore was interrupted; return the past of one that is being restored here.
 
     Called before its log is opened.
@@ -259,7 +261,7 @@ def _durable_end(table: Core[Any]) -> int:
     return table.changelog.readable()[1] if place is None else place[2]
 
 
-def _first(log: Log, stop: int, since: BackupReport | Place | None, files: Files) -> int:
+def _first(log: Log, stop: int, since: BackupReport | AppliedPosition | None, files: Files) -> int:
     if since is None:
         return log.start
     before = since if isinstance(since, BackupReport) else BackupReader(local_path(since, "a backup"), files).report
@@ -314,7 +316,7 @@ def _damaged(log: Log, sequence: int) -> Corrupt:
 # Restoring
 
 
-def _each(path: Place | Sequence[Place]) -> Sequence[Place]:
+def _each(path: AppliedPosition | Sequence[AppliedPosition]) -> Sequence[AppliedPosition]:
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
         raise InvalidArgument("there is no backup to restore: give a file, or a list of them")
@@ -348,7 +350,7 @@ def _model(head: dict[str, Any], model: type[Model] | None) -> type[Model]:
 
 
 def _mark_in(files: Files, marker: Path) -> dict[str, Any] | None:
-    with errors_as_ours("restoring into", marker.parent):
+    with translate_os_errors("restoring into", marker.parent):
         try:
             return read_checked(files, marker)
         except (FileNotFoundError, NotADirectoryError):
@@ -366,7 +368,7 @@ def _append(log: Log, readers: Iterable[BackupReader], skip: int, total: int, pr
             count += len(entries)
             if fresh:
                 payloads = [entry.payload for entry in fresh]
-                extras = [Extra(n, "key", entry.key, len(entry.key)) for n, entry in enumerate(fresh)]
+                extras = [ColumnValue(n, "key", entry.key, len(entry.key)) for n, entry in enumerate(fresh)]
                 # Not limited in size: it was accepted once, perhaps under other settings.
                 log.commit(log.gather(payloads, extras, 0, limited=False)[0])
             if progress is not None:

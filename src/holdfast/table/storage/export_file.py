@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.base.checksum import crc32c
 from holdfast.base.errors import Corrupt, InvalidArgument, NewerFormat, NotFound
-from holdfast.base.files import File, Files, errors_as_ours, write_all
+from holdfast.base.files import File, Files, translate_os_errors, write_all
 from holdfast.log.compression import codec_by_name, compress, decompress
 from holdfast.table.storage.row_codec import decode_event
 
@@ -168,7 +168,7 @@ class BackupReader:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[File]:
-        with errors_as_ours("reading the backup", self._path):
+        with translate_os_errors("reading the backup", self._path):
             try:
                 file = self._files.open(self._path, "r")
             except FileNotFoundError as error:

@@ -311,8 +311,8 @@ def _write_again(table: Core[Any], keyring: Keyring, keys: list[bytes]) -> int:
             steps.append(Step(key, event, row, record, record))
         if not steps:
             return 0
-        flight = table._launch(steps, {step.key for step in steps}, table.last_version)
-    table._land(flight)
+        pending_commit = table._stage_to_log(steps, {step.key for step in steps}, table.last_version)
+    table._wait_durable(pending_commit)
     return len(steps)
 
 

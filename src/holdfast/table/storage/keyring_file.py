@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.base.errors import Corrupt, NewerFormat, NotFound, StorageError
-from holdfast.base.files import SystemLock, errors_as_ours
+from holdfast.base.files import SystemLock, translate_os_errors
 
 __all__ = ["Kept", "changing", "no_keyring", "put_keys", "read_keys"]
 
@@ -34,7 +34,7 @@ def changing(path: Path) -> Iterator[None]:
     Files: `<name>.lock` beside it, which stays. Rejected: a lock on the file itself, as each change replaces the file,
     and one on the folder, which NFS does not grant.
     """
-    with errors_as_ours("locking the keyring", path):
+    with translate_os_errors("locking the keyring", path):
         fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         lock = SystemLock(fd)
         try:
@@ -51,7 +51,7 @@ def changing(path: Path) -> Iterator[None]:
 def read_keys(path: Path, *, private: bool = True) -> Kept:
     """Return the content of a file; with `private` only if nobody but its owner can use it."""
     try:
-        with errors_as_ours("reading the keyring", path), path.open("rb") as opened:
+        with translate_os_errors("reading the keyring", path), path.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode  # of what was opened, not of what stands there a moment later
             if private and mode & _OTHERS:
                 raise StorageError(
@@ -76,7 +76,7 @@ def put_keys(path: Path, kept: Kept) -> None:
         "keys": {name: b64encode(key).decode() for name, key in kept.keys.items()},
         "token_key": b64encode(kept.token_key).decode(),
     }
-    with errors_as_ours("writing the keyring", path):
+    with translate_os_errors("writing the keyring", path):
         _replace_private(path, json.dumps(content, indent=2).encode() + b"\n")
 
 

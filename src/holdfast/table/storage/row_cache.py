@@ -19,7 +19,7 @@ class RowCache:
     the state changes. So no cached row is older than the state.
     """
 
-    __slots__ = ("_changing", "_guard", "_room", "past", "present", "turn")
+    __slots__ = ("_bytes_left", "_changing", "_guard", "past", "present", "turn")
 
     def __init__(self, most: int = CACHE_BYTES) -> None:
         self.present: dict[bytes, bytes] = {}
@@ -28,14 +28,14 @@ class RowCache:
         """Past rows by key: the first version, the version after the last, and the row."""
         self.turn = 0
         self._changing = 0
-        self._room = most
+        self._bytes_left = most
         self._guard = threading.Lock()
 
     def keep(self, turn: int, key: bytes, raw: bytes) -> None:
         """Cache a row that was read in this turn; ignored if the turn is over or the state is changing."""
         with self._guard:
             if turn == self.turn and not self._changing and key not in self.present:
-                self._make_room(len(raw))
+                self._evict(len(raw))
                 self.present[key] = raw
 
     def keep_past(self, turn: int, key: bytes, first: int, stop: int, raw: bytes) -> None:
@@ -43,8 +43,8 @@ class RowCache:
         with self._guard:
             if turn == self.turn and not self._changing:
                 old = self.past.pop(key, None)
-                self._room += 0 if old is None else len(old[2]) + _ENTRY_COST
-                self._make_room(len(raw))
+                self._bytes_left += 0 if old is None else len(old[2]) + _ENTRY_COST
+                self._evict(len(raw))
                 self.past[key] = (first, stop, raw)
 
     def hold(self, keys: Iterable[bytes]) -> None:
@@ -57,9 +57,9 @@ class RowCache:
 
     def _forget(self, key: bytes) -> None:
         if (raw := self.present.pop(key, None)) is not None:
-            self._room += len(raw) + _ENTRY_COST
+            self._bytes_left += len(raw) + _ENTRY_COST
         if (then := self.past.pop(key, None)) is not None:
-            self._room += len(then[2]) + _ENTRY_COST
+            self._bytes_left += len(then[2]) + _ENTRY_COST
 
     def release(self) -> None:
         """End `hold`, after the records have changed."""
@@ -71,8 +71,8 @@ class RowCache:
         """Remove everything, since all of it may have changed."""
         with self._guard:
             self.turn += 1
-            self._room += sum(len(raw) + _ENTRY_COST for raw in self.present.values())
-            self._room += sum(len(then[2]) + _ENTRY_COST for then in self.past.values())
+            self._bytes_left += sum(len(raw) + _ENTRY_COST for raw in self.present.values())
+            self._bytes_left += sum(len(then[2]) + _ENTRY_COST for then in self.past.values())
             self.present.clear()
             self.past.clear()
 
@@ -82,10 +82,10 @@ class RowCache:
         with self._guard:
             self._changing = 0
 
-    def _make_room(self, size: int) -> None:
-        self._room -= size + _ENTRY_COST
-        while self._room < 0 and (self.present or self.past):
+    def _evict(self, size: int) -> None:
+        self._bytes_left -= size + _ENTRY_COST
+        while self._bytes_left < 0 and (self.present or self.past):
             if len(self.present) >= len(self.past):
-                self._room += len(self.present.pop(next(iter(self.present)))) + _ENTRY_COST
+                self._bytes_left += len(self.present.pop(next(iter(self.present)))) + _ENTRY_COST
             else:
-                self._room += len(self.past.pop(next(iter(self.past)))[2]) + _ENTRY_COST
+                self._bytes_left += len(self.past.pop(next(iter(self.past)))[2]) + _ENTRY_COST

@@ -10,14 +10,14 @@ from typing import Any
 
 from holdfast.table.model.model_spec import ModelSpec
 
-__all__ = ["NEVER", "NO_PAST", "Past", "plannable_at"]
+__all__ = ["NEVER", "NO_SCHEMA_HISTORY", "SchemaHistory", "plannable_at"]
 
 NEVER = (1 << 64) - 1
 """A version that is never reached: for a field that is to become unique."""
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SchemaHistory:
     """Schema history that a table's present definition does not show."""
 
     retyped: bool = False
@@ -30,7 +30,7 @@ class Past:
     """The version since which all records suit the model: before it, what is required now may be missing."""
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> "Past":
+    def of(cls, kept: Mapping[str, Any]) -> "SchemaHistory":
         """Return what `to_dict` wrote, from a mapping that may hold more, or nothing of it."""
         since = {int(number): version for number, version in kept.get("unique_since", {}).items()}
         unsealed, suits_since = frozenset(kept.get("unsealed", ())), kept.get("suits_since", 0)
@@ -47,11 +47,11 @@ class Past:
         return {**written, "unique_since": since} if since else written
 
 
-NO_PAST = Past()
+NO_SCHEMA_HISTORY = SchemaHistory()
 """The history of a table that always had its definition."""
 
 
-def plannable_at(spec: ModelSpec, past: Past, version: int | None) -> ModelSpec:
+def plannable_at(spec: ModelSpec, past: SchemaHistory, version: int | None) -> ModelSpec:
     """Return the model, reduced to what a scan as of a version (None: now) may rely on."""
     if version is None:
         return spec

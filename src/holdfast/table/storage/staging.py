@@ -17,13 +17,13 @@ from holdfast.table.model.types import HIDDEN
 from holdfast.table.model.validation import Violation, validate
 from holdfast.table.operations import Add, AlreadyExists, Change, Delete, Done, NoRecord, Operation, Outcome, Undelete
 from holdfast.table.storage.row_codec import Event, EventKind, Row, row_after, size_of
-from holdfast.table.storage.table_state import View
+from holdfast.table.storage.table_state import TableState
 
 __all__ = ["Busy", "Staging", "Step"]
 
 
 class Step(NamedTuple):
-    """An event and what it does: the arguments of `View.apply`."""
+    """An event and what it does: the arguments of `TableState.apply`."""
 
     key: bytes
     event: Event
@@ -32,7 +32,7 @@ class Step(NamedTuple):
     record: Any
 
 
-class _Standing(NamedTuple):
+class _RecordState(NamedTuple):
     """The state of a record in the middle of a request."""
 
     row: Row | None
@@ -63,7 +63,7 @@ class Staging:
     def __init__(
         self,
         model: type[Model],
-        view: View,
+        view: TableState,
         layout: KeyLayout,
         version: int,
         pending: Container[bytes],
@@ -84,7 +84,7 @@ class Staging:
         """Keys of records and of unique values that other requests must not touch until this one is in the state."""
         self.undone: set[bytes] = set()
         """Keys of records that operations changed and changed back."""
-        self._records: dict[bytes, _Standing] = {}
+        self._records: dict[bytes, _RecordState] = {}
         self._owners: dict[bytes, bytes | None] = {}
 
     @property
@@ -204,7 +204,7 @@ class Staging:
             if not step.event.deleted:
                 self._release(key, self._view.images.decode(key, step.event.image))
         if steps:
-            self._records[key] = _Standing(steps[0].old, steps[0].before)
+            self._records[key] = _RecordState(steps[0].old, steps[0].before)
             self._redo = True
 
     def _as_written(self, step: Step) -> Step:
@@ -213,7 +213,7 @@ class Staging:
         return step._replace(record=self._view.images.decode(step.key, image)) if image else step
 
     def _existing(self, key: bytes) -> tuple[Row, Any]:
-        row, record = self._standing(key)
+        row, record = self._record_state(key)
         if row is None:
             raise self._no_record(key)
         return row, record
@@ -221,21 +221,21 @@ class Staging:
     def _no_record(self, key: bytes) -> NoRecord:
         return NoRecord(f"there is no {self._model.__name__} with this key", key)
 
-    def _standing(self, key: bytes) -> _Standing:
+    def _record_state(self, key: bytes) -> _RecordState:
         found = self._look_up(key)
         if found.record is None and found.row is not None:
-            found = self._records[key] = _Standing(found.row, self._view.images.decode(key, found.row.image))
+            found = self._records[key] = _RecordState(found.row, self._view.images.decode(key, found.row.image))
         return found
 
-    def _look_up(self, key: bytes) -> _Standing:
-        """As `_standing`, but the record may not be decoded yet."""
+    def _look_up(self, key: bytes) -> _RecordState:
+        """As `_record_state`, but the record may not be decoded yet."""
         if not isinstance(key, bytes):
             raise InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
         found = self._records.get(key)
         if found is None:
             if key in self._pending:
                 raise Busy
-            found = self._records[key] = _Standing(self._view.row(key), None)
+            found = self._records[key] = _RecordState(self._view.row(key), None)
         return found
 
     def _check_uniques(self, key: bytes, record: Any) -> Names:
@@ -269,7 +269,7 @@ class Staging:
     def _step(
         self, key: bytes, kind: EventKind, created: int, deleted: bool, fields: tuple[int, ...], record: Any
     ) -> None:
-        old, before = self._standing(key)
+        old, before = self._record_state(key)
         event = self._event(key, kind, created, deleted, fields, record)
         if self._view.uniques:
             if kind is EventKind.HARD_DELETE and before is not None:
@@ -310,7 +310,7 @@ class Staging:
         self._steps[place] = step
         # The record itself is not kept: it may be the caller's own.
         row = row_after(step.old, step.event) if self._redo else self._view.apply(self._batch, *step, holds)
-        self._records[key] = _Standing(row, None)
+        self._records[key] = _RecordState(row, None)
 
     def _is_undone(self, step: Step) -> bool:
         """Return whether a record is as it was before this request."""
@@ -324,7 +324,7 @@ class Staging:
 
     def _undo(self, key: bytes, old: Row | None) -> None:
         """Note that the operations on a record cancel each other. The caller has removed its step."""
-        self._records[key] = _Standing(old, None)
+        self._records[key] = _RecordState(old, None)
         self.undone.add(key)
 
     def outcomes(self, found: list[Outcome]) -> list[Outcome]:
@@ -363,7 +363,7 @@ def _folded(first: Step, then: Step) -> Step:
     return Step(then.key, event._replace(kind=kind, fields=fields), first.old, first.before, then.record)
 
 
-def _givers_first(view: View, steps: Sequence[Step]) -> list[Step]:
+def _givers_first(view: TableState, steps: Sequence[Step]) -> list[Step]:
     """Order the steps so that a record that frees a unique value comes before one that takes it.
 
     Another store can then apply each of them. Where two swap theirs there is no such order, and they keep theirs.
@@ -388,7 +388,7 @@ def _givers_first(view: View, steps: Sequence[Step]) -> list[Step]:
     return list(ordered.values())
 
 
-def _owned(view: View, row: Row | Event | None, record: Any) -> set[bytes]:
+def _owned(view: TableState, row: Row | Event | None, record: Any) -> set[bytes]:
     return set() if row is None or row.deleted else {name for _, name in view.unique_keys(record)}
 
 

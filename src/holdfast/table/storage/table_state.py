@@ -19,7 +19,7 @@ from holdfast.table.storage.row_codec import Event, EventKind, Row, decode_row, 
 __all__ = [
     "BEHIND",
     "Images",
-    "View",
+    "TableState",
     "added_in",
     "after",
     "inverted",
@@ -65,7 +65,7 @@ def plain_images(model: type[Model]) -> Images:
     )
 
 
-class View:
+class TableState:
     """The present rows of one table in the state and, if it is kept, their history."""
 
     def __init__(self, state: State, spec: ModelSpec, images: Images, *, history: bool, updates: bool) -> None:

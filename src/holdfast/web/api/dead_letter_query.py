@@ -7,12 +7,12 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.broker.dead_letter_browser import led_to
 from holdfast.broker.dead_letter_browser import letter_of as amqp_letter_of
 from holdfast.broker.permissions import Operation
-from holdfast.broker.queue_dispatcher import Mailbox
-from holdfast.queue import DeadLetter, Queue, Waiting
+from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.queue import DeadLetter, PeekedMessage, Queue
 from holdfast.queue.dead_letter_forwarder import is_forwarded
 from holdfast.queue.transfers import dead_letter_of
 from holdfast.web.api.queues import queue_of
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.routes import Call
 
 __all__ = ["Desk", "Groups", "Round", "Which", "desk_of", "known_desk"]
@@ -48,7 +48,7 @@ class Desk(NamedTuple):
     """
 
     queue: Queue
-    holder: Mailbox | None
+    holder: BrokerQueue | None
     pile: Queue | None
     """The queue that holds the dead letters; None if there is none yet."""
     origin: str | None = None
@@ -64,7 +64,7 @@ class Desk(NamedTuple):
         dead = self.queue.settings.dead_letter
         return None if dead is None or is_forwarded(dead) else dead
 
-    def letter_of(self, message: Waiting) -> DeadLetter | None:
+    def letter_of(self, message: PeekedMessage) -> DeadLetter | None:
         """Return a message of the pile as a dead letter; None if it is not one, or belongs to another queue."""
         if self.holder is None:
             letter = dead_letter_of(message)
@@ -119,23 +119,25 @@ class Round:
                 yield letter
 
 
-def _desk_of_own(site: Site, queue: Queue) -> Desk:
+def _desk_of_own(site: ServerContext, queue: Queue) -> Desk:
     """Return the desk of a queue whose dead-letter queue a program chose, if any."""
     desk = Desk(queue, None, None)
     return desk if desk.lies_in is None else desk._replace(pile=site.store.find_queue(desk.lies_in))
 
 
-def known_desk(site: Site, queue: Queue, mailbox: Mailbox | None, holders: frozenset[str]) -> Desk | None:
+def known_desk(
+    site: ServerContext, queue: Queue, broker_queue: BrokerQueue | None, holders: frozenset[str]
+) -> Desk | None:
     """Return the desk of a queue if it is known without reading messages; else None.
 
     `holders` are the queues of the virtual host to which dead-letter exchanges route. A queue in `holders` is its own
     desk, for the dead letters in it. None: an exchange routes the queue's dead letters, to any of `holders`, or it has
     no dead-letter target.
     """
-    if mailbox is None:
+    if broker_queue is None:
         return _desk_of_own(site, queue)
-    if mailbox.name in holders:
-        return Desk(queue, mailbox, queue)
+    if broker_queue.name in holders:
+        return Desk(queue, broker_queue, queue)
     dead = queue.settings.dead_letter
     return None if dead is None or is_forwarded(dead) else _desk_of_own(site, queue)
 
@@ -147,8 +149,8 @@ def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int |
     the caller may perform the operation on the queue and read the queue that holds the dead letters, 400 if several
     queues hold some.
     """
-    queue, mailbox = queue_of(call, operation)
-    desk = _found(call, queue, mailbox, most)
+    queue, broker_queue = queue_of(call, operation)
+    desk = _found(call, queue, broker_queue, most)
     if desk.lies_in is not None:
         vhost, name = call.site.names_of(desk.lies_in)
         looks = operation is Operation.QUEUE_LOOK  # whatever else is done takes them from there
@@ -156,27 +158,27 @@ def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int |
     return desk
 
 
-def _found(call: Call, queue: Queue, mailbox: Mailbox | None, most: int | None) -> Desk:
+def _found(call: Call, queue: Queue, broker_queue: BrokerQueue | None, most: int | None) -> Desk:
     host = call.site.host(call.path["vhost"])
     holders = call.site.on_broker(lambda: led_to(host))
-    if (known := known_desk(call.site, queue, mailbox, holders)) is not None:
+    if (known := known_desk(call.site, queue, broker_queue, holders)) is not None:
         return known
-    assert mailbox is not None
-    if mailbox.definition.settings.dead_letter_exchange is None:
-        return Desk(queue, mailbox, queue)
+    assert broker_queue is not None
+    if broker_queue.definition.settings.dead_letter_exchange is None:
+        return Desk(queue, broker_queue, queue)
     found: list[Desk] = []
     unsure = False
-    for name in sorted(holders & host.mailboxes.keys()):
-        holder = host.mailboxes[name]
-        desk = Desk(queue, holder, holder.queue, mailbox.name)
+    for name in sorted(holders & host.broker_queues.keys()):
+        holder = host.broker_queues[name]
+        desk = Desk(queue, holder, holder.queue, broker_queue.name)
         through = Round(desk, most=most)
         if any(True for _ in through):
             found.append(desk)
         unsure = unsure or through.left is not None
     if len(found) > 1:
         names = ", ".join(repr(one.holder.name) for one in found if one.holder is not None)
-        raise InvalidArgument(f"the dead letters of {mailbox.name!r} lie in {names}: look at one of these")
-    return found[0]._replace(unsure=unsure) if found else Desk(queue, mailbox, queue, mailbox.name, unsure)
+        raise InvalidArgument(f"the dead letters of {broker_queue.name!r} lie in {names}: look at one of these")
+    return found[0]._replace(unsure=unsure) if found else Desk(queue, broker_queue, queue, broker_queue.name, unsure)
 
 
 class Groups:

@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.broker.dead_letter_browser import led_to, put_back
 from holdfast.broker.permissions import Operation
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.queue import DeadLetter
 from holdfast.web.api.dead_letter_query import Desk, Groups, Round, Which, desk_of, known_desk
 from holdfast.web.api.queue_summary import all_queues
@@ -52,12 +52,12 @@ def all_dead(call: Call) -> dict[str, Any]:
     found = []
     site = call.site
     holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
-    for vhost, name, queue, mailbox in all_queues(site, call.who, call.query.get("vhost") or None):
+    for vhost, name, queue, broker_queue in all_queues(site, call.who, call.query.get("vhost") or None):
         if not _may_look(call, vhost, name):
             continue
         groups = Groups()
         try:
-            desk = known_desk(site, queue, mailbox, holders.get(vhost, frozenset()))
+            desk = known_desk(site, queue, broker_queue, holders.get(vhost, frozenset()))
             if desk is None:  # its letters are told of where they are
                 continue
             if desk.lies_in is not None and not _may_look(call, *site.names_of(desk.lies_in)):
@@ -176,7 +176,7 @@ def _settled(desk: Desk, which: Which, settle: Callable[[list[DeadLetter]], int]
             count += settle(letters)
 
 
-def _put_back(call: Call, holder: Mailbox, letters: list[DeadLetter]) -> int:
+def _put_back(call: Call, holder: BrokerQueue, letters: list[DeadLetter]) -> int:
     host = call.site.host(call.path["vhost"])
     done = call.site.on_broker(lambda: put_back(host, letters))
     for target in {target.queue for _, target in done}:

@@ -20,7 +20,7 @@ from holdfast.queue import Queue
 from holdfast.web.api.pagination import PAGING, named, paged
 from holdfast.web.api.queue_summary import place_now
 from holdfast.web.api.schemas import RECORD, instant, record_in
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import FLAG, WHOLE, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -62,7 +62,7 @@ def _to_change(call: Call) -> Log:
     return call.site.store.log(name)
 
 
-def _open_queues(site: Site) -> dict[str, list[Queue]]:
+def _open_queues(site: ServerContext) -> dict[str, list[Queue]]:
     """Return the open queues, by the name of their log."""
     found: dict[str, list[Queue]] = {}
     for queue in site.store.open_queues():
@@ -70,7 +70,7 @@ def _open_queues(site: Site) -> dict[str, list[Queue]]:
     return found
 
 
-def _stats_json(site: Site, log: Log, queues: list[Queue]) -> dict[str, Any]:
+def _stats_json(site: ServerContext, log: Log, queues: list[Queue]) -> dict[str, Any]:
     figures = log.stats()
     vhost, label = site.names_of(log.name)
     form = asdict(figures)

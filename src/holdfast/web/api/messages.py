@@ -5,8 +5,8 @@ from typing import Any
 
 from holdfast.base.errors import Closed, InvalidArgument, NotFound
 from holdfast.broker.permissions import Operation
-from holdfast.queue import Queue, Waiting
-from holdfast.queue.async_lease import Polls
+from holdfast.queue import PeekedMessage, Queue
+from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.api.queues import ONE, queue_of
 from holdfast.web.api.schemas import BODY_MAX, HELD, MESSAGE, message_json, messages_in, parts_in
 from holdfast.web.request_schema import NUMBER, TEXT, body, said
@@ -36,7 +36,7 @@ def peek(call: Call) -> dict[str, Any]:
     return {"messages": [message_json(one, most) for one in _peeked(queue, count)]}
 
 
-def _peeked(queue: Queue, count: int) -> list[Waiting]:
+def _peeked(queue: Queue, count: int) -> list[PeekedMessage]:
     """Return the next messages; fewer if their bodies would take too much memory."""
     wanted = min(count, _AT_FIRST)
     while True:
@@ -97,7 +97,7 @@ async def lease(call: Call) -> dict[str, Any]:
     if polls is None:
         for gone in [one for one in known if one.closed]:
             del known[gone]
-        polls = known[queue] = Polls(queue)
+        polls = known[queue] = AsyncLeases(queue)
     taken = await polls.lease(
         count, lease=call.field("lease", (int, float), None), wait=wait, most_bytes=_SHOWN_BYTES_MAX
     )

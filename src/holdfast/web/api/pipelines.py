@@ -16,7 +16,7 @@ from holdfast.base.units import iso_time
 from holdfast.pipeline_runs import ID_VARIABLE, Run, Runs, new_id
 from holdfast.spark.pipelines import PIPELINES
 from holdfast.web.api.pipeline_options import checked_master, checked_options
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import TEXT, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes
 
@@ -145,7 +145,7 @@ class _Describing:
 _describing = _Describing()
 
 
-def _run_json(site: Site, run: Run) -> dict[str, Any]:
+def _run_json(site: ServerContext, run: Run) -> dict[str, Any]:
     form = asdict(run)
     return {
         **form,
@@ -156,7 +156,7 @@ def _run_json(site: Site, run: Run) -> dict[str, Any]:
     }
 
 
-def _offsets(site: Site, run: Run) -> list[dict[str, Any]]:
+def _offsets(site: ServerContext, run: Run) -> list[dict[str, Any]]:
     """Return the offsets of a stream, from its checkpoint, and the ends of its logs."""
     checkpoint = run.options.get("checkpoint")
     if not isinstance(checkpoint, str) or "://" in checkpoint:
@@ -177,7 +177,7 @@ def _offsets(site: Site, run: Run) -> list[dict[str, Any]]:
     return found
 
 
-def _end(site: Site, log: str) -> int | None:
+def _end(site: ServerContext, log: str) -> int | None:
     opened = site.store.open_log(log)
     if opened is not None:
         return opened.end

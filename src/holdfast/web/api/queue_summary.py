@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.queue import Counts, Queue
 from holdfast.web.api.pagination import named, paged
 from holdfast.web.api.schemas import plain
 from holdfast.web.auth import Caller
-from holdfast.web.context import Site
+from holdfast.web.context import ServerContext
 from holdfast.web.routes import Call
 
 __all__ = ["Found", "all_queues", "light_row", "page_of", "place_now", "row", "settings_json", "shown_lag"]
@@ -40,12 +40,12 @@ _FRESH_S = 2.0
 
 
 class Found(NamedTuple):
-    """A queue with its virtual host and name, and its mailbox if the broker has one."""
+    """A queue with its virtual host and name, and its broker queue if the broker has one."""
 
     vhost: str
     name: str
     queue: Queue
-    mailbox: Mailbox | None
+    broker_queue: BrokerQueue | None
 
 
 class _Others:
@@ -54,9 +54,9 @@ class _Others:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._clock = SystemClock()
-        self._looked: dict[Site, tuple[float, list[Found]]] = {}
+        self._looked: dict[ServerContext, tuple[float, list[Found]]] = {}
 
-    def of(self, site: Site) -> list[Found]:
+    def of(self, site: ServerContext) -> list[Found]:
         with self._guard:
             now = self._clock.monotonic()
             looked, found = self._looked.get(site, (float("-inf"), []))
@@ -75,31 +75,31 @@ class _Others:
 _others = _Others()
 
 
-def all_queues(site: Site, who: Caller, vhost: str | None = None) -> Iterator[Found]:
+def all_queues(site: ServerContext, who: Caller, vhost: str | None = None) -> Iterator[Found]:
     """Yield the queues of the virtual hosts that the caller sees; permissions on each are not checked."""
     for host in list(site.broker.hosts.values()):
         if vhost not in (None, host.name) or not _may_see(site, who, host.name):
             continue
-        for mailbox in list(host.mailboxes.values()):
-            yield Found(host.name, mailbox.name, mailbox.queue, mailbox)
+        for broker_queue in list(host.broker_queues.values()):
+            yield Found(host.name, broker_queue.name, broker_queue.queue, broker_queue)
         if host.name == "/":
             yield from _others.of(site)
 
 
-def _may_see(site: Site, who: Caller, vhost: str) -> bool:
+def _may_see(site: ServerContext, who: Caller, vhost: str) -> bool:
     return who.sees_all or bool(site.broker.users.permissions(who.name, vhost))
 
 
-def light_row(site: Site, found: Found) -> dict[str, Any]:
+def light_row(site: ServerContext, found: Found) -> dict[str, Any]:
     """Return a queue's row with what costs nothing: counts and rates."""
-    vhost, name, queue, mailbox = found
+    vhost, name, queue, broker_queue = found
     try:
         counts = queue.counts()
         rates = queue.rates()
         state = "paused" if queue.paused else site.broker.memory.state(queue).replace("normal", "running")
     except HoldfastError:
         return {"vhost": vhost, "name": name, "state": "closed", "ready": 0, "delayed": 0, "leased": 0, "moving": 0}
-    definition = mailbox.definition if mailbox is not None else None
+    definition = broker_queue.definition if broker_queue is not None else None
     return {
         "vhost": vhost,
         "name": name,
@@ -111,19 +111,19 @@ def light_row(site: Site, found: Found) -> dict[str, Any]:
         "put_rate": rates.put,
         "lease_rate": rates.lease,
         "ack_rate": rates.ack,
-        "consumers": len(mailbox.consumers) if mailbox is not None else 0,
-        "dead_letters_dropped": mailbox.dead_letters_dropped if mailbox is not None else 0,
+        "consumers": len(broker_queue.consumers) if broker_queue is not None else 0,
+        "dead_letters_dropped": broker_queue.dead_letters_dropped if broker_queue is not None else 0,
         "state": state,
         "memory": queue.cached_bytes,
         "durable": definition.durable if definition is not None else True,
         "exclusive": definition.exclusive if definition is not None else False,
         "auto_delete": definition.auto_delete if definition is not None else False,
-        "in_broker": mailbox is not None,
+        "in_broker": broker_queue is not None,
         "arguments": plain(dict(definition.arguments)) if definition is not None else {},
     }
 
 
-def row(site: Site, found: Found) -> dict[str, Any]:
+def row(site: ServerContext, found: Found) -> dict[str, Any]:
     """Return a queue's row with the age of its oldest message and its lag."""
     light = light_row(site, found)
     try:
@@ -167,12 +167,12 @@ def page_of(call: Call) -> dict[str, Any]:
 _RATES = {"put_rate": "put", "lease_rate": "lease", "ack_rate": "ack"}
 
 
-def _value(site: Site, found: Found, sort: str, ages: Mapping[Queue, float] | None) -> Any:
+def _value(site: ServerContext, found: Found, sort: str, ages: Mapping[Queue, float] | None) -> Any:
     """Return the sort key of a queue, and compute no more than that."""
     if sort in ("name", "vhost"):
         return getattr(found, sort)
     if sort == "consumers":
-        return len(found.mailbox.consumers) if found.mailbox is not None else 0
+        return len(found.broker_queue.consumers) if found.broker_queue is not None else 0
     try:
         if sort in Counts._fields:
             return getattr(found.queue.counts(), sort)
@@ -193,7 +193,7 @@ def place_now(queue: Queue) -> tuple[int, int]:
     Reads without the queue's lock first, and with it only if something changes meanwhile.
     """
     try:
-        floor = queue.standing.floor()
+        floor = queue.queue_state.floor()
     except (RuntimeError, ValueError):  # something came or went while it was walked
         lag = queue.stats().lag
         return max(0, queue.log.end - lag), lag

@@ -8,7 +8,7 @@ from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.broker.dead_letter_browser import led_to
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.permissions import Operation
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.users import Kind
 from holdfast.queue import LeaseInfo, Queue
 from holdfast.web.api.pagination import PAGING
@@ -32,18 +32,18 @@ _QUEUES_MAX = 1000
 _SAMPLE = 10
 
 
-def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Queue, Mailbox | None]:
-    """Return the queue that the path names, with its mailbox, if the caller may perform the operation on it.
+def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Queue, BrokerQueue | None]:
+    """Return the queue that the path names, with its broker queue, if the caller may perform the operation on it.
 
     Raises 403 if not, 404 if there is no such queue, and 409 for an exclusive queue unless the request is a GET.
     """
     vhost, name = call.path["vhost"], call.path["name"]
     call.site.host(vhost)
     call.may(operation, name, vhost=vhost)
-    queue, mailbox = call.site.queue(vhost, name)
-    if mailbox is not None and mailbox.definition.exclusive and call.method != "GET":
+    queue, broker_queue = call.site.queue(vhost, name)
+    if broker_queue is not None and broker_queue.definition.exclusive and call.method != "GET":
         raise ResourceLocked(name)
-    return queue, mailbox
+    return queue, broker_queue
 
 
 @queue_routes.get(
@@ -88,12 +88,12 @@ def declare(call: Call) -> Reply:
         call.may(Operation.EXCHANGE_PUBLISH, dead, vhost=vhost)
     if not name:
         raise InvalidArgument("a queue needs a name")
-    mailbox = call.site.on_broker(
+    broker_queue = call.site.on_broker(
         lambda: host.declare_queue(
             name, durable=True, exclusive=False, auto_delete=False, arguments=arguments, passive=False, owner=call.site
         )
     )
-    return Reply(row(call.site, Found(vhost, name, mailbox.queue, mailbox)), 201)
+    return Reply(row(call.site, Found(vhost, name, broker_queue.queue, broker_queue)), 201)
 
 
 @queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
@@ -106,13 +106,13 @@ def one_queue(call: Call) -> dict[str, Any]:
     call.site.host(vhost)
     if not call.who.sees_all:
         call.may(Operation.QUEUE_LOOK, name, vhost=vhost)
-    queue, mailbox = call.site.queue(vhost, name)
+    queue, broker_queue = call.site.queue(vhost, name)
     allowed = call.site.broker.users.allowed
     stats = queue.stats()
     dead = queue.settings.dead_letter
-    known = {} if mailbox is None else call.site.on_broker(lambda: _of_broker(call, mailbox))
+    known = {} if broker_queue is None else call.site.on_broker(lambda: _of_broker(call, broker_queue))
     return {
-        **row(call.site, Found(vhost, name, queue, mailbox)),
+        **row(call.site, Found(vhost, name, queue, broker_queue)),
         "paused": queue.paused,
         "may": {kind: allowed(call.who.name, vhost, kind, name) for kind in _KINDS},
         "stats": {
@@ -130,19 +130,19 @@ def one_queue(call: Call) -> dict[str, Any]:
     }
 
 
-def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
+def _of_broker(call: Call, broker_queue: BrokerQueue) -> dict[str, Any]:
     host = call.site.host(call.path["vhost"])
     topology = host.topology
-    wanted = mailbox.definition.settings
+    wanted = broker_queue.definition.settings
     dead = None
     if wanted.dead_letter_exchange is not None:
         dead = {"exchange": wanted.dead_letter_exchange, "routing_key": wanted.dead_letter_routing_key}
     return {
         "dead_letter_exchange": dead,
         "dead_letter_queues": [
-            {"vhost": call.path["vhost"], "name": one, "ready": host.mailboxes[one].queue.counts().ready}
-            for one in sorted(led_to(host, mailbox.definition))
-            if one in host.mailboxes
+            {"vhost": call.path["vhost"], "name": one, "ready": host.broker_queues[one].queue.counts().ready}
+            for one in sorted(led_to(host, broker_queue.definition))
+            if one in host.broker_queues
         ],
         "consumers_detail": [
             {
@@ -156,11 +156,11 @@ def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
                 "priority": one.priority,
                 "active": one.active,
             }
-            for one in call.site.server.report.consumers(call.path["vhost"], mailbox.name)
+            for one in call.site.server.report.consumers(call.path["vhost"], broker_queue.name)
         ],
         "bindings": [
             {"source": one.source, "routing_key": one.routing_key, "arguments": plain(dict(one.arguments))}
-            for one in topology.bindings_to("queue", mailbox.name)
+            for one in topology.bindings_to("queue", broker_queue.name)
         ],
     }
 
@@ -168,12 +168,12 @@ def _of_broker(call: Call, mailbox: Mailbox) -> dict[str, Any]:
 @queue_routes.delete(ONE, needs=Needs.USER, says="Delete a queue with its messages.")
 def delete(call: Call) -> None:
     """Delete a queue with its messages."""
-    queue, mailbox = queue_of(call, Operation.QUEUE_DELETE)
-    if mailbox is None:
+    queue, broker_queue = queue_of(call, Operation.QUEUE_DELETE)
+    if broker_queue is None:
         call.site.store.delete_queue(queue.name)
     else:
         host = call.site.host(call.path["vhost"])
-        call.site.on_broker(lambda: host.delete_queue(mailbox.name, mailbox.definition.owner))
+        call.site.on_broker(lambda: host.delete_queue(broker_queue.name, broker_queue.definition.owner))
 
 
 @queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
@@ -235,9 +235,9 @@ def void_lease(call: Call) -> dict[str, int]:
 
     Responds 400 while the queue has AMQP consumers: their leases end with their channel.
     """
-    queue, mailbox = queue_of(call, Operation.QUEUE_STEER)
+    queue, broker_queue = queue_of(call, Operation.QUEUE_STEER)
     lease = call.numbered("lease")
-    if mailbox is not None and mailbox.consumers:
+    if broker_queue is not None and broker_queue.consumers:
         raise InvalidArgument("the consumers of AMQP hold this: close the connection, and it comes back")
     return {"returned": queue.void_lease(lease, f"given back by {call.who.name}")}
 

@@ -12,7 +12,7 @@ from holdfast.broker.amqp_values import LateTime, MalformedField
 from holdfast.broker.basic_properties import decode_properties
 from holdfast.broker.message import EXCHANGE, PROPERTIES, content_of
 from holdfast.log.record import HeaderValue, Message
-from holdfast.queue import Delivery, Waiting
+from holdfast.queue import Delivery, PeekedMessage
 from holdfast.web.request_schema import BYTES, NUMBER, TEXT, WHOLE, body, said
 from holdfast.web.routes import Call
 
@@ -88,7 +88,7 @@ def as_json(thing: Body, most: int | None = None) -> dict[str, Any]:
     return form
 
 
-def message_json(message: Waiting | Delivery, most: int | None = None) -> dict[str, Any]:
+def message_json(message: PeekedMessage | Delivery, most: int | None = None) -> dict[str, Any]:
     """Return a waiting or leased message as JSON."""
     form: dict[str, Any] = {"id": message.id, "priority": message.priority, **moments(enqueued=message.enqueued_at)}
     if isinstance(message, Delivery):

@@ -6,7 +6,7 @@ from holdfast.base.errors import InvalidArgument, NotFound
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.permissions import Operation
 from holdfast.broker.users import User, UserCheck
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.auth import MAKE_ONE
 from holdfast.web.responses import Refused
 from holdfast.web.routes import Call
@@ -29,7 +29,7 @@ __all__ = [
 _SHORT_MAX = 255
 
 
-def hosts_of(call: Call) -> list[Host]:
+def hosts_of(call: Call) -> list[VirtualHostRuntime]:
     """Return the virtual hosts that the caller sees, by name: those in which the user has permissions.
 
     Callers with the tag monitoring or administrator see all.
@@ -41,7 +41,7 @@ def hosts_of(call: Call) -> list[Host]:
     return [host for host in hosts if host.name in permitted]
 
 
-def host_of(call: Call, *, use: bool = False) -> Host:
+def host_of(call: Call, *, use: bool = False) -> VirtualHostRuntime:
     """Return the virtual host in the path, if the caller sees it; else raise an error: 404, or 401 in this API.
 
     With `use` the caller must have permissions in it, whatever their tags.
@@ -52,7 +52,7 @@ def host_of(call: Call, *, use: bool = False) -> Host:
     return host
 
 
-def may(call: Call, operation: Operation, host: Host, name: str) -> None:
+def may(call: Call, operation: Operation, host: VirtualHostRuntime, name: str) -> None:
     """Raise an access error unless the caller may perform the operation on this queue or exchange.
 
     This API reports access errors as 401, as RabbitMQ does.

@@ -5,7 +5,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 from holdfast.broker.permissions import Operation
 from holdfast.broker.routing import Binding, DestinationKind
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.rabbitmq_api.access import (
     arguments_of,
     body_of,
@@ -43,7 +43,7 @@ def _all(host: str, queues: list[str], bindings: list[Binding]) -> list[Binding]
     return [*(default_binding(host, queue) for queue in sorted(queues)), *found]
 
 
-def _list(call: Call, hosts: list[Host]) -> Any:
+def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
     # The broker's thread has better things to do than to put thousands in order.
     seen = call.site.on_broker(
         lambda: [(host.name, list(host.topology.queues), list(host.topology.bindings())) for host in hosts]
@@ -52,7 +52,7 @@ def _list(call: Call, hosts: list[Host]) -> Any:
     return answered(found, call.query, row=binding_row, name=lambda one: one.source)
 
 
-def _between(call: Call, host: Host, kind: DestinationKind) -> list[Binding]:
+def _between(call: Call, host: VirtualHostRuntime, kind: DestinationKind) -> list[Binding]:
     source = exchange_name(call.path["source"])
     destination = call.path["destination"] if kind == "queue" else exchange_name(call.path["destination"])
 
@@ -85,14 +85,14 @@ def _one(call: Call, kind: DestinationKind) -> dict[str, Any]:
     return binding_row(_found(call, host_of(call), kind))
 
 
-def _found(call: Call, host: Host, kind: DestinationKind) -> Binding:
+def _found(call: Call, host: VirtualHostRuntime, kind: DestinationKind) -> Binding:
     binding = chosen(_between(call, host, kind), call.path["properties"])
     if binding is None:
         raise nothing_at("binding", call.path["properties"])
     return binding
 
 
-def _check(call: Call, host: Host, kind: DestinationKind) -> None:
+def _check(call: Call, host: VirtualHostRuntime, kind: DestinationKind) -> None:
     may(call, Operation.QUEUE_BIND if kind == "queue" else Operation.EXCHANGE_BIND_TO, host, call.path["destination"])
     may(call, Operation.EXCHANGE_BIND_FROM, host, exchange_name(call.path["source"]))
 

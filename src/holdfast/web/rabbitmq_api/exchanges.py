@@ -6,7 +6,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.broker.definitions import check_name
 from holdfast.broker.permissions import Operation
 from holdfast.broker.topology import ExchangeDefinition
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.rabbitmq_api.access import (
     arguments_of,
     body_of,
@@ -28,7 +28,7 @@ __all__ = ["routes"]
 routes = Routes("RabbitMQ: exchanges")
 
 
-def _list(call: Call, hosts: list[Host]) -> Any:
+def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
     def work() -> list[ExchangeDefinition]:
         return [one for host in hosts for _, one in sorted(host.topology.exchanges.items())]
 
@@ -45,7 +45,7 @@ def _row(call: Call, one: ExchangeDefinition) -> dict[str, Any]:
     return row
 
 
-def _exchange(call: Call, host: Host) -> ExchangeDefinition:
+def _exchange(call: Call, host: VirtualHostRuntime) -> ExchangeDefinition:
     name = exchange_name(call.path["name"])
     found = host.topology.exchanges.get(name)
     if found is None:

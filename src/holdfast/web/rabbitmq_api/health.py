@@ -8,7 +8,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.broker.basic_properties import Properties, encode_properties
 from holdfast.broker.message import Content, instructions_in
 from holdfast.broker.permissions import Operation
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.rabbitmq_api.access import host_of, hosts_of, may
 from holdfast.web.rabbitmq_api.certificates import not_after
 from holdfast.web.rabbitmq_api.overview import listeners_of
@@ -87,7 +87,7 @@ def virtual_hosts(call: Call) -> Any:
 
     def work() -> list[str]:
         hosts = call.site.broker.hosts.values()
-        return [host.name for host in hosts if host.topology.queues.keys() - host.mailboxes.keys()]
+        return [host.name for host in hosts if host.topology.queues.keys() - host.broker_queues.keys()]
 
     if lame := call.site.on_broker(work):
         seen = {host.name for host in hosts_of(call)}
@@ -156,15 +156,15 @@ def aliveness(call: Call) -> Any:
     return _failed("a message that was put did not come out")
 
 
-def _goes_through(host: Host) -> bool:
+def _goes_through(host: VirtualHostRuntime) -> bool:
     """Put and get a test message. Call it on the broker's thread."""
-    mailbox = host.declare_queue(
+    broker_queue = host.declare_queue(
         _ALIVE, durable=False, exclusive=False, auto_delete=False, arguments={}, passive=False, owner=None
     )
-    wishes = instructions_in(encode_properties(Properties()))
-    mailbox.put(Content("", _ALIVE, wishes.raw), [b"test_message"], wishes)
-    delivery = mailbox.get()
+    directives = instructions_in(encode_properties(Properties()))
+    broker_queue.put(Content("", _ALIVE, directives.raw), [b"test_message"], directives)
+    delivery = broker_queue.get()
     if delivery is None:
         return False
-    mailbox.ack({delivery.lease: [delivery.id]})
+    broker_queue.ack({delivery.lease: [delivery.id]})
     return True

@@ -61,7 +61,7 @@ class Totals(NamedTuple):
 
 def flow_of(queue: Queue) -> Flow:
     """Return the flow of a queue."""
-    totals, rates = queue.standing.totals, queue.rates()
+    totals, rates = queue.queue_state.totals, queue.rates()
     return Flow(queue.log.end, totals.leased, totals.acked, totals.nacked + totals.expired, *rates)
 
 

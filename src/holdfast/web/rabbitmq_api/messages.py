@@ -10,8 +10,8 @@ from holdfast.broker.basic_properties import Properties, decode_properties, enco
 from holdfast.broker.errors import PreconditionFailed
 from holdfast.broker.message import Content, Instructions, content_of, instructions_in
 from holdfast.broker.permissions import Operation
-from holdfast.broker.queue_dispatcher import Mailbox
-from holdfast.broker.vhost import MESSAGE_MAX, Host
+from holdfast.broker.queue_dispatcher import BrokerQueue
+from holdfast.broker.vhost import MESSAGE_MAX, VirtualHostRuntime
 from holdfast.log.log import Log
 from holdfast.queue import Delivery
 from holdfast.web.rabbitmq_api.access import body_of, exchange_name, host_of, may, routing_key_in, table_of, text_of
@@ -103,37 +103,39 @@ def publish(call: Call) -> dict[str, bool]:
             f"user_id property set to '{properties.user_id}' but authenticated user was '{call.who.name}'"
         )
     try:
-        wishes = instructions_in(encode_properties(properties))
+        directives = instructions_in(encode_properties(properties))
     except MalformedField as error:
         raise InvalidArgument(f"the properties cannot be written as AMQP's: {error}") from error
     may(call, Operation.EXCHANGE_PUBLISH, host, exchange)
     key = routing_key_in(body)
-    routed, logs = call.site.on_broker(lambda: _publish(host, exchange, key, wishes, payload))
+    routed, logs = call.site.on_broker(lambda: _publish(host, exchange, key, directives, payload))
     for log in logs:
         log.sync()
     return {"routed": routed}
 
 
-def _publish(host: Host, exchange: str, key: str, wishes: Instructions, payload: bytes) -> tuple[bool, dict[Log, None]]:
+def _publish(
+    host: VirtualHostRuntime, exchange: str, key: str, directives: Instructions, payload: bytes
+) -> tuple[bool, dict[Log, None]]:
     """Route and put the message; return whether it was routed to any queue, and the logs to sync.
 
     Call it on the broker's thread. The first queue that rejects the message raises `QueueFull`: queues before it have
     the message, those after it do not.
     """
     host.check_publish(exchange)
-    content = Content(exchange, key, wishes.raw)
+    content = Content(exchange, key, directives.raw)
     logs: dict[Log, None] = {}
-    targets = host.route(exchange, (key, *wishes.copies), wishes.headers)
+    targets = host.route(exchange, (key, *directives.copies), directives.headers)
     traffic = host.traffic[exchange]
     traffic.came += 1
     traffic.went += len(targets)
     traffic.dropped += not targets
-    for mailbox in targets:
-        if not mailbox.put(content, [payload], wishes):
-            host.refuse(mailbox, content, [payload])
-            raise QueueFull(f"the queue {mailbox.name!r} is full, and refuses more")
-        if wishes.persistent and mailbox.definition.durable:
-            logs[mailbox.queue.log] = None
+    for broker_queue in targets:
+        if not broker_queue.put(content, [payload], directives):
+            host.refuse(broker_queue, content, [payload])
+            raise QueueFull(f"the queue {broker_queue.name!r} is full, and refuses more")
+        if directives.persistent and broker_queue.definition.durable:
+            logs[broker_queue.queue.log] = None
     return bool(targets), logs
 
 
@@ -167,27 +169,27 @@ def get(call: Call) -> list[dict[str, Any]]:
     if encoding not in ("auto", "base64"):
         raise InvalidArgument("Unsupported encoding. Please use auto or base64.")
     may(call, Operation.QUEUE_TAKE, host, name)
-    got, left = call.site.on_broker(lambda: _get(host.mailbox(name, None), min(count, COUNT_MAX), mode))
+    got, left = call.site.on_broker(lambda: _get(host.broker_queue(name, None), min(count, COUNT_MAX), mode))
     return [
         message_row(one, name, left + len(got) - 1 - place, encoding=encoding, truncate=truncate)
         for place, one in enumerate(got)
     ]
 
 
-def _get(mailbox: Mailbox, count: int, mode: str) -> tuple[list[Delivery], int]:
+def _get(broker_queue: BrokerQueue, count: int, mode: str) -> tuple[list[Delivery], int]:
     """Return and settle messages; also how many more are ready. Call it on the broker's thread."""
     got: list[Delivery] = []
     size = 0
-    while len(got) < count and size < _BYTES_MAX and (delivery := mailbox.get()) is not None:
+    while len(got) < count and size < _BYTES_MAX and (delivery := broker_queue.get()) is not None:
         got.append(delivery)
         size += len(delivery.payload)
-    left = mailbox.ready()
+    left = broker_queue.ready()
     parts: dict[int, list[int]] = {}
     for delivery in got:
         parts.setdefault(delivery.lease, []).append(delivery.id)
     if parts:
-        settle = {"ack_requeue_false": mailbox.ack, "reject_requeue_false": mailbox.reject}
-        settle.get(mode, mailbox.requeue)(parts)
+        settle = {"ack_requeue_false": broker_queue.ack, "reject_requeue_false": broker_queue.reject}
+        settle.get(mode, broker_queue.requeue)(parts)
     return got, left
 
 

@@ -70,7 +70,7 @@ def overview(call: Call) -> Any:
     hosts, server = hosts_of(call), call.site.server
 
     def work() -> tuple[list[Queue], int, int, tuple[int, int, int]]:
-        queues = [mailbox.queue for host in hosts for mailbox in host.mailboxes.values()]
+        queues = [broker_queue.queue for host in hosts for broker_queue in host.broker_queues.values()]
         exchanges = sum(len(host.topology.exchanges) for host in hosts)
         defined = sum(len(host.topology.queues) for host in hosts)
         if call.who.sees_all:

@@ -9,11 +9,11 @@ from holdfast.amqp.connection import Connection
 from holdfast.amqp.connection_report import name_of
 from holdfast.base.errors import Closed, HoldfastError
 from holdfast.broker.basic_properties import decode_properties
-from holdfast.broker.memory_alarm import MemoryWatch
+from holdfast.broker.memory_alarm import MemoryMonitor
 from holdfast.broker.message import content_of
-from holdfast.broker.queue_dispatcher import Mailbox
+from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.topology import QueueDefinition
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.queue import Queue
 from holdfast.web.rabbitmq_api.message_stats import flow_of, message_stats
 from holdfast.web.rabbitmq_api.serializers import node_name, plain, rate
@@ -22,11 +22,11 @@ __all__ = ["Entry", "Idleness", "basic_row", "counts_of", "entries_of", "head_ti
 
 
 class Entry(NamedTuple):
-    """A queue's definition and its mailbox, which is None if the queue could not be opened."""
+    """A queue's definition and its broker queue, which is None if the queue could not be opened."""
 
     definition: QueueDefinition
-    mailbox: Mailbox | None
-    memory: MemoryWatch
+    broker_queue: BrokerQueue | None
+    memory: MemoryMonitor
 
 
 class Idleness:
@@ -37,7 +37,7 @@ class Idleness:
 
     def since(self, queue: Queue) -> str:
         """Return the time since which the queue is idle, as RabbitMQ writes it."""
-        totals = queue.standing.totals
+        totals = queue.queue_state.totals
         now = (queue.log.end, totals.leased, totals.acked, totals.nacked)
         seen = self._seen.get(queue)
         if seen is None or seen[0] != now:
@@ -45,10 +45,10 @@ class Idleness:
         return datetime.fromtimestamp(seen[1], UTC).isoformat(timespec="milliseconds")
 
 
-def entries_of(hosts: list[Host]) -> list[Entry]:
+def entries_of(hosts: list[VirtualHostRuntime]) -> list[Entry]:
     """Return the queues of these virtual hosts, in no order. Call it on the broker's thread; it must be fast."""
     return [
-        Entry(definition, host.mailboxes.get(name), host.broker.memory)
+        Entry(definition, host.broker_queues.get(name), host.broker.memory)
         for host in hosts
         for name, definition in host.topology.queues.items()
     ]
@@ -72,7 +72,7 @@ def basic_row(entry: Entry) -> dict[str, Any]:
 
 def totals_row(entry: Entry) -> dict[str, Any]:
     """Return `basic_row`, with message counts."""
-    ready, unacked, _ = counts_of(entry.mailbox)
+    ready, unacked, _ = counts_of(entry.broker_queue)
     return {
         **basic_row(entry),
         "messages": ready + unacked,
@@ -83,18 +83,18 @@ def totals_row(entry: Entry) -> dict[str, Any]:
 
 def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
     """Return all that a list shows of a queue; only its declaration if it could not be opened."""
-    mailbox = entry.mailbox
-    if mailbox is None:
+    broker_queue = entry.broker_queue
+    if broker_queue is None:
         return basic_row(entry)
-    queue, owner = mailbox.queue, entry.definition.owner
-    ready, unacked, delayed = counts_of(mailbox)
+    queue, owner = broker_queue.queue, entry.definition.owner
+    ready, unacked, delayed = counts_of(broker_queue)
     flow = flow_of(queue)
     cached = queue.cached_bytes
     mean = _mean_bytes(queue)
     in_memory = min(ready + unacked, cached // mean) if mean else ready + unacked
     kept = entry.definition.kept
-    active = mailbox.active
-    exclusive = mailbox.exclusive
+    active = broker_queue.active
+    exclusive = broker_queue.exclusive
     row = {
         **basic_row(entry),
         "backing_queue_status": {
@@ -104,9 +104,9 @@ def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
             "next_seq_id": flow.put,
             "version": 1,
         },
-        "consumer_capacity": 1.0 if mailbox.consumers and not ready else 0,
-        "consumer_utilisation": 1.0 if mailbox.consumers and not ready else 0,
-        "consumers": len(mailbox.consumers),
+        "consumer_capacity": 1.0 if broker_queue.consumers and not ready else 0,
+        "consumer_utilisation": 1.0 if broker_queue.consumers and not ready else 0,
+        "consumers": len(broker_queue.consumers),
         "effective_policy_definition": {},
         "exclusive_consumer_tag": exclusive.tag if exclusive is not None else None,
         "head_message_timestamp": None,
@@ -143,23 +143,23 @@ def queue_row(entry: Entry, idleness: Idleness) -> dict[str, Any]:
     return row
 
 
-def head_timestamp(mailbox: Mailbox) -> int | None:
+def head_timestamp(broker_queue: BrokerQueue) -> int | None:
     """Return the timestamp property of the next message; None if it has none. Reads the message."""
     try:
-        waiting = mailbox.queue.peek(1)
+        waiting = broker_queue.queue.peek(1)
         if not waiting:
             return None
-        return decode_properties(content_of(waiting[0].key, waiting[0].headers, mailbox.name).raw).timestamp
+        return decode_properties(content_of(waiting[0].key, waiting[0].headers, broker_queue.name).raw).timestamp
     except HoldfastError:
         return None
 
 
-def counts_of(mailbox: Mailbox | None) -> tuple[int, int, int]:
+def counts_of(broker_queue: BrokerQueue | None) -> tuple[int, int, int]:
     """Return how many messages are ready, unacknowledged and delayed; zeros if the queue is not open."""
-    if mailbox is None:
+    if broker_queue is None:
         return 0, 0, 0
     try:
-        counts = mailbox.queue.counts()
+        counts = broker_queue.queue.counts()
     except Closed:  # it was deleted a moment ago
         return 0, 0, 0
     return counts.ready, counts.leased, counts.delayed
@@ -173,6 +173,6 @@ def _mean_bytes(queue: Queue) -> int:
 
 
 def _state(entry: Entry) -> str:
-    if entry.mailbox is None:
+    if entry.broker_queue is None:
         return "down"
-    return "paused" if entry.mailbox.queue.paused else "running"
+    return "paused" if entry.broker_queue.queue.paused else "running"

@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.base.errors import InvalidArgument
 from holdfast.broker.permissions import Operation
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.web.rabbitmq_api.access import arguments_of, body_of, flag_of, host_of, hosts_of, may, nothing_at, text_of
 from holdfast.web.rabbitmq_api.pagination import LISTING, answered, columns_of
 from holdfast.web.rabbitmq_api.queue_serializer import (
@@ -27,11 +27,11 @@ _IDLENESS = Idleness()
 _QUICK: dict[str, Any] = {
     "name": lambda entry: entry.definition.name,
     "vhost": lambda entry: entry.definition.vhost,
-    "consumers": lambda entry: len(entry.mailbox.consumers) if entry.mailbox is not None else 0,
+    "consumers": lambda entry: len(entry.broker_queue.consumers) if entry.broker_queue is not None else 0,
     "durable": lambda entry: entry.definition.durable,
-    "messages": lambda entry: sum(counts_of(entry.mailbox)[:2]),
-    "messages_ready": lambda entry: counts_of(entry.mailbox)[0],
-    "messages_unacknowledged": lambda entry: counts_of(entry.mailbox)[1],
+    "messages": lambda entry: sum(counts_of(entry.broker_queue)[:2]),
+    "messages_ready": lambda entry: counts_of(entry.broker_queue)[0],
+    "messages_unacknowledged": lambda entry: counts_of(entry.broker_queue)[1],
 }
 """Columns that can be computed without a whole row."""
 _QUERY = {
@@ -50,7 +50,7 @@ _DECLARED = {
 }
 
 
-def _list(call: Call, hosts: list[Host]) -> Any:
+def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
     entries = call.site.on_broker(lambda: entries_of(hosts))
     entries.sort(key=lambda entry: (entry.definition.vhost, entry.definition.name))
 
@@ -60,19 +60,19 @@ def _list(call: Call, hosts: list[Host]) -> Any:
     def row(entry: Entry) -> dict[str, Any]:
         if call.query.get("disable_stats") == "true":
             return totals_row(entry) if call.query.get("enable_queue_totals") == "true" else basic_row(entry)
-        if is_quick and entry.mailbox is not None:  # whole rows of ten thousand queues take most of a second
+        if is_quick and entry.broker_queue is not None:  # whole rows of ten thousand queues take most of a second
             return {name: _QUICK[name](entry) for name in columns}
         return queue_row(entry, _IDLENESS)
 
     return answered(entries, call.query, row=row, name=lambda entry: entry.definition.name, quick=_QUICK)
 
 
-def _entry(call: Call, host: Host) -> Entry:
+def _entry(call: Call, host: VirtualHostRuntime) -> Entry:
     name = call.path["name"]
     definition = host.topology.queues.get(name)
     if definition is None:
         raise nothing_at(f"queue in the virtual host {host.name!r} called", name)
-    return Entry(definition, host.mailboxes.get(name), call.site.broker.memory)
+    return Entry(definition, host.broker_queues.get(name), call.site.broker.memory)
 
 
 @routes.get("/api/queues", needs=Needs.LOGIN, says="All queues.", query=_QUERY)
@@ -96,8 +96,8 @@ def one_queue(call: Call) -> Any:
     consumers = call.site.on_broker(lambda: call.site.server.report.consumers(host.name, name))
     row = queue_row(entry, _IDLENESS)
     row |= {"consumer_details": [consumer_row(one) for one in consumers], "deliveries": [], "incoming": []}
-    if entry.mailbox is not None:
-        row["head_message_timestamp"] = head_timestamp(entry.mailbox)
+    if entry.broker_queue is not None:
+        row["head_message_timestamp"] = head_timestamp(entry.broker_queue)
     return columns_of(row, call.query.get("columns", ""))
 
 
@@ -160,9 +160,9 @@ def purge(call: Call) -> None:
     host = host_of(call, use=True)
     name = call.path["name"]
     may(call, Operation.QUEUE_PURGE, host, name)
-    mailbox = call.site.on_broker(lambda: host.mailbox(name, None))
-    mailbox.queue.purge()
-    mailbox.queue.sync()
+    broker_queue = call.site.on_broker(lambda: host.broker_queue(name, None))
+    broker_queue.queue.purge()
+    broker_queue.queue.sync()
 
 
 @routes.get("/api/queues/{vhost}/{name}/bindings", needs=Needs.LOGIN, says="What is bound to a queue.", query=LISTING)

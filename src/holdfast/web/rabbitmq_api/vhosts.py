@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.amqp.connection_report import ConnectionReport
 from holdfast.broker.users import tags_of
-from holdfast.broker.vhost import Host
+from holdfast.broker.vhost import VirtualHostRuntime
 from holdfast.queue import Queue
 from holdfast.web.rabbitmq_api.access import body_of, host_of, hosts_of, text_of
 from holdfast.web.rabbitmq_api.message_stats import message_stats, totals_of
@@ -19,9 +19,9 @@ _AT_ONCE = 20
 """So many queues are deleted before the broker does something else."""
 
 
-def _rows(call: Call, hosts: list[Host]) -> list[dict[str, Any]]:
+def _rows(call: Call, hosts: list[VirtualHostRuntime]) -> list[dict[str, Any]]:
     def work() -> list[list[Queue]]:
-        return [[mailbox.queue for mailbox in host.mailboxes.values()] for host in hosts]
+        return [[broker_queue.queue for broker_queue in host.broker_queues.values()] for host in hosts]
 
     connections = call.site.on_broker(call.site.server.report.connections)
     return [
@@ -29,7 +29,9 @@ def _rows(call: Call, hosts: list[Host]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(call: Call, host: Host, queues: list[Queue], connections: list[ConnectionReport]) -> dict[str, Any]:
+def _row(
+    call: Call, host: VirtualHostRuntime, queues: list[Queue], connections: list[ConnectionReport]
+) -> dict[str, Any]:
     said = call.site.broker.definitions.vhost(host.name)
     totals = totals_of(queues)
     here = [one for one in connections if one.vhost == host.name]

@@ -170,7 +170,7 @@ def bars(title: str, parts: Sequence[tuple[str, int, str]], xlabel: str) -> Mark
         for place, number in zip(places, counts, strict=True):
             said = f"{short(number)}  ({share(number, whole)})" if number else "0"
             axes.text(number + most * 0.015, place, said, va="center", color=_ROLES["muted"], zorder=4)
-        axes.set_xlim(0, most * 1.32)  # room for the words behind the longest bar
+        axes.set_xlim(0, most * 1.32)  # space for the words behind the longest bar
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         axes.set_xlabel(xlabel)
