@@ -17,7 +17,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.web.api import OWN
 from holdfast.web.stats_history import history_routes
 from tests.blocks import ROOT, Block, blocks_of
-from tests.story import Interpreter, Story
+from tests.page_runner import Interpreter, Story
 
 README = ROOT / "README.md"
 PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))

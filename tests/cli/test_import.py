@@ -163,7 +163,7 @@ def test_to_choose_dead_letters_and_to_leave_them_makes_no_sense(holdfast: Termi
 def test_a_large_message_that_is_unpacked_finds_room(holdfast: Terminal, tmp_path: Path) -> None:
     import gzip
 
-    from tests.queue.test_ledgerq import a_segment, an_entry
+    from tests.queue.test_ledgerq_reader import a_segment, an_entry
 
     payload = b"larger than what a log takes by default " * 300_000
     (tmp_path / "old").mkdir()

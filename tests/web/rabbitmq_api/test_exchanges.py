@@ -7,7 +7,7 @@ import pytest
 from holdfast.broker.routing import Binding
 from holdfast.web.rabbitmq_api.bindings import chosen
 from holdfast.web.rabbitmq_api.serializers import properties_key
-from tests.web.rabbit.conftest import add_user
+from tests.web.rabbitmq_api.conftest import add_user
 from tests.web.serving import Served, q
 
 

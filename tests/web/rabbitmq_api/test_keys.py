@@ -10,7 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from holdfast.web.rabbitmq_api.serializers import node_name
-from tests.web.rabbit.conftest import Connect
+from tests.web.rabbitmq_api.conftest import Connect
 from tests.web.serving import Served, q
 
 FACTS: dict[str, list[str]] = json.loads((Path(__file__).parent / "facts.json").read_text())

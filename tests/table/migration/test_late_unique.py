@@ -9,8 +9,8 @@ import pytest
 from holdfast.table import Model, TableScanRefused, ValidationFailed, backup_table, field, restore_table
 from holdfast.table.migration import Migration, MigrationFailed, each_row
 from holdfast.table.storage.deferred_unique import LateUnique
-from tests.table.migrating.opening import Opened
-from tests.table.migrating.test_indexes import ENTRIES
+from tests.table.migration.opening import Opened
+from tests.table.migration.test_indexes import ENTRIES
 
 Open = Callable[..., Opened]
 

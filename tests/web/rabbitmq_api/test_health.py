@@ -9,7 +9,7 @@ import pytest
 from holdfast import InvalidArgument
 from holdfast.web.rabbitmq_api.certificates import not_after
 from tests.interop.certificates import Authority
-from tests.web.rabbit.conftest import add_user, until
+from tests.web.rabbitmq_api.conftest import add_user, until
 from tests.web.serving import Served
 
 

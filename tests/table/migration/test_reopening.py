@@ -20,9 +20,9 @@ from holdfast.table.migration import (
     each_row,
 )
 from holdfast.testing import SimClock, SimFiles, crash_points
-from tests.table.migrating.models import counted_1, counted_2, counted_unique, person_1, person_2
-from tests.table.migrating.opening import Opened
-from tests.table.migrating.test_phases import PHASES, aged, filled
+from tests.table.migration.models import counted_1, counted_2, counted_unique, person_1, person_2
+from tests.table.migration.opening import Opened
+from tests.table.migration.test_phases import PHASES, aged, filled
 from tests.tiers import crash_sample
 
 Open = Callable[..., Opened]

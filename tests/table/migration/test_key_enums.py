@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any
 
 from holdfast.table import Model, field
-from tests.table.migrating.opening import Opened
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 

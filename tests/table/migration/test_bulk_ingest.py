@@ -24,9 +24,9 @@ from holdfast.table.migration.backfill import active, turn_on
 from holdfast.table.migration.compatibility import IndexWork
 from holdfast.table.operations import Add, Change
 from holdfast.table.storage.row_codec import Event, decode_event
-from tests.table.migrating.models import counted_1, counted_2, counted_unique
-from tests.table.migrating.opening import Opened
-from tests.table.migrating.test_indexes import ENTRIES, busy
+from tests.table.migration.models import counted_1, counted_2, counted_unique
+from tests.table.migration.opening import Opened
+from tests.table.migration.test_indexes import ENTRIES, busy
 
 Open = Callable[..., Opened]
 

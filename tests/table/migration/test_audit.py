@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.table.migration import Fatal, Migration, MigrationFailed, Partial, Retry, Step, Success
-from tests.table.migrating.models import person_2
-from tests.table.migrating.opening import Opened
-from tests.table.migrating.test_phases import aged, filled
+from tests.table.migration.models import person_2
+from tests.table.migration.opening import Opened
+from tests.table.migration.test_phases import aged, filled
 
 Open = Callable[..., Opened]
 

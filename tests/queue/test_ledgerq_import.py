@@ -14,7 +14,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.importers import ledgerq
 from holdfast.importers.ledgerq import ImportResult, LedgerQImport, find_dlq
 from holdfast.testing import SimClock, SimFiles
-from tests.queue.test_ledgerq import FIXTURES, WRITTEN, a_segment, an_entry
+from tests.queue.test_ledgerq_reader import FIXTURES, WRITTEN, a_segment, an_entry
 from tests.tiers import crash_sample
 
 NOW = 1_794_800_000_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.table import Index, Model, field
 from holdfast.table.migration import Migration, MigrationNeeded, each_row
-from tests.table.migrating.opening import Opened
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

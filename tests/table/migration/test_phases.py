@@ -22,8 +22,8 @@ from holdfast.table.model.fields import field
 from holdfast.table.model.model import Model
 from holdfast.table.storage.row_codec import EventKind, decode_event
 from holdfast.testing import SimClock
-from tests.table.migrating.models import person_1, person_2
-from tests.table.migrating.opening import Opened
+from tests.table.migration.models import person_1, person_2
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 PHASES = ("expand", "backfill", "verify", "contract")

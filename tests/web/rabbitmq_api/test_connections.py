@@ -6,7 +6,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.web.rabbit.conftest import Connect, add_user, until
+from tests.web.rabbitmq_api.conftest import Connect, add_user, until
 from tests.web.serving import Served, q
 
 

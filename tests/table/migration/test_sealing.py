@@ -9,7 +9,7 @@ import pytest
 from holdfast.table import Keyring, Model, SealBroken, ValidationFailed, backup_table, each_row, field, restore_table
 from holdfast.table.migration import Migration, MigrationFailed
 from holdfast.table.storage.row_codec import decode_event
-from tests.table.migrating.opening import Opened
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 RING = Keyring.generate("2026a")

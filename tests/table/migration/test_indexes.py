@@ -17,8 +17,8 @@ from holdfast.table.model.fields import field
 from holdfast.table.model.indexes import Index, Reversed
 from holdfast.table.model.model import Model, text_of_key
 from holdfast.table.operations import Change, Delete, Undelete
-from tests.table.migrating.models import counted_1, counted_2, counted_unique
-from tests.table.migrating.opening import Opened
+from tests.table.migration.models import counted_1, counted_2, counted_unique
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 ENTRIES = ("index", "historic_index", "unique", "historic_unique")

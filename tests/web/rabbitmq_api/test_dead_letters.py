@@ -10,7 +10,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from holdfast.broker import dead_letter_router
-from tests.web.rabbit.conftest import until
+from tests.web.rabbitmq_api.conftest import until
 from tests.web.serving import Served
 
 ROOT = Path(__file__).parents[3]

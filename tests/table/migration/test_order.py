@@ -9,7 +9,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.table.migration import Fatal, Migration, MigrationFailed, MigrationPending
 from holdfast.table.model.fields import field
 from holdfast.table.model.model import Model, ModelMeta
-from tests.table.migrating.opening import Opened
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 

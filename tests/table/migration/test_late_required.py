@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.table import Index, Model, TableScanRefused, field
 from holdfast.table.migration import Migration, each_row
-from tests.table.migrating.opening import Opened
+from tests.table.migration.opening import Opened
 
 Open = Callable[..., Opened]
 

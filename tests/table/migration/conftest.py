@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.base.files import SystemFiles
 from holdfast.testing import SimFiles
-from tests.table.migrating.opening import Opened
+from tests.table.migration.opening import Opened
 
 
 @pytest.fixture

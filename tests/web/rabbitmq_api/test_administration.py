@@ -8,7 +8,7 @@ from typing import Any
 import pika
 import pytest
 
-from tests.web.rabbit.conftest import Connect, add_user
+from tests.web.rabbitmq_api.conftest import Connect, add_user
 from tests.web.serving import Served
 
 Refused = pika.exceptions.ProbableAuthenticationError

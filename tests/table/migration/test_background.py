@@ -21,9 +21,9 @@ from holdfast.table.model.fields import field
 from holdfast.table.model.model import Model
 from holdfast.testing import SimClock
 from tests.queue.calls import until
-from tests.table.migrating.models import person_2
-from tests.table.migrating.opening import Opened
-from tests.table.migrating.test_phases import aged, filled
+from tests.table.migration.models import person_2
+from tests.table.migration.opening import Opened
+from tests.table.migration.test_phases import aged, filled
 
 Open = Callable[..., Opened]
 LONG = 120
