@@ -142,7 +142,7 @@ TABLE = [
         http=(("POST", f"{Q}/pause", None), ("POST", f"{Q}/resume", None)),
     ),
     Row("seek", "queue", (("configure", "orders"),), http=(("POST", f"{Q}/seek", {"to": "start"}),)),
-    Row("end a lease of others", "queue", (("configure", "orders"),), http=(("DELETE", f"{Q}/leases/1", None),)),
+    Row("revoke a lease", "queue", (("configure", "orders"),), http=(("DELETE", f"{Q}/leases/1", None),)),
     Row(
         "bind, unbind",
         "queue",
@@ -166,7 +166,7 @@ TABLE = [
         capnp=("put",),
     ),
     Row(
-        "take and settle",
+        "consume and settle",
         "queue",
         (("read", "orders"),),
         http=(
@@ -177,16 +177,16 @@ TABLE = [
         amqp=("basic.get", "basic.consume"),
         capnp=("lease", "ack", "nack", "extend", "release"),
     ),
-    Row("see the figures", "queue", (("read", "orders"),), "monitoring", http=(("GET", Q, None),)),
+    Row("read statistics", "queue", (("read", "orders"),), "monitoring", http=(("GET", Q, None),)),
     Row(
-        "look",
+        "peek; list leases and delayed messages",
         "queue",
         (("read", "orders"),),
         http=tuple(("GET", Q + what, None) for what in ("/messages", "/messages/0", "/leases", "/delayed")),
         capnp=("peek", "stats"),
     ),
     Row(
-        "look at dead letters",
+        "list dead letters",
         "queue",
         (("read", "program"), ("read", "program.dead")),
         http=(("GET", f"{PROGRAM}/dead", None), ("GET", f"{PROGRAM}/dead/0", None)),
@@ -239,7 +239,7 @@ TABLE = [
     ),
     Row("list", "log", (), "monitoring", http=(("GET", "/api/holdfast/logs", None),)),
     Row(
-        "look",
+        "read statistics",
         "log",
         (("read", "clicks"),),
         "monitoring",
@@ -254,7 +254,7 @@ TABLE = [
         http=(("GET", f"{LOG}/records", None), ("GET", f"{LOG}/inspect", None)),
     ),
     Row(
-        "read the server's own",
+        "read a log of the server",
         "log",
         (),
         "administrator",
@@ -279,7 +279,7 @@ TABLE = [
         http=(("POST", f"{LOG}/compact", {"max_segments": 1000}), ("POST", f"{LOG}/clear", {"force": True})),
     ),
     Row(
-        "make, move or remove a tailer",
+        "create, move or delete a tailer",
         "log",
         (("configure", "clicks"),),
         "administrator",
@@ -293,7 +293,7 @@ TABLE = [
         http=(("GET", "/api/holdfast/tables", None), ("GET", "/api/holdfast/migrations", None)),
     ),
     Row(
-        "look",
+        "read statistics",
         "table",
         (("read", "Account"),),
         "monitoring",
@@ -322,7 +322,7 @@ TABLE = [
         ),
     ),
     Row(
-        "delete for good",
+        "delete permanently",
         "table",
         (),
         "administrator",
@@ -347,7 +347,7 @@ TABLE = [
         not_default=True,
     ),
     Row(
-        "make, change or delete an administrator",
+        "create, change or delete an administrator",
         "user",
         (),
         "administrator",
@@ -361,7 +361,7 @@ TABLE = [
 ]
 
 IN_ITSELF = [
-    Row("look at dead letters", "queue", (("read", "orders"),), http=(("GET", f"{Q}/dead", None),)),
+    Row("list dead letters", "queue", (("read", "orders"),), http=(("GET", f"{Q}/dead", None),)),
     Row("delete dead letters", "queue", (("read", "orders"),), http=(("POST", f"{Q}/dead/delete", {}),)),
     Row("redrive", "queue", (("write", "orders"), ("read", "orders")), http=(("POST", f"{Q}/redrive", {}),)),
 ]
