@@ -35,7 +35,7 @@ lint: $(VENV)/dev.ready ## Check style and formatting
 	@$(BIN)/ruff format --check .
 
 types: $(VENV)/dev.ready ## Check types, strictly
-	@$(BIN)/mypy
+	@$(BIN)/mypy && $(BIN)/python -m tests.doc_types
 
 check: lint types test ## Everything that a change must pass
 
