@@ -266,3 +266,19 @@ def test_a_large_store_is_looked_over_quickly(store: Path, monkeypatch: pytest.M
     assert holdfast.verify(store, quick=True).ok
     checks: dict[str, Any] = {check.name: check for check in examine(store)}
     assert checks["damage"].found == "none in the last segments of 9 logs"
+
+
+def test_a_backup_leaves_no_file_without_a_checksum(store: Path, tmp_path: Path) -> None:
+    with open_quickly(store) as one:
+        one.backup(tmp_path / "backups")
+    assert b"crc32c" in (store / "last-backup.json").read_bytes()
+    found = holdfast.verify(store)
+    assert found.ok and not found.unchecked_files
+
+
+def test_a_damaged_message_is_not_also_reported_as_a_damaged_state(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "store") as one:
+        one.queue("orders").put_many([bytes([number]) * 1000 for number in range(10)])
+    flip(segments(tmp_path / "store/logs/orders")[0], -1500)
+    found = holdfast.verify(tmp_path / "store")
+    assert [problem.what for problem in found.problems] == ["log 'orders'"]

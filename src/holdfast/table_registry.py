@@ -198,8 +198,9 @@ class TableRegistry:
         from holdfast.table.table import Table  # noqa: PLC0415
 
         if isinstance(model, str):
-            if model in self.open_tables:
-                return self.open_tables[model]
+            if (known := self.open_tables.get(model)) is not None:
+                _check_same(known, chosen, log_settings)
+                return known
             model = cast("type[M]", model_from(self.meta(model)["definition"]))
         if not isinstance(model, type) or not issubclass(model, Model):
             raise InvalidArgument(f"a table is that of a model, or is opened by its name: {model!r} is neither")
@@ -215,15 +216,7 @@ class TableRegistry:
                 raise InvalidArgument(
                     f"the table {spec.name!r} is open with another model: close the store to change it"
                 )
-            if TableSettings(**{**asdict(known.settings), **chosen}) != known.settings:
-                raise InvalidArgument(
-                    f"the table {spec.name!r} is open with other settings: close the store to change them"
-                )
-            for setting, value in log_settings.items():
-                if getattr(known.changelog.settings, setting) != value:
-                    raise InvalidArgument(
-                        f"the table {spec.name!r} is open with another {setting}: close the store to change it"
-                    )
+            _check_same(known, chosen, log_settings)
             if known.model is not model and known.gate is None:
                 past = known.past
                 images = images_of(model, keyring, past.unsealed)
@@ -470,3 +463,14 @@ def _id_in(files: Files, mark: Path) -> int:
 
 def _mark(folder: Path) -> Path:
     return folder.with_name(_DELETED + folder.name)
+
+
+def _check_same(table: "Table[Any]", chosen: dict[str, Any], log_settings: dict[str, Any]) -> None:
+    """Raise `InvalidArgument` if an open table has other settings than those that are given."""
+    if type(table.settings)(**{**asdict(table.settings), **chosen}) != table.settings:
+        raise InvalidArgument(f"the table {table.name!r} is open with other settings: close the store to change them")
+    for setting, value in log_settings.items():
+        if getattr(table.changelog.settings, setting) != value:
+            raise InvalidArgument(
+                f"the table {table.name!r} is open with another {setting}: close the store to change it"
+            )

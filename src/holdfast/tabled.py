@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from holdfast.base.errors import ReadOnly
+from holdfast.base.errors import InvalidArgument, ReadOnly
 from holdfast.log.settings import LogSettings
 from holdfast.table_registry import HOW, TableRegistry
 from holdfast.transactions import Transaction, TransactionCoordinator
@@ -44,6 +44,9 @@ class TabledStore:
             log_settings = {key: value for key, value in settings.items() if key in LogSettings.__dataclass_fields__}
             how: dict[str, Any] = {key: value for key, value in settings.items() if key in HOW}
             chosen = {key: value for key, value in settings.items() if key not in {*log_settings, *how}}
+            if unknown := chosen.keys() - TableOptions.__annotations__.keys():
+                known = ", ".join(sorted(TableOptions.__annotations__))
+                raise InvalidArgument(f"a table has no setting {min(unknown)!r}; there are: {known}")
             table = self._tables.table(model, chosen, log_settings, **how)
             self._wake()
             return table

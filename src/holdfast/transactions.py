@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import Clock
 from holdfast.base.critical_section import Condition
-from holdfast.base.errors import HoldfastError, InvalidArgument, StorageError, WriterStopped, is_interrupt
+from holdfast.base.errors import (
+    HoldfastError,
+    InvalidArgument,
+    MessageTooLarge,
+    StorageError,
+    WriterStopped,
+    is_interrupt,
+)
 from holdfast.base.fair_lock import FairLock, Ticket
 from holdfast.base.hlc import HybridLogicalClock
 from holdfast.log.log import Log
@@ -415,6 +422,11 @@ class TransactionCoordinator:
         )
         _sync(stagings)  # what it builds upon must not be lost either
         payload = encode(decision)
+        if len(payload) > self._log.settings.max_message:
+            raise MessageTooLarge(
+                f"the transaction takes {len(payload)} bytes, over the limit of {self._log.settings.max_message}: "
+                "nothing was written; change less in one transaction"
+            )
         with self._finishing:
             self._decide(transaction, stagings, payload, decision.time)
         self._empty(self._log, len(payload))

@@ -128,6 +128,8 @@ class _Verifier:
         """By folder: the ids of the logs that are known."""
         self._damaged: set[Path] = set()
         """Folders of logs in which something is damaged or missing."""
+        self._log_folders: dict[Path, Path] = {}
+        """The folder of a queue's log, by that of its journal."""
         self._queues_in_state: set[str] = set()
         self._tables_in_state: set[int] = set()
         """Ids of tables of which the state has records."""
@@ -315,6 +317,7 @@ class _Verifier:
             meta = decode_checked(read_file(self._files, folder / QUEUE_META))
             log = self._path / LOGS / escape_name(str(meta["settings"].get("log", meta["name"])))
             log_id = bytes.fromhex(meta["log"])
+            self._log_folders[folder] = log
         except (FileNotFoundError, NotADirectoryError):
             if list_segments(self._files, folder):
                 advice = "Open the queue with its settings again, or put the file back from a backup."
@@ -444,6 +447,8 @@ class _Verifier:
             name
             for folder in self._folders(JOURNALS)
             if folder not in self._damaged
+            # Without its state, a queue leaves out the damaged records of its log.
+            and self._log_folders.get(folder) not in self._damaged
             and self._files.exists(folder / QUEUE_META)
             and (name := self._name(folder)) is not None
         ]

@@ -186,6 +186,12 @@ def test_what_goes_through_the_broker_is_left_alone(queue: Queue, traces: Traces
     assert traces.spans() == []
 
 
+def test_a_message_that_is_put_in_a_transaction_has_no_id_yet(queue: Queue, store: Store, traces: Traces) -> None:
+    with store.transaction():
+        queue.put(b"a")
+    assert "message.id" not in facts(traces.one())
+
+
 def test_a_queue_does_not_trace_where_the_application_does_not(store: Store) -> None:
     """Though the package is installed and loaded: this very test has."""
     queue = store.queue("orders")

@@ -122,6 +122,15 @@ def test_without_a_word_it_begins_at_the_end(hundred: Path) -> None:
     assert reader.initialOffset()["x"]["0"] == 100
 
 
+def test_a_checkpoint_of_another_source_is_refused(hundred: Path) -> None:
+    given = {"path": str(hundred), "log": "x"}
+    reader = StreamReader(given, from_arrow_schema(view_schema(ReadOptions.of(given))))
+    kafka = {"x": {"0": 4, "1": 7}}
+    for call in (lambda: reader.latestOffset(kafka, ReadAllAvailable()), lambda: reader.partitions(kafka, kafka)):
+        with pytest.raises(Exception, match="another checkpoint"):
+            call()
+
+
 def begin(reader: StreamReader) -> list[Callable[[], object]]:
     """What Spark may ask first: of a new stream, of one with a checkpoint, of one that ends by itself."""
     offset = {"x": {"0": 0, "id": "0" * 32}}

@@ -576,3 +576,28 @@ def test_a_write_to_another_stores_table_or_queue_in_a_transaction_is_refused_an
         assert (names(ours), names(theirs), queue.stats().ready) == (["changed"], ["after"], 1)
     with holdfast.open(tmp_path / "one") as one, holdfast.open(tmp_path / "other") as other:
         assert (names(one.table(Account)), names(other.table(Account))) == (["changed"], ["after"])
+
+
+def test_a_transaction_that_is_too_large_changes_nothing_and_leaves_its_tables_in_order(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("holdfast.transactions._RECORD_MAX", 2000)
+    accounts, queue = store.table(Account), store.queue("orders")
+    with pytest.raises(MessageTooLarge, match="change less in one transaction"), store.transaction():
+        for number in range(100):
+            accounts.add({"name": f"a{number}"})
+        queue.put(b"x")
+    assert (len(list(accounts.scan())), queue.stats().ready) == (0, 0)
+    accounts.add({"name": "next"})
+    assert not caplog.records
+
+
+def test_settings_that_an_open_table_does_not_have_are_refused_also_by_name(store: Store) -> None:
+    accounts = store.table(Account)
+    assert store.table("Account") is accounts is store.table("Account", keep_all_versions=False)
+    with pytest.raises(InvalidArgument, match="open with other settings"):
+        store.table("Account", keep_all_versions=True)
+    with pytest.raises(InvalidArgument, match="open with another flush"):
+        store.table("Account", flush=Flush.async_())
+    with pytest.raises(InvalidArgument, match="no setting 'keepall'; there are: compression, flush"):
+        store.table(Entry, keepall=True)  # type: ignore[call-arg]

@@ -70,6 +70,14 @@ def test_appended_records_are_on_disk_when_it_is_answered(served: Served, tmp_pa
     assert served.get(LOG)["stats"]["end"] == 2
 
 
+def test_a_queue_can_be_declared_on_a_log_that_a_request_has_opened(served: Served) -> None:
+    served.post(LOG + "/records", {"records": [{"payload": "first"}]})
+    assert served.ask("PUT", "/api/queues/%2F/clicks", {"durable": True}).status == 201
+    served.post("/api/holdfast/queues/%2F/clicks/messages", {"messages": [{"payload": "second"}]})
+    served.post(LOG + "/records", {"records": [{"payload": "third"}]})
+    assert served.get("/api/queues/%2F/clicks")["messages_ready"] == 3
+
+
 def test_old_segments_are_dropped_after_a_look_and_never_past_a_tailer(clicks: Path) -> None:
     with Served(clicks) as served:
         seen = served.post(LOG + "/compact", {"max_segments": 2, "dry_run": True, "force": True})

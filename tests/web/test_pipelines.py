@@ -53,6 +53,9 @@ def test_what_cannot_run_is_refused_or_told(served: Served) -> None:
     assert served.ask("POST", f"{ALL}/none/runs", {}, user="ann").status == 404
     assert served.ask("POST", f"{ALL}/verify/runs", {"options": {"log": {"x": 1}}}, user="ann").status == 400
     assert served.ask("POST", f"{ALL}/verify/runs", {"options": {"colour": "red"}}, user="ann").status == 400
+    answer = served.ask("POST", f"{ALL}/backfill/runs", {"options": {"table": "T", "index": "i"}}, user="ann")
+    assert answer.status == 400 and "stop the server" in answer.json["reason"]
+    assert "backfill" not in [one["name"] for one in served.get(ALL)["pipelines"]]
     assert served.ask("GET", f"{ALL}/runs/none").status == 404
     begun = served.post(f"{ALL}/replay/runs", {"options": {"first": "red", "log": "x", "to_log": "y"}}, user="ann")
     found = finished(served, begun["id"])

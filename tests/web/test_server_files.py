@@ -243,7 +243,7 @@ def test_a_pipeline_writes_nothing_that_is_the_servers_own(open_to_files: Served
         ("replay", {"log": "x", "to_log": "holdfast.definitions", "execute": True}),
         ("replay", {"log": "x", "to-log": "holdfast.history"}),
         ("replay", {"log": "x", "to_queue": "holdfast.definitions"}),
-        ("backfill", {"table": "holdfast.mine"}),
+        ("stream", {"log": "x", "queue": "holdfast.definitions", "available_now": True}),
     ):
         answer = open_to_files.ask("POST", RUNS.format(pipeline), {"options": options}, user="ann")
         assert (answer.status, answer.json["error"]) == (403, "access_refused"), (pipeline, options)

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from holdfast.base.checked_json import decode_checked, replace_checked
 from holdfast.base.checksum import crc32c
 from holdfast.base.clock import from_ns
 from holdfast.base.errors import Corrupt, NewerFormat, NotFound
@@ -54,13 +55,13 @@ class Taken:
 def note_backup(files: Files, store: Path, folder: Path, time: int) -> None:
     """Note in the store that a backup was taken."""
     content = {"format": FORMAT, "time": time, "path": str(folder.absolute())}
-    replace_file(files, store / LAST, json.dumps(content).encode() + b"\n")
+    replace_checked(files, store / LAST, content)
 
 
 def last_backup(store: Path) -> Taken | None:
     """The last backup that was taken of a store; None where none is known."""
     try:
-        found = json.loads((store / LAST).read_bytes())
+        found = decode_checked((store / LAST).read_bytes())
         return Taken(int(found["time"]), str(found["path"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -10,6 +10,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.names import abbreviate
 from holdfast.broker.errors import NoSuch, PreconditionFailed, named
 from holdfast.broker.exchange_stats import Traffic
+from holdfast.broker.memory_alarm import Limits
 from holdfast.broker.message import Content, lifetime_s
 from holdfast.broker.programs import check_program_queue
 from holdfast.broker.queue_arguments import FORWARDED, SETTINGS, check_chosen, queue_settings
@@ -18,13 +19,13 @@ from holdfast.broker.routing import Arguments, Binding, DestinationKind
 from holdfast.broker.store_names import check_reserved, name_in_store, stripped
 from holdfast.broker.topology import ExchangeDefinition, QueueDefinition, Removed, Topology
 from holdfast.log.policy import Flush, Roll
-from holdfast.typed_options import QueueOptions
+from holdfast.typed_options import LogOptions, QueueOptions
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
     from holdfast.broker.definitions import Definition
 
-__all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "VirtualHostRuntime"]
+__all__ = ["DEAD_LETTERS", "MESSAGE_MAX", "VirtualHostRuntime", "log_options"]
 
 logger = logging.getLogger("holdfast.broker")
 
@@ -36,6 +37,16 @@ _FLUSH_MAX = 64 << 20
 _NOTHING = object()
 """No value of a setting: None is one."""
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
+
+
+def log_options(limits: Limits) -> LogOptions:
+    """Return the settings with which a server opens logs, whatever protocol asks for them.
+
+    No append waits for the disk: publishers that want to know get a confirm after an fdatasync by the broker. The
+    larger a pending block may be, the less often the broker has to write one while it should read from clients.
+    """
+    flush = Flush("async", max(1 << 20, min(_FLUSH_MAX, limits.queue_bodies // 4)), _FLUSH_NS)
+    return {"flush": flush, "roll": _ROLL, "max_message": MESSAGE_MAX + (1 << 20)}
 
 
 class VirtualHostRuntime:
@@ -307,15 +318,10 @@ class VirtualHostRuntime:
             raise
 
     def _open(self, definition: QueueDefinition) -> BrokerQueue:
-        # Nobody waits in an append: publishers who want to know get a confirm after an fdatasync of the broker's own.
-        # The larger a pending block may be, the less often the broker has to write one while it should read from
-        # clients.
-        limit = self.broker.memory.limits.queue_bodies
-        flush = Flush("async", max(1 << 20, min(_FLUSH_MAX, limit // 4)), _FLUSH_NS)
         store = self.broker.store if definition.kept else self.broker.transient
         name = name_in_store(definition.vhost, definition.name)
         declared, defaults = _options(definition, self.broker.history_s, store.chosen_for(name) or {})
-        declared["flush"], declared["roll"], declared["max_message"] = flush, _ROLL, MESSAGE_MAX + (1 << 20)
+        declared.update(cast("QueueOptions", log_options(self.broker.memory.limits)))
         queue = store.queue_with_defaults(name, defaults, **declared)
         queue.carries_later = True
         broker_queue = BrokerQueue(definition, queue, self.broker.schedule, self.broker.serve, self.dropped)

@@ -105,7 +105,7 @@ class TracedQueue(Queue):
             context: dict[str, str] = {}
             TraceContextTextMapPropagator().inject(context)
             ids, known = super().put_counted([_carrying(one, context) for one in messages])
-            if len(ids) == 1:
+            if len(ids) == 1 and ids[0] >= 0:  # in a transaction it has none yet
                 span.set_attribute("messaging.message.id", str(ids[0]))
             return ids, known
 

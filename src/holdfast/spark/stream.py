@@ -229,7 +229,12 @@ def _offset(track: Track, sequence: int) -> dict[str, Any]:
 
 
 def _check_same(track: Track, offsets: Offsets) -> None:
-    if offsets[track.label]["id"] != track.log.id.hex():
+    known = offsets[track.label].get("id")
+    if known is None:
+        raise InvalidArgument(
+            f"the checkpoint has offsets of another source for {track.label!r}: start the query with another checkpoint"
+        )
+    if known != track.log.id.hex():
         raise DataLoss(
             f"the log {track.log.name!r} was deleted and made anew since this query read from it: "
             "start the query anew with another checkpoint"

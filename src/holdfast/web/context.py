@@ -14,7 +14,8 @@ from holdfast.base.errors import Closed, NotFound, StorageError
 from holdfast.base.names import check_name
 from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.broker.store_names import PART, name_in_store
-from holdfast.broker.vhost import VirtualHostRuntime
+from holdfast.broker.vhost import VirtualHostRuntime, log_options
+from holdfast.log import Log
 from holdfast.queue import Queue
 from holdfast.queue.async_lease import AsyncLeases
 from holdfast.web.allowed_paths import AllowedPaths
@@ -112,6 +113,10 @@ class ServerContext:
         if found is None:
             raise NotFound(f"there is no virtual host {vhost!r}")  # which there are is not for everybody
         return found
+
+    def log_to_write(self, name: str) -> Log:
+        """Return a log, opened as the broker opens it: a queue that is declared on it later can then share it."""
+        return self.store.open_log(name) or self.store.log(name, **log_options(self.broker.memory.limits))
 
     def queue(self, vhost: str, name: str) -> tuple[Queue, BrokerQueue | None]:
         """Return a queue with its broker queue, or raise `NotFound`; a queue that only programs use has no broker

@@ -59,7 +59,7 @@ def _to_change(call: Call) -> Log:
     call.may(Operation.LOG_SHORTEN, name)
     if name not in call.site.store.logs():
         raise NotFound(f"there is no log {name!r}")
-    return call.site.store.log(name)
+    return call.site.log_to_write(name)
 
 
 def _open_queues(site: ServerContext) -> dict[str, list[Queue]]:
@@ -220,7 +220,7 @@ def append(call: Call) -> Reply:
     name = call.path["name"]
     call.may(Operation.LOG_APPEND, name)
     messages = [record_in(one, f"records[{place}]") for place, one in enumerate(call.field("records", list))]
-    log = call.site.store.log(name)
+    log = call.site.log_to_write(name)
     sequences = log.append_many(messages)
     if call.field("sync", bool, True):
         log.sync()

@@ -54,10 +54,9 @@ OPTIONS: dict[str, dict[str, OptionKind]] = {
     "report": _options("queues", out=_PATH),
     "load": _options("format value key headers again", log=_TARGET, queue=_TARGET, source=OptionKind.SOURCE),
     "verify": _options("log"),
-    "backfill": _options("index name", table=_TARGET, keyring=_PATH, files=_PATH),
-    "stream": _options("log queue window late every available_now", checkpoint=_PATH, out=_PATH),
+    "stream": _options("log window late every available_now", queue=_TARGET, checkpoint=_PATH, out=_PATH),
 }
-"""By pipeline: its options."""
+"""The pipelines that a server can run, with their options. Not `backfill`: it opens the store for writing."""
 
 
 def checked_options(pipeline: str, given: Mapping[str, Any], paths: AllowedPaths) -> Iterator[tuple[str, str]]:

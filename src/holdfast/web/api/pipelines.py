@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.base.units import iso_time
 from holdfast.pipeline_runs import ID_VARIABLE, Run, Runs, new_id
 from holdfast.spark.pipelines import PIPELINES
-from holdfast.web.api.pipeline_options import checked_master, checked_options
+from holdfast.web.api.pipeline_options import OPTIONS, checked_master, checked_options
 from holdfast.web.context import ServerContext
 from holdfast.web.request_schema import TEXT, body, said
 from holdfast.web.routes import Call, Needs, Reply, Routes
@@ -43,6 +43,7 @@ def pipelines(call: Call) -> dict[str, Any]:
         "pipelines": [
             {"name": name, "description": one.description, "options": options.get(name, [])}
             for name, one in PIPELINES.items()
+            if name in OPTIONS
         ],
         "options_pending": pending,
         "runs": [_run_json(call.site, run) for run in Runs(call.site.store.path).all(call.number("count", 50))],
@@ -68,7 +69,12 @@ def start(call: Call) -> Reply:
     """
     name = call.path["name"]
     if name not in PIPELINES:
-        raise NotFound(f"there is no pipeline {name!r}; there are: {', '.join(PIPELINES)}")
+        raise NotFound(f"there is no pipeline {name!r}; there are: {', '.join(OPTIONS)}")
+    if name not in OPTIONS:
+        raise InvalidArgument(
+            f"a server cannot run {name!r}, which opens the store for writing: stop the server and run "
+            f"`holdfast pipeline {name} --data ...`"
+        )
     store = call.site.store.path.absolute()
     command = [sys.executable, "-m", "holdfast", "pipeline", "run", name, "--data", str(store), "--json"]
     for option, value in checked_options(name, call.field("options", dict, {}), call.site.paths):
