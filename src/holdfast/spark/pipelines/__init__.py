@@ -61,7 +61,7 @@ PIPELINES: dict[str, Pipeline] = {
         ("replay", "replay", "Put messages of a log, or of its archive, into a queue or a log again, once."),
         ("lifecycle", "lifecycle", "What became of each message: waiting and working times, attempts, failures."),
         ("deadletters", "deadletters", "Why messages died: reasons grouped, with examples and how to go on."),
-        ("report", "reports", "Write the reports of both as HTML to look at."),
+        ("report", "report.pipeline", "Write the reports of both as HTML to look at."),
         ("load", "load", "Bring Parquet, CSV or JSON files into a log or a queue, in parallel."),
         ("verify", "verify", "Check every checksum of a store, logs and journals, in parallel."),
         ("backfill", "backfill", "Build a new index of a table in parallel, and hand it over as sorted files."),

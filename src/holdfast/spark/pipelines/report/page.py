@@ -109,7 +109,7 @@ class Page:
 def render(page: Page) -> str:
     """Return the report as HTML."""
     environment = Environment(
-        loader=PackageLoader("holdfast.spark.pipelines", ""),
+        loader=PackageLoader("holdfast.spark.pipelines.report", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
