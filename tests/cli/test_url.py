@@ -129,7 +129,7 @@ def test_what_only_looks_shows_the_same(both: Both, filled: tuple[Path, str]) ->
         "peek 'a/b c%25 ü😀'", "peek waiting", "dlq failing", "dlq failing 1", "dlq failing --json", "dlq orders",
         "leases orders", "leases waiting --json", "delayed orders", "delayed waiting --json",
         "log cat events", "log cat events --json --start 3 --stop 5", "log cat events --reverse --limit 2",
-        "log cat events --grep 'record 2.'", "log cat events --since 1h --until 1s", "log tail events -n 3",
+        "log cat events --grep 'record 2.'", "log cat events --since 2h --until 1h", "log tail events -n 3",
         "tail events --json", "log stats events", "log stats events --json", "log tailers events",
         "log inspect events --offset 0", "log inspect events --offset 70 --json", "log inspect events --sequence 17",
         "table list", "table list --json", f"table get Person {key}", f"table get Person {key} --json",

@@ -70,6 +70,8 @@ PORTION_BYTES = 16 << 20
 _CODE = {word: code for code, word in enumerate(EVENTS)}
 _CAUSE = {word: code for code, word in enumerate(CAUSES)}
 _RETURNED_CODES = np.array([_CODE[word] for word in CAUSES[:3]])
+_QUEUE_CODE = {Purged: _CODE["purged"], SeekTo: _CODE["sought"], Truncated: _CODE["cut"]}
+"""Of events about the queue as a whole."""
 _FOR = TARGET_QUEUE_HEADER.encode()
 
 # The events that a queue writes most, as docs/formats.md has them: of one span each. The rest goes through `decode`.
@@ -362,7 +364,7 @@ class _Others:
                 head = (_CODE["extended"], time, lease, expires, NONE, NONE, NONE, NONE)
                 self.spans.append((NONE, 0, NONE, NONE))
             case Purged(time, upto) | SeekTo(time, upto) | Truncated(time, upto):
-                word = _CODE[type(event).__name__.lower()]
+                word = _QUEUE_CODE[type(event)]
                 head = (word, time, NONE, NONE, upto, NONE, NONE, NONE)
                 self.spans.append((NONE, 0, NONE, NONE))
             case Snapshot():
