@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 SEEN = {
-    "overview": ("Messages a second", "Messages in queues", "QueueCore", "amqp", "Virtual hosts"),
+    "overview": ("Messages a second", "Messages in queues", "Memory", "amqp", "Virtual hosts"),
     "queues": ("orders", "invoices", "shop.orders", "running"),
     "queues/%2F/orders": ("A look without taking",),
     "queues/%2F/shop.orders?tab=bindings": ("order.#", "(the default exchange)"),

@@ -109,7 +109,7 @@ def test_an_alarm_says_what_is_low_and_that_publishers_wait(chromium: Browser, t
         page = visitor.open("overview")
         alarm = page.locator("main").get_by_role("alert")
         expect(alarm).to_have_text(re.compile(f"{words}.*; publishers wait\\.$"))
-        bars = page.get_by_role("region", name="QueueCore and disk").locator(".gauge")
+        bars = page.get_by_role("region", name="Memory and disk").locator(".gauge")
         assert bars.evaluate_all("(all) => all.map((one) => one.classList.contains('bad'))") == [
             low == "memory", False, low == "disk",
         ]  # fmt: skip
@@ -168,7 +168,7 @@ def test_every_jump_leads_to_its_page(visitor: Visitor) -> None:
     page = visitor.open("overview")
     for key, title in (
         *(("d", "Dead letters"), ("y", "Delayed messages"), ("e", "Exchanges"), ("r", "Routing graph")),
-        *(("c", "Connections"), ("l", "Logs"), ("t", "TableRegistry"), ("m", "Migrations"), ("p", "Spark pipelines")),
+        *(("c", "Connections"), ("l", "Logs"), ("t", "Tables"), ("m", "Migrations"), ("p", "Spark pipelines")),
         *(("u", "Users and access"), ("a", "About"), ("o", "Overview"), ("q", "Queues")),
     ):
         heading = page.get_by_role("heading", level=1).get_by_text(title, exact=True)

@@ -174,7 +174,7 @@ def test_the_past_can_be_read(remote: RemoteStore) -> None:
 
 def test_records_are_deleted_and_brought_back(remote: RemoteStore) -> None:
     table = remote.table(Person)
-    key = table.add(Person(name="Removed", age=1)).key
+    key = table.add(Person(name="Gone", age=1)).key
     table.delete(key)
     assert table.get(key) is None and table.get(key, include_deleted=True).deleted  # type: ignore[union-attr]
     table.undelete(key)

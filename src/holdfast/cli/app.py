@@ -50,7 +50,7 @@ app = typer.Typer(
 add_queue_commands(app)
 app.command("tail", rich_help_panel="Logs")(tail)
 app.add_typer(log_commands, name="log", rich_help_panel="Logs")
-app.add_typer(table_commands, name="table", rich_help_panel="TableRegistry")
+app.add_typer(table_commands, name="table", rich_help_panel="Tables")
 app.command("serve", rich_help_panel="Broker")(serve)
 app.add_typer(user_commands, name="user", rich_help_panel="Broker")
 app.add_typer(vhost_commands, name="vhost", rich_help_panel="Broker")

@@ -152,7 +152,7 @@ def check_host(headers: Mapping[str, str], allowed: frozenset[str]) -> None:
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
-        raise Refused(400, "bad_request", "the header VirtualHostRuntime is no name or address") from None
+        raise Refused(400, "bad_request", "the header Host is not a name or an address") from None
     if not name or name == "localhost" or name.endswith(".localhost") or name in allowed:
         return
     try:

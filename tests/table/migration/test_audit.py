@@ -42,7 +42,7 @@ def test_failures_are_counted(opened: Open) -> None:
     assert counted(hf) == {"started": 1, "retries": 0, "partials": 0, "completed": 0, "failed": 1}
     assert [(one.event, one.phase) for one in hf.migrations().audit("Person")] == [
         ("Started", "Expand"),
-        ("PendingSync", "Expand"),
+        ("Begun", "Expand"),
         ("Failed", "Expand"),
     ]
 

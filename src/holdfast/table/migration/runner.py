@@ -203,7 +203,7 @@ class Run:
         self._counters.started.add()
         outcome = Success()
         if hook is not None:
-            self._note("PendingSync", f"attempt {progress.attempts}")
+            self._note("Begun", f"attempt {progress.attempts}")
             step = Step(
                 self.table,
                 self.old,
