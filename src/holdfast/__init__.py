@@ -174,9 +174,16 @@ __all__ = [
     "verify",
 ]
 
+_OLD = ("Waiting",)
+"""Old names that still work, with a warning."""
+
 
 def __getattr__(name: str) -> Any:
-    """Load the modules of tables, and those of the remote client, on first use."""
+    """Load the modules of tables, and those of the remote client, on first use; warn of old names."""
+    if name in _OLD:
+        from holdfast import queue  # noqa: PLC0415
+
+        return getattr(queue, name)  # which warns
     if name in ("RemoteStore", "connect"):
         from holdfast import remote  # noqa: PLC0415
 

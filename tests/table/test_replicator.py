@@ -14,8 +14,8 @@ import holdfast
 from holdfast import Store
 from holdfast.base.errors import DiskFull, HoldfastError, InvalidArgument, ReadOnly
 from holdfast.log.record import Record as LogRecord
-from holdfast.table import replication
 from holdfast.table.errors import ValidationFailed
+from holdfast.table.live import replicator
 from holdfast.table.live.sync_updates import Addition, Alteration, InitialValues, OrderedKeys, Removal
 from holdfast.table.operations import Add, Done, NoRecord
 from holdfast.table.record import Record
@@ -491,7 +491,7 @@ def test_a_change_of_another_life_takes_nothing_over_from_the_one_that_was_delet
 def test_a_version_is_taken_in_whole_or_not_at_all(
     mode: dict[str, bool], store: Store, files: SimFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication, "_AT_ONCE", 2)
+    monkeypatch.setattr(replicator, "_AT_ONCE", 2)
     table = table_of(store, Item, **mode)
     items = [Item(number=number, value=0) for number in range(4)]
     updates = [
