@@ -12,6 +12,7 @@ from holdfast.table import Table
 from holdfast.testing import SimClock, SimFiles
 from tests.interrupts import Interrupted, Interrupts, handled_by
 from tests.table.trouble import Account, Running
+from tests.tiers import rounds
 
 
 def simulated() -> Store:
@@ -33,7 +34,7 @@ def named(accounts: Table[Account], key: bytes) -> str:
     ("handled", "times", "step"), [(True, 1, 1), (False, 1, 1), (False, 2, 5)], ids=["in the handler", "after", "twice"]
 )
 def test_a_transaction_that_is_cut_off_anywhere_blocks_no_other(handled: bool, times: int, step: int) -> None:
-    for at in range(0, 100_000, step):
+    for at in range(0, 100_000, rounds(step, 7 * step)):
         store = simulated()
         queue = store.queue("q")
         put_in_transaction(store, queue, b"first")
@@ -95,7 +96,7 @@ def test_a_rebuild_that_gives_up_waiting_lets_no_writer_into_a_table_of_a_transa
 def test_a_transaction_that_is_cut_off_anywhere_is_whole_or_nothing_and_all_goes_on(
     flush: Flush, times: int, step: int
 ) -> None:
-    for at in range(0, 100_000, step):
+    for at in range(0, 100_000, rounds(step, 7 * step)):
         files, clock = SimFiles(1), SimClock()
         store = holdfast.open("data", files=files, clock=clock, background=False)
         accounts, queue = store.table(Account, flush=flush), store.queue("q", flush=flush)
@@ -137,7 +138,7 @@ def test_a_transaction_that_is_cut_off_anywhere_is_whole_or_nothing_and_all_goes
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupts inside destructors
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_write_that_is_cut_off_anywhere_leaves_the_table_in_use(times: int) -> None:
-    for at in range(100_000):
+    for at in range(0, 100_000, rounds(1, 7)):
         store = simulated()
         accounts = store.table(Account)
         accounts.add({"email": "before", "name": "before"})
