@@ -179,13 +179,13 @@ except holdfast.StorageError as error:
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert "Permission denied" in result.stdout
-    assert "right to write" in result.stdout
+    assert "to write to it" in result.stdout
     assert result.stderr == ""
 
 
 def test_a_file_where_a_folder_should_be_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
-    with pytest.raises(StorageError, match="file stands where a folder should be"):
+    with pytest.raises(StorageError, match="file, not a folder"):
         holdfast.open(tmp_path / "data")
     with pytest.raises(StorageError):
         holdfast.open(tmp_path / "data", read_only=True).logs()

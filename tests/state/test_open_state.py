@@ -196,7 +196,7 @@ def test_a_state_that_may_not_be_read_is_an_error_and_stays_where_it_is(tmp_path
 def test_a_file_where_the_folder_should_be_is_an_error_and_stays(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"mine")
     for read_only in (False, True):
-        with pytest.raises(StorageError, match="file stands where a folder"):
+        with pytest.raises(StorageError, match="file, not a folder"):
             open_state(SystemFiles(), tmp_path / "state", read_only=read_only)
     assert (tmp_path / "state").read_bytes() == b"mine"
 

@@ -29,7 +29,7 @@ def encode_checked(content: Mapping[str, Any]) -> bytes:
 
 
 def decode_checked(raw: bytes) -> dict[str, Any]:
-    """Return the object without its checksum. Raises ValueError where the bytes are not those that were written."""
+    """Return the object without its checksum. Raises ValueError if the bytes are not those that were written."""
     tail = _TAIL.search(raw)
     if tail is not None:
         plain = raw[: tail.start()] + b"}"
@@ -40,23 +40,23 @@ def decode_checked(raw: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it does not hold an object")
     name, value = next(reversed(content.items()), ("", None))
-    # Where the name of the checksum itself was hit, the file must not pass for one that never had a checksum. No file
-    # of an earlier version ends like this.
+    # If the name of the checksum itself was damaged, the file must not be read as one that never had a checksum. No
+    # file of an earlier version ends like this.
     if MEMBER in content or (len(name) == len(MEMBER) and isinstance(value, str) and len(value) == _DIGITS):
         raise ValueError("its checksum cannot be read")
     return content
 
 
 def has_checksum(raw: bytes) -> bool:
-    """Whether the file was written with a checksum."""
+    """Return whether the file was written with a checksum."""
     return _TAIL.search(raw) is not None
 
 
 def read_checked(files: Files, path: Path) -> dict[str, Any]:
-    """Read a file. Raises ValueError where it is damaged, and OSError as `read_file` does."""
+    """Read a file. Raises ValueError if it is damaged, and OSError as `read_file` does."""
     return decode_checked(read_file(files, path))
 
 
 def replace_checked(files: Files, path: Path, content: Mapping[str, Any]) -> None:
-    """Put a file in place as `replace_file` does, with a checksum."""
+    """Replace a file as `replace_file` does, and add a checksum."""
     replace_file(files, path, encode_checked(content))

@@ -10,7 +10,7 @@ __all__ = ["NS", "Clock", "Duration", "Instant", "SystemClock", "Waitable", "dur
 
 NS = 1_000_000_000
 _LONGEST_NS = 200 * 365 * 86_400 * NS
-"""Added to any time before 2054 it stays within 64 bits."""
+"""The longest duration that is accepted. Added to any time before 2054 it stays within 64 bits."""
 
 Duration = int | float | timedelta
 """A length of time as users write it: seconds, or a timedelta."""
@@ -27,22 +27,22 @@ class Waitable(Protocol):
 
 
 class Clock(Protocol):
-    """A source of time; `holdfast.testing.SimClock` is the other one."""
+    """A source of time. Implementations: `SystemClock`, and `holdfast.testing.SimClock` for tests."""
 
     def time_ns(self) -> int:
-        """Nanoseconds since 1970 in UTC."""
+        """Return the nanoseconds since 1970 in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards, for intervals."""
+        """Return seconds that never go backwards, for intervals."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Return after so many seconds."""
         ...
 
     def wait(self, condition: Waitable, seconds: float) -> None:
-        """Let time pass until the held condition is notified, at the longest so many seconds."""
+        """Wait until the condition is notified, for at most so many seconds. The caller holds its lock."""
         ...
 
 
@@ -59,7 +59,7 @@ class SystemClock:
 
 
 def duration_ns(value: Duration, what: str) -> int:
-    """A duration in whole nanoseconds; `what` names the argument in the error."""
+    """Return a duration in whole nanoseconds; `what` names the argument in the error."""
     if isinstance(value, timedelta):
         nanoseconds = _exact_ns(value)
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -79,7 +79,7 @@ def duration_ns(value: Duration, what: str) -> int:
 
 
 def instant_ns(value: Instant, what: str) -> int:
-    """A point in time in nanoseconds since 1970; `what` names the argument in the error."""
+    """Return a point in time in nanoseconds since 1970; `what` names the argument in the error."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidArgument(f"{what} must be an aware datetime: {value!r} has no time zone")
@@ -95,5 +95,5 @@ def _exact_ns(value: timedelta) -> int:
 
 
 def from_ns(value: int) -> datetime:
-    """The aware UTC datetime of a timestamp, to the microsecond that datetime can hold."""
+    """Return the aware UTC datetime of a timestamp, rounded down to microseconds."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value // 1_000)

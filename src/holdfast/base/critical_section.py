@@ -1,6 +1,6 @@
 """Critical sections and waits that an exception from a signal handler cannot leave half-done.
 
-A handler that raises (Ctrl-C, an alarm) does so in the main thread, wherever the interpreter looks for signals: at the
+A handler that raises (Ctrl-C, an alarm) does so in the main thread, wherever the interpreter checks for signals: at the
 start of a function, at a backward jump, after a call of C code, and inside C code that waits. It can do so again inside
 the `except` or the `__exit__` that handles the first one. `with lock:` on a lock of C code is safe at both ends.
 """
@@ -19,11 +19,11 @@ __all__ = ["Condition", "CriticalSection"]
 class CriticalSection:
     """Marks a change of shared state as unfinished: set by its first act, and cleared by its last.
 
-    Where a change is cut off, by whatever and however often, nothing needs to be done there: the mark stays, and the
-    next one to enter calls `repair` before anything else. Used with a lock of C code held, `with lock, section:`, and
-    not nested. A `HoldfastError` is raised where the state is consistent, so it clears the mark. Short paths may test,
-    set and clear `open` themselves, by plain assignments: a `with` costs about 2,100 instructions, they cost 250. Who
-    changes nothing need only call `mend` if it is open.
+    A change that is cut off, by any exception and however often, needs no cleanup where it was cut off: the mark stays,
+    and the next thread to enter calls `repair` before anything else. Used with a lock of C code held, `with lock,
+    section:`, and not nested. A `HoldfastError` is raised only where the state is consistent, so it clears the mark.
+    Short paths may test, set and clear `open` themselves, by plain assignments: a `with` costs about 2,100
+    instructions, the assignments cost 250. A caller that changes nothing need only call `mend` if `open` is set.
     """
 
     __slots__ = ("_repair", "open")
@@ -31,7 +31,7 @@ class CriticalSection:
     def __init__(self, repair: Callable[[], None]) -> None:
         self._repair = repair
         self.open = False
-        """Whether a change has begun and not ended. Who has just taken the lock sees by it that one was cut off."""
+        """Whether a change has begun and not ended. For a thread that has just taken the lock: one was cut off."""
 
     def __enter__(self) -> None:
         if self.open:
@@ -39,7 +39,7 @@ class CriticalSection:
         self.open = True
 
     def mend(self) -> None:
-        """Repair what was cut off. Call it with the lock held, if `open`. If this is cut off too, the mark stays."""
+        """Repair a change that was cut off. Called with the lock held, if `open`. If cut off too, the mark stays."""
         self._repair()
         self.open = False
 
@@ -54,19 +54,19 @@ _release_save = methodcaller("_release_save")
 
 
 class Condition:
-    """A condition variable for an `RLock` that its holder has again after `wait`, whatever a handler raises meanwhile.
+    """A condition variable for an `RLock`. The caller of `wait` holds the lock again after any exception of a handler.
 
-    That of the standard library can return from `wait` without the lock, which the caller then releases: "release
-    unlocked lock". It has no `with`: its own `__enter__` is Python code, which can be interrupted with the lock taken.
+    The standard library's can return from `wait` without the lock, which the caller then releases: "release unlocked
+    lock". This one has no `with`: an `__enter__` would be Python code, which can be interrupted with the lock taken.
     """
 
     def __init__(self, lock: "threading.RLock") -> None:
         self.lock = lock
         self._gates: deque[threading.Lock] = deque()
-        """Of each thread that waits, a lock that is released to wake it."""
+        """For each waiting thread, a lock that is released to wake it."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Release the lock until there is a notification or the time is over; whether there was one."""
+        """Release the lock until there is a notification or the time is over; return whether there was one."""
         gate = threading.Lock()
         held: list[object] = []
         woken = False
@@ -83,7 +83,7 @@ class Condition:
         return woken
 
     def notify_all(self) -> None:
-        """Wake every thread that waits. Called with the lock held."""
+        """Wake every waiting thread. Called with the lock held."""
         while self._gates:
             try:  # noqa: SIM105 - `suppress` is Python code, which can be cut off itself
                 self._gates[0].release()

@@ -29,7 +29,7 @@ __all__ = [
 
 
 _HAS_VARARGS = 0x04
-"""In the flags of a function that it has `*args`: `inspect.CO_VARARGS`."""
+"""The flag of a code object whose function has `*args`: `inspect.CO_VARARGS`."""
 
 
 class HoldfastError(Exception):
@@ -152,14 +152,14 @@ def _is_given(frame: FrameType, wanted: FrameType) -> bool:
 
 
 def storage_error(error: OSError, doing: str, path: str | os.PathLike[str]) -> StorageError:
-    """Turn an operating system's error into ours, with what to do about it."""
+    """Return the `StorageError` for an operating system's error, with advice in its message."""
     what = f"{doing} {os.fspath(path)!r} failed: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"{what}. Free some space and try again: what was confirmed is safe")
+        return DiskFull(f"{what}. Free some space and try again. Confirmed messages are safe")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(
-            f"{what}. Give this user the right to read there, and the right to write if not read_only=True"
+            f"{what}. Give this user permission to read it, and to write to it unless it is opened read_only=True"
         )
     if error.errno == errno.ENOTDIR:
-        return StorageError(f"{what}. A file stands where a folder should be: choose another path")
+        return StorageError(f"{what}. A part of the path is a file, not a folder: choose another path")
     return StorageError(what)

@@ -16,10 +16,10 @@ _AGAIN_S = 0.2
 class Ticket:
     """The owner of exclusive claims. They end, all of them, when `over` is set, by a plain assignment in a `finally`.
 
-    A plain assignment cannot be cut off by a signal's handler, as a call can at its start. Whoever comes next drops the
+    A plain assignment cannot be cut off by a signal's handler, as a call can at its start. The next caller drops the
     claims that have ended, so that nothing else needs to be done at the end; `FairLock.tidy` only does it at once.
-    Where the end is a call that can be cut off at its start, the ticket has a `holder`: an object that is gone after
-    that call, and with it the claims.
+    If the end is a call that can be cut off at its start, the ticket has a `holder`: an object that is garbage after
+    that call, which ends the claims.
     """
 
     __slots__ = ("_holder", "over", "thread")
@@ -31,7 +31,7 @@ class Ticket:
 
     @property
     def ended(self) -> bool:
-        """Whether its claims hold no longer."""
+        """Whether its claims have ended."""
         return self.over or (self._holder is not None and self._holder() is None)
 
     @property
@@ -57,8 +57,8 @@ class FairLock:
     waited for one claim go before the next one, and claims are granted in the order of their announcements. So between
     two claims every waiting entry goes once, and between two entries of a thread at most one claim is granted.
 
-    Protected by the lock of `changed`, except `line`, whose single operations are atomic. All that is known lies in
-    tickets and entries, whose ends are plain assignments: there are no counts that an interrupt could leave wrong.
+    Protected by the lock of `changed`, except `line`, whose single operations are atomic. All state is in tickets and
+    entries, which end by plain assignments: there are no counts that an interrupt could leave wrong.
     """
 
     __slots__ = ("_changed", "_entries", "_holder", "line")
@@ -68,9 +68,9 @@ class FairLock:
         self.line: deque[Ticket] = deque()
         """Claims that were announced, in order. While it is empty, `enter` need not be called."""
         self._holder: Ticket | None = None
-        """To whom the last claim was granted."""
+        """The ticket that the last claim was granted to."""
         self._entries: list[_Entry] = []
-        """Those that wait for the end of a claim, or may go now."""
+        """Calls of `enter` that wait for the end of a claim, or are admitted and about to leave."""
 
     @property
     def mine(self) -> bool:
@@ -79,7 +79,7 @@ class FairLock:
         return holder is not None and holder.mine
 
     def enter(self) -> None:
-        """Wait until no claim is ahead of the caller, who holds the lock of `changed` until its work is handed over."""
+        """Wait until no claim is ahead of the caller, which holds the lock of `changed` until its work is queued."""
         if not self.line or self.mine:
             return
         entry = _Entry()
@@ -93,10 +93,10 @@ class FairLock:
             self._drop_entries()
 
     def claim(self, ticket: Ticket) -> None:
-        """Return when the ticket's owner is alone here. The lock of `changed` is not held afterwards.
+        """Return when the ticket's owner has exclusive access. The lock of `changed` is not held afterwards.
 
-        Called in a `try` whose `finally` sets `ticket.over`, also where this is cut off. A thread that has the claim
-        already goes on at once: the first one counts.
+        Called in a `try` whose `finally` sets `ticket.over`, also if this call is cut off. In a thread that has the
+        claim already it returns at once: the first claim stays in effect.
         """
         if self.mine:
             return
@@ -113,7 +113,7 @@ class FairLock:
             self._changed.notify_all()
 
     def is_free_within(self, seconds: float) -> bool:
-        """Whether every claim that was announced ends within so many seconds."""
+        """Wait until no claim is left, for at most so many seconds; return whether there is none."""
         deadline = time.monotonic() + seconds
         with self._changed.lock:
             while self._first() is not None:
@@ -124,7 +124,7 @@ class FairLock:
         return True
 
     def _first(self) -> Ticket | None:
-        """The first claim that has not ended. Those before it are dropped, and those behind it that were given up."""
+        """Drop all claims that have ended, also those that were abandoned while waiting, and return the first other."""
         for ticket in [ticket for ticket in self.line.copy() if ticket.ended]:
             if ticket in self.line:
                 self.line.remove(ticket)  # one call of C code: others may announce claims at the same time

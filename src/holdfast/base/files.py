@@ -41,19 +41,19 @@ class File(Protocol):
     """An open file, read and written at offsets."""
 
     def read(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
+        """Return up to `size` bytes; fewer only at the end of the file."""
         ...
 
     def write(self, data: Buffer, offset: int) -> int:
-        """Write, and return how many bytes were taken; like pwrite it may take fewer: see `write_all`."""
+        """Write, and return how many bytes were written. Like pwrite it may write fewer than given: see `write_all`."""
         ...
 
     def write_parts(self, parts: Sequence[bytes | memoryview], offset: int) -> int:
-        """The same for several buffers that follow each other, without joining them."""
+        """As `write`, for several consecutive buffers, without joining them."""
         ...
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk itself."""
+        """Return when everything that was written is on stable storage."""
         ...
 
     def truncate(self, size: int) -> None:
@@ -61,11 +61,11 @@ class File(Protocol):
         ...
 
     def size(self) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
         ...
 
     def map(self, size: int) -> memoryview:
-        """The first `size` bytes as read-only memory, without a copy."""
+        """Return the first `size` bytes as read-only memory, without a copy."""
         ...
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Lock(Protocol):
 
 
 class Files(Protocol):
-    """A file system; `holdfast.testing.SimFiles` is the other one."""
+    """A file system. Implementations: `SystemFiles`, and `holdfast.testing.SimFiles` for tests."""
 
     open_limit: Awake
     """Limits how many logs keep files of this file system open."""
@@ -92,19 +92,19 @@ class Files(Protocol):
         ...
 
     def list(self, path: Path) -> list[str]:
-        """The sorted names in a folder; empty where there is no such folder."""
+        """Return the sorted names in a folder; empty if there is no such folder."""
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or folder of that name."""
+        """Return whether there is a file or folder at this path."""
         ...
 
     def make_dirs(self, path: Path) -> None:
-        """Make a folder and those above it, each durable in the one that holds it."""
+        """Make a folder and its parents, each durably in its own parent."""
         ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename over the target in one step."""
+        """Rename the source to the target atomically, and replace an existing target."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -124,15 +124,15 @@ class Files(Protocol):
         ...
 
     def is_locked(self, path: Path) -> bool:
-        """Whether some process holds the lock now."""
+        """Return whether some process holds the lock now."""
         ...
 
     def random_bytes(self, size: int) -> bytes:
-        """Bytes that nobody else has, for ids; injected so that a test can replay them."""
+        """Return random bytes for unique ids; injected so that a test can replay them."""
         ...
 
     def free(self, path: Path) -> int | None:
-        """Return how many bytes may yet be written to the disk of this folder; None where that is not known."""
+        """Return how many bytes are free on the disk of this folder; None if that is not known."""
         ...
 
     def allocate(self, path: Path, size: int) -> None:
@@ -169,14 +169,14 @@ def forget(memory: memoryview, start: int, stop: int) -> None:
 
 
 def read_file(files: Files, path: Path) -> bytes:
-    """The whole of a small file."""
+    """Return the contents of a small file."""
     with contextlib.closing(files.open(path, "r")) as file:
         return file.read(file.size(), 0)
 
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
-    """Replace a small file, durably: after any crash it is wholly the old one or wholly the new one."""
-    # Named after the process: two that replace the same file at once do not take each other's.
+    """Replace a small file durably and atomically: after a crash it has either the old contents or the new ones."""
+    # Named after the process: two processes that replace the same file do not use each other's temporary file.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     if files.exists(temporary):  # left by a crash between the two steps below
         files.remove(temporary)
@@ -194,7 +194,7 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def translate_os_errors(doing: str, path: Path) -> Iterator[None]:
-    """Inside, an OSError that the system reported becomes a `StorageError` that says what to do; others pass."""
+    """Turn an OSError that the system reported into a `StorageError` that says what to do; let others pass."""
     try:
         yield
     except OSError as error:
@@ -268,7 +268,7 @@ class SystemFile:
 
 
 class SystemLock:
-    """An flock on an open file: the kernel lets it go with the process, however that ends."""
+    """An flock on an open file: the kernel releases it when the process ends, also after a crash."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -284,7 +284,7 @@ _held: weakref.WeakSet[SystemLock] = weakref.WeakSet()
 
 
 def _drop_locks_in_child() -> None:
-    # A forked child shares the parent's lock; were it to keep its copy open, the lock would outlive the parent.
+    # A forked child shares the parent's lock. If it kept its copy open, the lock would outlive the parent.
     for lock in list(_held):
         lock.release()
 
@@ -297,7 +297,7 @@ _LOCK_PAUSE_S = 0.005
 
 
 def is_open_to_group(folder: Path) -> bool:
-    """Whether a folder's mode is that of a store which its group may read: 0750, and no other."""
+    """Return whether a folder has the mode of a store that its group may read: exactly 0750."""
     try:
         return stat.S_IMODE(folder.stat().st_mode) & 0o777 == 0o750
     except OSError:
@@ -307,8 +307,8 @@ def is_open_to_group(folder: Path) -> bool:
 class SystemFiles:
     """The operating system's files.
 
-    What is made here is for its owner alone (folders 0700, files 0600), whatever the umask says; with `group_readable`
-    the group may read it (0750, 0640).
+    Only the owner can use new files and folders (0600, 0700), whatever the umask says; with `group_readable` the group
+    can read them (0640, 0750).
     """
 
     open_limit = AWAKE
@@ -322,7 +322,7 @@ class SystemFiles:
 
     @classmethod
     def of_store(cls, folder: Path) -> Self:
-        """Files for a store: open to the group if its folder is."""
+        """Return the files of a store: readable by the group if its folder is."""
         return cls(group_readable=is_open_to_group(folder))
 
     def open(self, path: Path, mode: Mode) -> File:
@@ -331,7 +331,7 @@ class SystemFiles:
     def _opened(self, path: Path, mode: Mode) -> int:
         fd = os.open(path, _OPEN_FLAGS[mode] | os.O_CLOEXEC, self.file_mode)
         if self.group_readable and mode == "x":
-            os.fchmod(fd, self.file_mode)  # the umask may have taken the group's part
+            os.fchmod(fd, self.file_mode)  # the umask may have removed the group's permission
         return fd
 
     def list(self, path: Path) -> list[str]:
@@ -377,7 +377,7 @@ class SystemFiles:
     def lock(self, path: Path) -> Lock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self.file_mode)
         try:
-            # A reader that asks `is_locked` holds a shared lock for an instant; that is not a second writer.
+            # A reader that calls `is_locked` holds a shared lock for an instant; that is not a second writer.
             for attempt in range(_LOCK_TRIES):
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -398,7 +398,9 @@ class SystemFiles:
         pid = int(text) if text.isdigit() else None
         who = "this process" if pid == os.getpid() else f"process {pid}" if pid else "another process"
         return Locked(
-            f"{str(path.parent)!r} is being written by {who}: close it there, or open with read_only=True", pid
+            f"{str(path.parent)!r} is being written by {who}: close it there, or open with read_only=True. "
+            "To share a store between processes, run `holdfast serve`.",
+            pid,
         )
 
     def is_locked(self, path: Path) -> bool:
@@ -442,7 +444,7 @@ class SystemFiles:
 
 
 class UmaskFiles(SystemFiles):
-    """Files whose modes the umask decides: for what is made for others to read, such as what is in a lake."""
+    """Files whose modes the umask decides: for files that others read, such as those of a data lake."""
 
     folder_mode, file_mode = 0o777, 0o666
 

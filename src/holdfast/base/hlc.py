@@ -1,4 +1,4 @@
-"""Hybrid logical clock that numbers changes: Unix milliseconds, and a counter where the clock does not advance."""
+"""Hybrid logical clock that numbers changes: Unix milliseconds, and a counter for changes in the same millisecond."""
 
 import threading
 from datetime import datetime
@@ -15,13 +15,13 @@ _MS = 1_000_000
 VERSION_MAX = (1 << 64) - 1
 _AHEAD_MS = 3_600_000
 _AGAIN_S = 0.2
-"""Seconds after which a thread that waits for the end of a fence checks again."""
+"""Seconds after which a thread that waits for the end of a fence checks it again."""
 _LAST_TIME = 253_402_300_799_999 << _LOGICAL_BITS
-"""The end of the year 9999, which is the last that a datetime can be in."""
+"""The end of the year 9999, the last year of a datetime."""
 _LOGICAL_MAX = (1 << _LOGICAL_BITS) - 1
-_ROOM = 1 << 14
-"""Versions below that of a transaction that others can have until it ends, at least. More would move versions ahead of
-the clock where there are many transactions: this does from 64 a millisecond on."""
+_BELOW_FENCE = 1 << 14
+"""The least number of versions below a transaction's that others can take until it ends. With more, versions would run
+ahead of the clock if there are many transactions: with this number they do so from 64 a millisecond on."""
 
 
 class Fenced(Exception):
@@ -29,13 +29,13 @@ class Fenced(Exception):
 
 
 class HybridLogicalClock:
-    """Gives each change of a store a number above all before it: 44 bits of Unix milliseconds and 20 bits of count.
+    """Issues increasing versions for the changes of a store: 44 bits of Unix milliseconds and 20 bits of count.
 
-    Numbers never go back, whatever the machine's clock does. May be used from any thread.
+    Versions never go back, whatever the machine's clock does. Threads: any.
 
     A transaction takes its version when it begins, as a fence. Tables that it has not touched are written meanwhile,
-    with versions below the fence. So versions rise in every table, and nothing with a version above the transaction's
-    exists before it has taken place.
+    with versions below the fence. So versions rise in every table, and no version above the transaction's exists before
+    its commit.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -43,18 +43,18 @@ class HybridLogicalClock:
         self._guard = threading.RLock()
         self._lifted = Condition(self._guard)
         self._fence = 0
-        """The version of the transaction under way; 0 if there is none."""
+        """The version of the running transaction; 0 if there is none."""
         self._fenced_at = 0
-        """The time of its beginning, which is the time of all that is given below the fence after that."""
+        """The time when it began. Versions that are issued below the fence afterwards have this time."""
         self._owner = Ticket()
-        """Of that transaction: the fence ends with it."""
+        """The ticket of that transaction: the fence ends with it."""
         self.last = 0
-        """The highest version that was given or seen."""
+        """The highest version that was issued or seen."""
 
     def next(self) -> int:
         """Return a version above every one that was issued or seen.
 
-        It is not before the present time, except below a fence: there it may be of the time when the fence began.
+        It is not before the present time, except below a fence: there it may have the time when the fence began.
         Raises `Fenced` if no version below the fence is left.
         """
         with self._guard:
@@ -71,13 +71,13 @@ class HybridLogicalClock:
             return version
 
     def begin_fence(self, owner: Ticket) -> int:
-        """A version for a transaction: until its ticket is over all others are below it. There is one at a time."""
+        """Return a version for a transaction: until its ticket is over all others are below it. One at a time."""
         with self._guard:
             if self._fence and self._owner.ended:
                 self._lift()
             assert not self._fence, "there is one transaction at a time"
             now = self._clock.time_ns() // _MS << _LOGICAL_BITS
-            fence = max(self.last + _ROOM, now | 1 << (_LOGICAL_BITS - 1))
+            fence = max(self.last + _BELOW_FENCE, now | 1 << (_LOGICAL_BITS - 1))
             _check_end(fence)
             self._fence, self._fenced_at, self._owner = fence, now, owner
             return fence
@@ -97,11 +97,11 @@ class HybridLogicalClock:
         with self._guard:
             while self._fence and not self._owner.ended:
                 if self._owner.mine:
-                    raise InvalidArgument("a transaction of this thread is under way: end it first")
+                    raise InvalidArgument("this thread has a running transaction: end it first")
                 self._lifted.wait(_AGAIN_S)
 
     def admit(self, version: int) -> None:
-        """As `see`, unless there is a fence and the version is not below it: that raises `Fenced`."""
+        """As `see`, but raise `Fenced` if there is a fence and the version is not below it."""
         with self._guard:
             if self._fence and self._owner.ended:
                 self._lift()
@@ -121,16 +121,18 @@ class HybridLogicalClock:
 
 def _check_end(version: int) -> None:
     if version >= VERSION_MAX:
-        raise InvalidArgument("there are no more versions: one that was taken in lies thousands of years ahead")
+        raise InvalidArgument(
+            "there are no versions left: a version that this store accepted is thousands of years ahead"
+        )
 
 
 def time_of(version: int) -> datetime:
-    """When a version was given, to the millisecond."""
+    """Return the time of a version, to the millisecond."""
     return from_ns((min(version, _LAST_TIME) >> _LOGICAL_BITS) * _MS)
 
 
 def version_of(when: Instant) -> int:
-    """The first version of that millisecond."""
+    """Return the first version of that millisecond."""
     return instant_ns(when, "when") // _MS << _LOGICAL_BITS
 
 
@@ -138,12 +140,12 @@ def check_not_ahead(version: int, clock: Clock) -> None:
     """Raise `InvalidArgument` for a version from elsewhere that is over an hour ahead: later ones must be above it."""
     if version >> _LOGICAL_BITS > clock.time_ns() // _MS + _AHEAD_MS:
         raise InvalidArgument(
-            f"version {version} is of {time_of(version)}, more than an hour ahead: set the clocks right"
+            f"version {version} has the time {time_of(version)}, more than an hour ahead: synchronize the clocks"
         )
 
 
 def version_before(point: "int | datetime | None", what: str) -> int | None:
-    """The highest version that is meant by a version, or by a point in time: the last one of its millisecond."""
+    """Return the highest version that a point includes: the version itself, or the last of a time's millisecond."""
     if point is None:
         return None
     if isinstance(point, datetime):

@@ -30,7 +30,7 @@ class Body(Protocol):
 
 
 def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes in JSON: text where they are valid UTF-8, else `{"base64": ...}`."""
+    """Return bytes for JSON: text if they are valid UTF-8, else `{"base64": ...}`."""
     if value is None:
         return None
     try:
@@ -40,7 +40,7 @@ def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
 
 
 def bytes_of(value: Any, what: str) -> bytes:
-    """The bytes that `json_bytes` wrote."""
+    """Return the bytes that `json_bytes` encoded; `what` names the value in the error."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
@@ -78,7 +78,7 @@ def _cut(payload: bytes, most: int) -> bytes:
     cut = payload[:most]
     for back in range(1, min(4, len(cut)) + 1):
         if cut[-back] & 0xC0 != 0x80:
-            if cut[-back] >= 0xC0:  # a character begins here, and may go on behind the cut
+            if cut[-back] >= 0xC0:  # a character begins here, and may continue behind the cut
                 try:
                     cut[-back:].decode()
                 except UnicodeDecodeError:

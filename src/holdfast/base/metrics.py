@@ -1,9 +1,9 @@
 """Counters, gauges, histograms and rates, cheap enough for every hot path, and the registry that collects them.
 
 Threads: counters, gauges and histograms have no lock. Their owner changes them under a lock that it holds anyway, or
-accepts that two threads at once may lose an increment. What is read may be a moment old. The function of a computed
-gauge may take locks. A `Rate` has a lock. The registry has one, which it holds while instruments are made, removed or
-listed, and not while they are read.
+accepts that two threads at once may lose an increment. A value that is read may be a moment old. The function of a
+computed gauge may take locks. A `Rate` has a lock. The registry has a lock, which it holds while instruments are made,
+removed or listed, and not while they are read.
 """
 
 import math
@@ -61,7 +61,7 @@ class Reading:
     def __init__(self, read: Callable[[], int] = int) -> None:
         self._read = read
         self.before = 0
-        """What it held when it was registered: a sum over the life of a registry leaves that out."""
+        """Its value when it was registered: sums over the lifetime of a registry leave it out."""
 
     @property
     def value(self) -> int:
@@ -90,8 +90,8 @@ class Gauge:
         self._number = value
 
 
-# Each power of two seconds is split into four steps of equal width, so that the highest of a bucket is at most 5/4 of
-# the lowest. Eight steps would halve the error for twice the memory: 1.3 kB a histogram is much at 10,000 queues.
+# Each power of two seconds is split into four steps of equal width, so that the upper bound of a bucket is at most 5/4
+# of the lower one. Eight steps would halve the error for twice the memory: 1.3 kB a histogram is much at 10,000 queues.
 _STEPS = 4
 _EXPONENT_MIN = -24
 _EXPONENT_MAX = 16
@@ -106,9 +106,9 @@ _BOUNDS = (
     ),
     _MOST,
 )
-"""Bucket i holds what is at least bound i - 1 and less than bound i; the first and the last are open."""
-# A duration is first taken in whole units of 2^-32 s, which every bound is a multiple of. Its three highest bits, 4 to
-# 7, say the step; how many lie below them says the power of two. frexp gives the same in 240 ns instead of 195.
+"""Bucket i counts durations from bound i - 1 up to, but not including, bound i; the first and the last are open."""
+# A duration is first converted to whole units of 2^-32 s; every bound is a multiple of that. Its three highest bits, 4
+# to 7, give the step; the number of bits below them gives the power of two. frexp does the same in 240 ns, this in 195.
 _UNITS = 2.0**32
 _UNITS_LEAST = int(_LEAST * _UNITS)
 _UNITS_MOST = int(_MOST * _UNITS)
@@ -128,7 +128,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many observations there were."""
+        """The number of observations."""
         return self.buckets[-1][1]
 
 
@@ -156,11 +156,11 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many observations there were."""
+        """The number of observations."""
         return sum(self._counts)
 
     def quantile(self, q: float) -> float | None:
-        """The duration in seconds that a share `q` of the observations does not exceed; None where there are none."""
+        """Return the duration in seconds that a share `q` of the observations does not exceed; None without any."""
         if not 0 <= q <= 1:
             raise InvalidArgument(f"a quantile must be from 0 to 1, not {q!r}")
         counts = self._counts.copy()
@@ -175,7 +175,7 @@ class Histogram:
     @classmethod
     def added(cls, histograms: "Iterable[Histogram]") -> "Histogram":
         """Return a histogram with the observations of all of these."""
-        # What took no time at all lies in the first bucket: who has neither that nor a total has seen nothing.
+        # A duration of 0 counts in the first bucket: a histogram with neither that nor a total is empty.
         seen = [one for one in histograms if one.total or one._counts[0]]
         sum_of = cls()
         if seen:
@@ -212,7 +212,7 @@ class Counted(Protocol):
 
     @property
     def value(self) -> int:
-        """The number now."""
+        """The present value."""
         ...
 
 
@@ -232,12 +232,12 @@ class Rate:
         self._monotonic = monotonic
         self._window = window
         self._step = window / slots
-        # Samples lie at least a step apart, so that the window holds at most `slots + 1`; one more lies before it.
+        # Samples are at least a step apart, so that the window holds at most `slots + 1`; one more is before it.
         self._ring: deque[tuple[float, int]] = deque([(monotonic(), counter.value)], maxlen=slots + 2)
         self._guard = threading.Lock()
 
     def per_second(self) -> float:
-        """The rate now; in the first second of a counter's life as if that second were over."""
+        """Return the present rate; in a counter's first second as if that second were over."""
         with self._guard:
             now, value = self._monotonic(), self._counter.value
             start = now - self._window
@@ -252,7 +252,7 @@ class Rate:
             self._ring.popleft()
 
     def _at(self, start: float, now: float, value: int) -> tuple[float, float]:
-        """Return what the counter held when the window began, interpolated between two samples."""
+        """Return the counter's value when the window began, interpolated between two samples."""
         (left, low), (right, high) = self._ring[0], self._ring[1] if len(self._ring) > 1 else (now, value)
         if start <= left:
             return left, low
@@ -268,7 +268,7 @@ class Sample:
     help: str
     labels: Labels
     value: float | Distribution
-    """A histogram's is a `Distribution`."""
+    """A number; for a histogram a `Distribution`."""
 
 
 _Instrument = Counter | Reading | Gauge | Histogram
@@ -287,7 +287,7 @@ class _Family:
         self.help = help
         self.instruments: dict[Labels, _Instrument] = {}
         self.labels: set[str] = set()
-        """The names of the labels that one of them has or had."""
+        """The names of all labels that instruments have or had."""
         self.gone: dict[Labels, Counter | Histogram] = {}
 
     def add(self, labels: Labels, instrument: _Instrument) -> _Instrument:
@@ -326,30 +326,30 @@ class Registry:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._families: dict[str, _Family] = {}
-        # Closing 10,000 queues one by one must not look through all instruments 10,000 times.
+        # An index by label: closing 10,000 queues one by one must not search all instruments 10,000 times.
         self._labelled: dict[tuple[str, str], set[tuple[str, Labels]]] = {}
 
     def counter(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Counter:
-        """The counter of this name and these labels, made when first asked for. Its name ends in `_total`."""
+        """Return the counter of this name and these labels; create it if needed. Its name ends in `_total`."""
         return self._get(name, help, labels, Counter)
 
     def reading(self, name: str, help: str, labels: Mapping[str, str], read: Callable[[], int]) -> Reading:
-        """A counter that is kept elsewhere, read by the newest `read`, which must take no lock."""
+        """Return a counter whose value is kept elsewhere, read by the newest `read`, which must take no lock."""
         reading = self._get(name, help, labels, Reading)
         reading.before += _read(read) - _read(reading._read)  # what was counted so far stays counted
         reading._read = read
         return reading
 
     def histogram(self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS) -> Histogram:
-        """The histogram of this name and these labels, made when first asked for. Its name ends in `_seconds`."""
+        """Return the histogram of this name and these labels; create it if needed. Its name ends in `_seconds`."""
         return self._get(name, help, labels, Histogram)
 
     def gauge(
         self, name: str, help: str, labels: Mapping[str, str] = _NO_LABELS, read: Callable[[], float] | None = None
     ) -> Gauge:
-        """The gauge of this name and these labels, made when first asked for.
+        """Return the gauge of this name and these labels; create it if needed.
 
-        With `read` it is computed when it is read, from then on by the newest: a reopened queue takes over.
+        With `read` its value is computed by the newest `read`: that of a queue that was opened again replaces the old.
         """
         gauge = self._get(name, help, labels, Gauge)
         if read is not None:
@@ -375,12 +375,13 @@ class Registry:
         return instrument
 
     def remove(self, labels: Mapping[str, str]) -> int:
-        """Forget all instruments that have these labels, whatever others they have; says how many there were.
+        """Remove all instruments that have these labels, whatever others they have; return how many there were.
 
-        Whoever still holds one may go on counting; it is no longer collected. What it has counted stays in the `sums`.
+        An owner may still count with a removed instrument; it is no longer collected. What it had counted before stays
+        in the `sums`.
         """
         if not labels:
-            raise InvalidArgument("name the labels to remove: none at all would fit every instrument")
+            raise InvalidArgument("remove needs at least one label: no label would match every instrument")
         with self._guard:
             keys = self._having(labels)
             for name, key in keys:
@@ -400,14 +401,14 @@ class Registry:
         return set.intersection(*(self._labelled.get(label, set()) for label in labels.items()))
 
     def families(self) -> dict[str, tuple[Kind, str]]:
-        """The kind and the meaning of each name."""
+        """Return the kind and the help text of each name."""
         with self._guard:
             return {name: (family.kind, family.help) for name, family in sorted(self._families.items())}
 
     def collect(
         self, *, names: Collection[str] | None = None, labels: Mapping[str, str] = _NO_LABELS
     ) -> Iterator[Sample]:
-        """All instruments by name, then labels: those of one name follow each other, as Prometheus wants them.
+        """Yield samples of all instruments, sorted by name, then labels, as the format of Prometheus requires.
 
         With `names` only those of these names, with `labels` only those that have them, whatever others they have.
         """
@@ -421,7 +422,7 @@ class Registry:
         if names is not None:
             found = [one for one in found if one[0] in names]
         found.sort(key=lambda one: one[:2])
-        # Read without the lock: a computed gauge takes locks of its own, whose holders may want ours.
+        # Read without the lock: a computed gauge takes other locks, whose holders may wait for this one.
         for name, key, instrument in found:
             family = self._families[name]
             try:
@@ -431,11 +432,11 @@ class Registry:
             yield Sample(name, family.kind, family.help, key, value)
 
     def sums(self, over: Collection[str], kind: Kind = "counter", names: Collection[str] | None = None) -> list[Sample]:
-        """Counters or histograms, added up over the labels of these names, by name and the labels that are left.
+        """Return counters or histograms, summed over the labels of these names, by name and remaining labels.
 
-        With `names` only those. Removed instruments count; what a `Reading` had before it was registered does not: as
-        long as the registry lives, a sum only grows. Cheap enough to ask for often: it sorts no instruments, and takes
-        no lock but that of the registry.
+        With `names` only those. Removed instruments count; the value of a `Reading` when it was registered does not. As
+        long as the registry exists, a sum only grows. Cheap enough for frequent calls: it sorts no instruments, and
+        takes no lock except that of the registry.
         """
         with self._guard:
             families = [
@@ -456,7 +457,7 @@ def _without(labels: Labels, over: Collection[str]) -> Labels:
 
 
 def _sum_of(instruments: Sequence[_Instrument]) -> float | Distribution:
-    """Counters or histograms together. With ten thousand of them each pass counts: they are nearly always of a kind."""
+    """Return the sum of counters or histograms. They are nearly always of one type: with 10,000 each pass matters."""
     kinds = set(map(type, instruments))
     if Histogram in kinds:
         return Histogram.added(cast("Sequence[Histogram]", instruments)).distribution()
@@ -483,9 +484,9 @@ def _read(read: Callable[[], int]) -> int:
 def _check(name: str, kind: Kind, labels: Mapping[str, str]) -> None:
     if not _NAME.fullmatch(name) or not name.endswith(_ENDINGS[kind]):
         ending = f" and end in {_ENDINGS[kind]}" if _ENDINGS[kind] else ""
-        raise InvalidArgument(f"the name of a {kind} must be of a-z and _{ending}, not {name!r}")
+        raise InvalidArgument(f"the name of a {kind} must consist of a-z and _{ending}, not {name!r}")
     for label, value in labels.items():
         if not _NAME.fullmatch(label) or label == "le":  # Prometheus keeps `le` for the bounds of buckets
-            raise InvalidArgument(f"the name of a label must be of a-z and _, and not 'le', but is {label!r}")
+            raise InvalidArgument(f"the name of a label must consist of a-z and _, and not be 'le', but is {label!r}")
         if not isinstance(value, str):
             raise InvalidArgument(f"the label {label} of {name} must be text, not {type(value).__name__}")

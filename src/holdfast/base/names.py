@@ -16,22 +16,22 @@ _HASHED = "~"  # never produced by escaping, so it marks a folder whose name had
 
 
 def check_name(name: str, what: str = "name") -> bytes:
-    """The name in UTF-8, or `InvalidName` with the reason."""
+    """Return the name in UTF-8; raise `InvalidName` if it is not a valid name. `what` names it in the error."""
     if not isinstance(name, str):
         raise InvalidName(f"{what} must be a str, not {type(name).__name__}")
     try:
         raw = name.encode()
     except UnicodeEncodeError as error:
-        raise InvalidName(f"{what} {name[:40]!r} holds characters that UTF-8 cannot: {error.reason}") from error
+        raise InvalidName(f"{what} {name[:40]!r} cannot be encoded as UTF-8: {error.reason}") from error
     if not raw:
         raise InvalidName(f"{what} must not be empty")
     if len(raw) > NAME_BYTES_MAX:
-        raise InvalidName(f"{what} is {len(raw)} bytes in UTF-8; the most is {NAME_BYTES_MAX}: {name[:20]!r}...")
+        raise InvalidName(f"{what} has {len(raw)} bytes in UTF-8; the limit is {NAME_BYTES_MAX}: {name[:20]!r}...")
     return raw
 
 
 def abbreviate(name: str, most: int) -> str:
-    """The name, or where it has more bytes its beginning and a digest: two names never become one."""
+    """Return the name or, if it has more bytes than `most`, its beginning and a digest: two names never collide."""
     raw = name.encode()
     if len(raw) <= most:
         return name
@@ -40,9 +40,9 @@ def abbreviate(name: str, most: int) -> str:
 
 
 def escape_name(name: str, what: str = "name") -> str:
-    """A single, portable path component for the name; two names never share one."""
+    """Return a single, portable path component for the name; two names never share one."""
     raw = check_name(name, what)
-    # A leading dot is escaped too: it keeps `.` and `..` from meaning anything and nothing hidden.
+    # A leading dot is escaped too, so that `.` and `..` have no special meaning and no folder is hidden.
     escaped = "".join(
         chr(byte) if byte in _PLAIN and not (position == 0 and byte == 0x2E) else f"%{byte:02X}"
         for position, byte in enumerate(raw)
@@ -56,7 +56,7 @@ def escape_name(name: str, what: str = "name") -> str:
 
 
 def name_of(folder: str) -> str | None:
-    """Return the name that a folder was made from; None where it was shortened, or is not one of ours."""
+    """Return the name that a folder was made from; None if it was shortened, or is not an escaped name."""
     if _HASHED in folder:
         return None
     raw = bytearray()

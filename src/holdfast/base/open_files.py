@@ -4,10 +4,11 @@ A log that is written has three files open: the segment, its index and the water
 twenty thousand logs, of which few are written at the same time. So a log opens its files with its next write, and
 closes them when others need the descriptors.
 
-**A log whose files are closed has nothing to lose.** Files are closed only after an fdatasync of all that was written
-to the segment has succeeded. Were they closed before, the kernel could fail to write a page later and have nobody to
-report it to, and the next fdatasync, through another descriptor, could succeed and mean nothing. The index and the
-watermark are derived and carry checksums: losing them costs time, never records, so nobody waits for them.
+**A log whose files are closed has no unsynced data.** Files are closed only after an fdatasync of everything that was
+written to the segment has succeeded. If they were closed before, the kernel could fail to write a page later without
+any descriptor to report it to, and the next fdatasync, through another descriptor, could succeed and mean nothing. The
+index and the watermark are derived and carry checksums: losing them costs time, never records, so no caller waits for
+them.
 """
 
 import os
@@ -20,10 +21,10 @@ from typing import Protocol
 __all__ = ["AWAKE", "Awake", "OpenFileLimit"]
 
 _PART = 8
-"""Of the descriptors that the process may have, one in so many is a segment's; an index and a watermark go with it."""
+"""The descriptor limit of the process, divided by this, is how many logs have open files. Each has three of them."""
 _LEAST, _MOST = 16, 4096
 _LOOKS = 32
-"""So many logs are asked to close files only if that costs no sync, before others are asked to close them anyway."""
+"""How many logs are asked to close their files if that costs no sync, before others are asked to sync and close."""
 _INSISTENT_LOOKS = 32
 
 
@@ -39,15 +40,15 @@ class OpenFileLimit(Protocol):
 
 
 class Awake:
-    """The logs with open files, on one kind of `Files`, roughly in order of last use. Threads: any.
+    """The logs with open files, of one `Files` implementation, roughly in order of last use. Threads: any.
 
-    Locks: `_guard` is the last one, and held for no call. A log that makes space holds its own I/O lock and asks others
-    for theirs, but waits for none that is taken.
+    Locks: `_guard` is the last in the lock order, and not held during any call. A log that opens its files holds its
+    own I/O lock and asks others to close theirs; those try their I/O locks without waiting.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
-        """How many logs may have their files open; None: what the limit of the process allows."""
+        """How many logs may have their files open; None: derived from the descriptor limit of the process."""
         self._guard = threading.Lock()
         self._order: OrderedDict[int, Callable[[], OpenFileLimit | None]] = OrderedDict()
 
@@ -79,23 +80,23 @@ class Awake:
                 return
             key = next(iter(self._order))
             reference = self._order[key]
-            self._order.move_to_end(key)  # if it says no, it is asked again after all others
+            self._order.move_to_end(key)  # if it declines, it is asked again after all others
         rest = reference()
         if rest is not None:
-            rest(at_once=at_once)  # what rests has left, with its own lock held: it may be awake again by now
+            rest(at_once=at_once)  # it calls `leave` with its own lock held: its files may be open again by now
             return
         with self._guard:
             if self._order.get(key) is reference:
                 del self._order[key]
 
     def forget(self) -> None:
-        """Forget all logs. Called in a forked child, where they belong to the parent."""
+        """Remove all logs. Called in a forked child, where they belong to the parent."""
         self._guard = threading.Lock()
         self._order = OrderedDict()
 
 
 def _allowed() -> int:
-    # Asked each time: a server raises its limit when it starts.
+    # Read each time: a server raises its limit when it starts.
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // _PART))
 

@@ -1,4 +1,4 @@
-"""Paths that users give: of files and folders of this machine, never URLs."""
+"""Validation of paths that users give: files and folders of this machine, never URLs."""
 
 import os
 import re
@@ -9,14 +9,14 @@ from holdfast.base.errors import InvalidArgument
 
 __all__ = ["local_path"]
 
-# A second letter, so that `c:/data` is none. `Path("s3://x")` is `s3:/x`: one slash is enough to know it by.
+# At least two characters, so that `c:/data` is not a URL. `Path("s3://x")` is `s3:/x`: one slash is enough.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 
 
 def local_path(given: str | os.PathLike[str], what: str = "a store") -> Path:
     """Return the path, or raise `InvalidArgument` where a URL was given: it would become a folder named `s3:`.
 
-    `what` says for people what it is the path of.
+    `what` names the object in the error.
     """
     text = os.fspath(given)
     found = _URL.match(text) if isinstance(text, str) else None

@@ -32,7 +32,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `1048576`, `64KiB`, `10 GiB` or `5GB`; a bare `K`, `M`, `G` is binary, as in other tools."""
+    """Return the bytes of `1048576`, `64KiB`, `10 GiB` or `5GB`; a bare `K`, `M`, `G` is binary, as in other tools."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise InvalidArgument(f"{text!r} is not a size: write 1048576, 64KiB, 10GiB or 5GB")
@@ -41,11 +41,11 @@ def parse_size(text: str) -> int:
     try:
         return round(float(number) * scale)
     except OverflowError:
-        raise InvalidArgument(f"{text[:20]!r}... is larger than anything") from None
+        raise InvalidArgument(f"{text[:20]!r}... is too large for a size: write a smaller number") from None
 
 
 def parse_duration(text: str) -> timedelta:
-    """A length of time from `7d`, `1h30m`, `15m`, `30s` or `500ms`."""
+    """Return the duration of `7d`, `1h30m`, `15m`, `30s` or `500ms`."""
     compact = text.strip().replace(" ", "").lower()
     parts = _DURATION.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
@@ -53,21 +53,21 @@ def parse_duration(text: str) -> timedelta:
     try:
         return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
     except OverflowError as error:
-        raise InvalidArgument(f"{text!r} is longer than time itself") from error
+        raise InvalidArgument(f"{text!r} is too long for a duration: the limit is {timedelta.max.days} days") from error
 
 
 def parse_time(text: str, now: datetime | None = None) -> datetime:
-    """A point in time: ISO 8601 with a time zone, or `15m` for that long ago."""
+    """Return a point in time, from ISO 8601 with a time zone, or from `15m` for 15 minutes ago."""
     if _DURATION.match(text.strip().lower()):
         try:
             return (now or datetime.now(UTC)) - parse_duration(text)
         except OverflowError as error:
-            raise InvalidArgument(f"{text!r} ago is before all dates") from error
+            raise InvalidArgument(f"{text!r} ago is before the year 1: write a shorter duration") from error
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise InvalidArgument(
-            f"{text!r} is not a time: write 2026-11-15T12:00:00Z, or 15m for that long ago"
+            f"{text!r} is not a time: write 2026-11-15T12:00:00Z, or 15m for 15 minutes ago"
         ) from error
     if when.tzinfo is None:
         raise InvalidArgument(f"{text!r} has no time zone: add Z for UTC, or an offset as in +02:00")
@@ -75,35 +75,35 @@ def parse_time(text: str, now: datetime | None = None) -> datetime:
 
 
 def format_size(size: float) -> str:
-    """Bytes for people: `812 B`, `32.1 MiB`."""
+    """Format bytes for people: `812 B`, `32.1 MiB`."""
     if size < 1024:
         return f"{size:.0f} B"
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         size /= 1024
-        if size < 1023.95:  # what would be rounded up to 1024.0 is one of the next unit
+        if size < 1023.95:  # a size that would be rounded up to 1024.0 is 1.0 of the next unit
             return f"{size:.1f} {unit}"
     return f"{size / 1024:.1f} PiB"
 
 
 def format_count(count: float) -> str:
-    """A whole number with thousands set apart."""
+    """Format a whole number with thousands separators."""
     return f"{count:,.0f}"
 
 
 def format_rate(rate: float) -> str:
-    """How many a second, for people: `0/s`, `0.25/s`, `3.2/s`, `1,250/s`."""
+    """Format a rate per second for people: `0/s`, `0.25/s`, `3.2/s`, `1,250/s`."""
     if rate == 0 or rate >= 10:
         return f"{rate:,.0f}/s"
     return f"{rate:.1f}/s" if rate >= 1 else f"{rate:.2g}/s"
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 record`, `2,000 records`."""
+    """Format a count with its noun: `1 record`, `2,000 records`."""
     return f"{format_count(count)} {noun}" + ("" if count == 1 else "s")
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time for people: `0.4 ms`, `12 ms`, `3.2 s`, `30 s`, `5 min 7 s`, `3 h 20 min`, `12 d`."""
+    """Format a duration for people: `0.4 ms`, `12 ms`, `3.2 s`, `30 s`, `5 min 7 s`, `3 h 20 min`, `12 d`."""
     if seconds < 0.01:
         return f"{seconds * 1000:.1f} ms" if seconds else "0 s"
     if seconds < 1:
@@ -116,17 +116,17 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(timestamp_ns: int | None) -> str:
-    """A timestamp for tables, in UTC to the second; a dash where there is none."""
+    """Format a timestamp for tables, in UTC to the second; a dash for None."""
     return "-" if timestamp_ns is None else from_ns(timestamp_ns).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def format_instant(timestamp_ns: int) -> str:
-    """A timestamp for people who look at one record: in UTC to the millisecond."""
+    """Format a timestamp for the view of one record, in UTC to the millisecond."""
     return from_ns(timestamp_ns).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
 def iso_time(timestamp_ns: int | None) -> str | None:
-    """A timestamp for machines: ISO 8601 in UTC with all nine digits of its nanoseconds."""
+    """Format a timestamp for programs: ISO 8601 in UTC with all nine digits of its nanoseconds."""
     if timestamp_ns is None:
         return None
     whole = from_ns(timestamp_ns).replace(microsecond=0, tzinfo=None).isoformat()
