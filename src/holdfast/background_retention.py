@@ -14,15 +14,15 @@ logger = logging.getLogger("holdfast.store")
 
 _SOONEST_S, _LATEST_S = 1.0, 60.0
 _PART = 4
-"""It looks so many times within the shortest age that was asked for."""
+"""How often it checks within the shortest configured age."""
 _AFTER_TRY_S = 300.0
-"""A log that may not let go yet, for a tailer or a queue that has something to read, is tried again after so long."""
+"""Seconds after which a log is tried again that could not drop old records, because a tailer or queue needs them."""
 
 
 class BackgroundRetention:
     """Applies `Retention(max_age=...)` to open logs, and `history` to the journals of open queues.
 
-    It checks the times that are in memory; only logs and queues with something to drop are touched.
+    It checks times that are in memory: logs and queues without old records are not touched.
     """
 
     name = "retention"
@@ -32,15 +32,15 @@ class BackgroundRetention:
         self._logs = logs
         self._queues = queues
         self._tried: dict[Log | Queue, float] = {}
-        """When those were tried last that have something old."""
+        """When each log or queue with old records was tried last."""
 
     @property
     def fields(self) -> dict[str, str]:
-        """What log messages about it carry in `extra`."""
+        """The `extra` of log messages about it."""
         return {}
 
     def tick(self) -> float | None:
-        """Drop what is too old; return in how many seconds to check again, None if nothing has a limit by age."""
+        """Drop records that are too old; return in how many seconds to check again, None without any limit by age."""
         shortest = float("inf")
         found: dict[Log | Queue, float] = {}
         for one, age_ns in self._aged():
@@ -72,4 +72,4 @@ class BackgroundRetention:
         try:
             one.retire()
         except HoldfastError as error:  # tried again later
-            logger.warning("retention of %s failed: %s", one.name, error, extra=one.fields)
+            logger.warning("retention failed, will retry: name=%s error=%s", one.name, error, extra=one.fields)

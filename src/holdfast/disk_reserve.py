@@ -1,10 +1,10 @@
-"""Disk space reserved for journals, and what happens when the disk is full.
+"""Disk space reserved for journals, so that consumers can still acknowledge messages when the disk is full.
 
-An ack or a lease is a few dozen bytes in a queue's journal. On a full disk these must go on, or nothing would ever get
-less. So a file of up to 4 MiB holds space that is given up when a journal finds none; until it is taken again, which
-takes as much free space, nothing but journals is written. Before that, history is shortened. Where acknowledged
-messages are held back only because no checkpoint has noted yet that they are done, the background notes it; a quarter
-of the space is left for that, and for opening the state.
+An ack or a lease is a few dozen bytes in a queue's journal. On a full disk these must still be written, or the queues
+could never be emptied. So a file of up to 4 MiB reserves space, which is released when a journal finds none. From then
+on only journals are written, until the reserve is allocated again, which needs as much free space besides. Before the
+release, history is shortened. If acknowledged messages are kept only because the saved position of their queue is older
+than their acks, the background task saves it; a quarter of the space is kept for that, and for opening the state.
 """
 
 import contextlib
@@ -30,26 +30,27 @@ logger = logging.getLogger("holdfast.store")
 RESERVE = "reserve"
 _MOST, _LEAST = 4 << 20, 64 << 10
 _PART = 12
-"""It takes at most one in so many of the bytes that are free."""
+"""The reserve is at most one part in so many of the free space."""
 _LAST_PART = 4
-"""One in so many of its bytes is not for journals, but to let history go, and to open the state."""
+"""One part in so many of the reserve is not for journals, but for dropping history and for opening the state."""
 _STEPS = 16
-"""In so many steps it is given up."""
+"""The number of steps in which the reserve is released."""
 _NOTE_BYTES = 4096
-"""What stays of the file when all space is given up: a note of its size."""
+"""The size of the file when all space is released. It holds a note of the reserve's size."""
 _LATER_S = 60.0
-"""How often, where there never was enough space."""
+"""Seconds between attempts to allocate a first reserve, while there is not enough space."""
 _AGAIN_S = 1.0
-"""How often it is tried to take the space again, and to find history that may go."""
+"""Seconds between attempts to allocate the space again, and to find history that can be dropped."""
 
 
 class Reserve:
     """The reserve of one store. File: `reserve`, as soon as the store has a queue. Threads: any.
 
     The file stays when the store is closed: opening it on a full disk needs space, too, and a disk that was full then
-    may be so still. It begins with a note of its size; where it is shorter than that, some of it was given up.
+    may still be full. It begins with a note of its size; if the file is shorter than that, some space was released.
 
-    `shortenable` gives the open queues on logs whose history may be shortened.
+    `shortenable` returns the open queues on logs whose history may be shortened. `_guard` protects the size and the
+    state of the file.
     """
 
     name = "reserve"
@@ -72,18 +73,19 @@ class Reserve:
         self._guard = threading.Lock()
         self._wanted = False
         self._found = False
-        """Whether the file is of an earlier opening: whether it has its space is not known yet."""
+        """Whether the file is of an earlier opening: it is not known yet whether its space is allocated."""
         self._held = 0
         """How many bytes the file has."""
         self.released = False
-        """Whether the disk is full and what is free is for journals."""
+        """Whether the disk is full and the free space is for journals."""
         self._size = 0
-        """How many it has, or had before some were given up."""
+        """How many bytes the file has, or had before some were released."""
         self._tried_at: float | None = None
         self._pressed = False
-        """Whether history was to be shortened, and none could go, since the last tick."""
+        """Whether an attempt to shorten history since the last tick found none to drop."""
         self._shortened = metrics.counter(
-            "holdfast_store_history_shortened_bytes_total", "Bytes of finished messages that went for a full disk."
+            "holdfast_store_history_shortened_bytes_total",
+            "Bytes of acknowledged messages that were dropped because the disk was full.",
         )
         metrics.gauge(
             "holdfast_store_disk_full",
@@ -93,7 +95,7 @@ class Reserve:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What log messages about it carry in `extra`."""
+        """The `extra` of log messages about it."""
         return {"path": str(self._path)}
 
     def want(self) -> None:
@@ -103,9 +105,9 @@ class Reserve:
             self._wake()
 
     def tick(self) -> float | None:
-        """Shorten history where the disk is full, and take the space if there is enough.
+        """Shorten history if the disk is full, and allocate the reserve if there is enough space.
 
-        Return in how many seconds to look again. Called without any lock of a queue or log.
+        Return in how many seconds to check again. Called without any lock of a queue or log.
         """
         if self._wanted and (self.released or self._pressed):
             self._relieve()
@@ -116,31 +118,31 @@ class Reserve:
         return _AGAIN_S if self._wanted and later is None else later
 
     def claim_again(self) -> float | None:
-        """Take the space if there is enough; in how many seconds to try again, None if it is held."""
+        """Allocate the reserve if there is enough space; return in how many seconds to try again, None if it is held."""
         with self._guard:
             if not self._wanted or (self._held and not (self.released or self._found)) or self._take():
                 return None
             return _AGAIN_S if self.released else _LATER_S
 
     def find(self) -> None:
-        """When the store is opened: go on with the space, and with the full disk, that the last opening left."""
+        """Continue with the file that the last opening left, also if the disk was full. Called when a store is opened."""
         try:
             with contextlib.closing(self._files.open(self._path, "r")) as file:
                 held, raw = file.size(), file.read(_NOTE_BYTES, 0)
         except FileNotFoundError:
             return
         except OSError as error:
-            logger.warning("the reserve cannot be read: %s", error, extra=self.fields)
+            logger.warning("disk reserve cannot be read: error=%s", error, extra=self.fields)
             return
         try:
             size = int(decode_checked(raw[: raw.index(b"\n") + 1])["size"])
-        except (ValueError, KeyError, TypeError):  # an earlier version noted nothing in it
+        except (ValueError, KeyError, TypeError):  # an earlier version wrote no note
             size = max(held, _LEAST)
         self._held, self._size, self.released = (held if held > _NOTE_BYTES else 0), size, held < size
         self._wanted = self._found = True
 
     def close(self) -> None:
-        """Keep the file, and use it no more: the next opening may find the disk full, and needs it then."""
+        """Keep the file, and stop using it: the next opening may find the disk full, and needs it then."""
         with self._guard:
             self._wanted = self.released = False
 
@@ -165,10 +167,10 @@ class Reserve:
         return False
 
     def _relieve(self) -> None:
-        """Save the positions of queues that hold back acknowledged messages, with the last of the space; drop these."""
+        """Save the positions of queues, with the last part of the space if needed; drop acknowledged messages."""
         self._pressed = False
         for queue in self._shortenable():
-            with contextlib.suppress(HoldfastError):  # which the queue reports
+            with contextlib.suppress(HoldfastError):  # the queue logs it
                 if queue.may_shorten():
                     self.release_last()
                     queue.shorten()
@@ -176,13 +178,15 @@ class Reserve:
             self._tried_at = None
 
     def _shed(self, asking: Appender | None) -> int:
-        """Drop the segments whose messages have all left their queues; return how many bytes."""
+        """Drop the segments whose messages have all left their queues; return how many bytes that freed."""
         freed = 0
         for log in dict.fromkeys(queue.log for queue in self._shortenable()):
             try:
                 found = log.shed(asking, self.release_last)
             except HoldfastError as error:
-                logger.warning("history of %s was not shortened: %s", log.name, error, extra={"log": log.name})
+                logger.warning(
+                    "disk full: history not shortened: log=%s error=%s", log.name, error, extra={"log": log.name}
+                )
                 continue
             if found:
                 logger.warning(
@@ -212,17 +216,17 @@ class Reserve:
         with self._guard:
             if self._held <= least:
                 return False
-            was_given_up, self.released = self.released, True
+            was_released, self.released = self.released, True
             self._held = max(least, self._held - max(_LEAST, self._size // _STEPS))
             self._cut(self._held)
         self._wake()
-        if was_given_up:
+        if was_released:
             return True
         logger.warning(
-            "disk full: %d bytes that were set aside are used for acks and leases; nothing else is written to %s until "
-            "there is room again: free some space",
-            self._size,
+            "disk full: releasing the reserve for acks and leases; free some space, other writes are rejected until "
+            "then: store=%s reserve_bytes=%d",
             self._folder,
+            self._size,
             extra=self.fields,
         )
         return True
@@ -234,35 +238,35 @@ class Reserve:
                 return False
             free += self._held
             size = self._size if self.released else max(self._size, min(_MOST, free // _PART))
-            # Taken again, as much must stay free for others: else it would come and go.
+            # To allocate it again, as much must stay free for others: otherwise it would be released again at once.
             if size < _LEAST or (self.released and free < 2 * size):
                 return False
             self._files.allocate(self._path, size)
             self._note(size)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                logger.warning("no room was set aside for journals: %s", error, extra=self.fields)
-            elif self._found:  # a copy of the store, whose file has its size and not its space
+                logger.warning("disk reserve not allocated: error=%s", error, extra=self.fields)
+            elif self._found:  # a copy of the store, whose file has its size without allocated space
                 self.released = True
             return False
         if self.released:
-            logger.warning("there is room on the disk again: all is written to %s", self._folder, extra=self.fields)
+            logger.warning("disk no longer full: all writes are accepted: store=%s", self._folder, extra=self.fields)
         self._held, self._size, self.released, self._found = size, size, False, False
         return True
 
     def _note(self, size: int) -> None:
-        """Note its size in the file, for who finds it when only this is left of it."""
+        """Write the reserve's size into the file: the next opening needs it if the space was released."""
         with contextlib.closing(self._files.open(self._path, "w")) as file:
             write_all(file, encode_checked({"format": 1, "size": size}), 0)
             file.sync()
 
     def _cut(self, size: int) -> None:
-        """Give the space back from this size on. The note stays."""
+        """Truncate the file to this size, but keep the note."""
         try:
             with contextlib.closing(self._files.open(self._path, "w")) as file:
                 file.truncate(max(size, _NOTE_BYTES))
         except OSError as error:
-            logger.warning("the reserve was not made smaller: %s", error, extra=self.fields)
+            logger.warning("disk reserve not truncated, deleting it: error=%s", error, extra=self.fields)
             self._held = 0
             with contextlib.suppress(OSError):
                 self._files.remove(self._path)
@@ -275,7 +279,7 @@ class JournalSpace:
         self._reserve = reserve
 
     def check(self) -> None:
-        """Allow a journal to use whatever is free."""
+        """Do nothing: a journal may use all free space."""
 
     def make(self, log: Appender) -> bool:
         """As `DiskSpace.make`."""

@@ -19,7 +19,10 @@ POLL_S = 0.25
 
 
 class BatchIngester:
-    """Adopts the batches in `incoming/`, in the order in which they were created."""
+    """Adopts the batches in `incoming/`, in the order in which they were created.
+
+    The file lock of `BatchInbox.guard` keeps other processes from committing meanwhile.
+    """
 
     name = "incoming"
 
@@ -36,13 +39,13 @@ class BatchIngester:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What log messages about it carry in `extra`."""
+        """The `extra` of log messages about it."""
         return {"path": str(self.incoming.folder)}
 
     def tick(self) -> float | None:
         """Check for committed batches, and adopt them; return in how many seconds to check again."""
         if self.incoming.anything():
-            with contextlib.suppress(Locked):  # someone is handing over just now: next time
+            with contextlib.suppress(Locked):  # another process is committing a batch: adopted with the next tick
                 self.adopt()
         return POLL_S
 
@@ -56,7 +59,7 @@ class BatchIngester:
         guard = self.incoming.guard()
         try:
             if plan := self.incoming.plan():
-                with self._opened(plan.manifest):  # opening the log finishes it
+                with self._opened(plan.manifest):  # opening the log finishes the adoption
                     count += 1
             for manifest in self.incoming.pending():
                 if self.incoming.last_done(manifest) >= manifest.batch:
@@ -66,7 +69,7 @@ class BatchIngester:
                         log.adopt(self.incoming, manifest)
                     count += 1
             if count and (swept := self.incoming.sweep(self._clock.time_ns())):
-                logger.info("swept %d parts that no batch wants", swept, extra=self.fields)
+                logger.info("removed abandoned parts of batches: count=%d", swept, extra=self.fields)
         finally:
             guard.release()
         return count

@@ -30,7 +30,9 @@ class ListedStore(BackupSource):
         """
         self._check_open()
         if not self.read_only:
-            raise InvalidArgument("a journal is read through a store that was opened with read_only=True")
+            raise InvalidArgument(
+                f"the journal of the queue {queue!r} can only be read from a store that was opened with read_only=True"
+            )
         folder = self.path / JOURNALS / escape_name(queue, "queue name")
         if self._folders.queue_meta(queue, folder)[0] is None:
             raise NotFound(f"there is no queue {queue!r} in {str(self.path)!r}; there are: {few(self.queues())}")
@@ -43,33 +45,33 @@ class ListedStore(BackupSource):
         return str((settings or {}).get("log", queue))
 
     def queues(self) -> list[str]:
-        """The names of all queues in the store, sorted."""
+        """Return the names of all queues in the store, sorted."""
         self._check_open()
         return self._folders.queues()
 
     def logs(self) -> list[str]:
-        """The names of all logs in the store, sorted."""
+        """Return the names of all logs in the store, sorted."""
         self._check_open()
         return self._folders.logs()
 
     def open_queues(self) -> list[Queue]:
-        """Return the queues that are open here now."""
+        """Return the queues that are open in this process."""
         return list(self._open_queues.values())
 
     def failing_checkpoints(self) -> dict[str, Failing]:
-        """Return the open queues whose checkpoints fail: since when, and why. They serve requests all the same."""
+        """Return the open queues whose checkpoints fail: since when, and why. They still serve requests."""
         return {
             queue.name: failing for queue in self.open_queues() if (failing := queue.checkpoints.failing) is not None
         }
 
     def open_logs(self) -> list[Log]:
-        """Return the logs that are open here now."""
+        """Return the logs that are open in this process."""
         return list(self._open_logs.values())
 
     def open_log(self, name: str) -> Log | None:
-        """Return the log of that name if it is open here now."""
+        """Return the log of that name if it is open in this process."""
         return self._open_logs.get(name)
 
     def _snapshot(self) -> list[Log | Queue]:
-        """Return what is open here now, queues first."""
+        """Return the open queues, then the open logs."""
         return [*self._open_queues.values(), *self._open_logs.values()]

@@ -17,7 +17,7 @@ logger = logging.getLogger("holdfast.store")
 
 
 class OpenStore(Protocol):
-    """What a store provides for the end of the process."""
+    """The methods of a store that this module calls."""
 
     path: Path
 
@@ -26,23 +26,23 @@ class OpenStore(Protocol):
         ...
 
     def detach_after_fork(self) -> None:
-        """Called in a forked child: the opening is the parent's."""
+        """Mark it as closed. Called in a forked child, where the open store is the parent's."""
         ...
 
 
 _openings: weakref.WeakSet[OpenStore] = weakref.WeakSet()
 """Every opening, also those that are closed and not yet collected."""
 _to_close: dict[int, OpenStore] = {}
-"""By id, in the order of their opening: the stores that have something to lose.
+"""The writable stores by id, in the order of their opening.
 
-They are kept alive until they are closed. The collector could not close them: it calls the finalizers of a store's
-files in any order with that of the store, so that these may be closed before what is in memory was written to them.
+They are kept alive until they are closed. The garbage collector could not close them: it calls the finalizers of a
+store and of its files in any order, so that the files may be closed before the data in memory was written to them.
 """
 _closes_in: set[int] = set()
 """The ids of processes where `multiprocessing` closes the stores: its children run no `atexit` handlers."""
 
 _ATTEMPTS = 10
-"""Attempts to close a store at the end of the process, where each one is cut off by an interrupt."""
+"""How often closing a store is attempted at the end of the process, if each attempt is cut off by an interrupt."""
 
 
 def note_for_fork(store: OpenStore) -> None:
@@ -54,7 +54,7 @@ def register(store: OpenStore) -> None:
     """Close this store at the end of the process, unless it is closed before."""
     _to_close[id(store)] = store
     if "multiprocessing.util" in sys.modules and os.getpid() not in _closes_in:
-        from multiprocessing import parent_process, util  # noqa: PLC0415 - only where it is loaded anyway
+        from multiprocessing import parent_process, util  # noqa: PLC0415 - only if it is loaded anyway
 
         if parent_process() is not None:
             _closes_in.add(os.getpid())
@@ -67,10 +67,10 @@ def forget(store: OpenStore) -> None:
 
 
 def close_all() -> None:
-    """Close every store that is open, the last one first. One that fails is reported, and the others are closed.
+    """Close every open store, the last one first. A failure is logged, and the other stores are closed.
 
-    An interrupt (a second Ctrl-C) does not keep what was accepted from the disk: closing goes on, and the interrupt is
-    raised at its end. After a few of them it is raised at once, and what is not closed is reported.
+    An interrupt (a second Ctrl-C) does not prevent accepted messages from being written: closing continues, and the
+    interrupt is raised at its end. After ten interrupts of one store that store is logged as failed.
     """
     left: list[OpenStore] = []
     try:
@@ -79,13 +79,13 @@ def close_all() -> None:
     finally:
         try:
             _close_left()
-        finally:  # also where the handler raised between two attempts of the first
+        finally:  # also if the handler raised between two attempts of the first
             _close_left()
     if left:
         names = ", ".join(repr(str(store.path)) for store in left)
         warnings.warn(
             f"{'a store was' if len(left) == 1 else f'{len(left)} stores were'} open at the end of the process: "
-            f"{names}. What was accepted is written now, but whoever opens a store should close it: "
+            f"{names}. Accepted messages are written now, but a program should close the stores that it opens: "
             "use `with holdfast.open(...) as store:`, or call close()",
             ResourceWarning,
             stacklevel=2,
@@ -101,12 +101,12 @@ def _close_left() -> None:
             try:
                 store.close_at_exit()
                 break
-            except BaseException as error:  # whatever it is, the others are closed and the exit code stays
+            except BaseException as error:  # of any kind: the others are closed and the exit code stays
                 if is_interrupt(error):
                     interrupt = error
                 if not is_interrupt(error) or attempt == _ATTEMPTS - 1:
                     logger.error(
-                        "closing the store %s at exit failed, what it had not written is lost: %s",
+                        "closing a store at exit failed, unwritten messages are lost: store=%s error=%s",
                         store.path,
                         error,
                         extra={"path": str(store.path)},

@@ -1,4 +1,4 @@
-"""Records of pipeline runs over a store and their results: one small file for each run, beside the logs.
+"""Records of pipeline runs over a store and their results: one small file for each run, next to the logs.
 
 A pipeline reads a store that another process may own, so these files take no lock: each belongs to one run, and is
 replaced as a whole.
@@ -23,9 +23,9 @@ __all__ = ["ID_VARIABLE", "Run", "Runs", "new_id", "noted"]
 
 FOLDER = "pipelines"
 ID_VARIABLE = "HOLDFAST_RUN"
-"""The environment variable by which who starts a pipeline says under which id it will look for it."""
+"""The environment variable with which the process that starts a pipeline sets the id of the run."""
 KEPT = 200
-"""Runs that are remembered."""
+"""How many runs are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Runs:
         self._files = SystemFiles.of_store(store)
 
     def begin(self, pipeline: str, options: Mapping[str, Any], *, id: str | None = None) -> Run:
-        """Note that a pipeline starts in this process."""
+        """Record that a pipeline starts in this process."""
         now = self._clock.time_ns()
         run = Run(id or new_id(now), pipeline, now, os.getpid(), {name: _plain(one) for name, one in options.items()})
         self._files.make_dirs(self._folder)
@@ -71,7 +71,7 @@ class Runs:
         return run
 
     def end(self, run: Run, *, ok: bool, error: str = "", outcome: Mapping[str, Any] | None = None) -> None:
-        """Note the result of a run."""
+        """Record the result of a run."""
         said = outcome or {}
         self._keep(
             replace(
@@ -89,7 +89,7 @@ class Runs:
         """Return the last runs, newest first."""
         found = []
         for path in sorted(self._folder.glob("*.json"), reverse=True)[:count]:
-            with contextlib.suppress(OSError, ValueError, TypeError):  # just replaced, or of a version to come
+            with contextlib.suppress(OSError, ValueError, TypeError):  # just replaced, or written by a newer version
                 found.append(Run(**decode_checked(path.read_bytes())))
         return found
 
@@ -98,7 +98,7 @@ class Runs:
         for run in self.all(KEPT):
             if run.id == id:
                 return run
-        raise NotFound(f"there is no run {id!r} of a pipeline")
+        raise NotFound(f"there is no pipeline run {id!r}: it never started, or its record was removed")
 
     def _keep(self, run: Run) -> None:
         content = json.loads(json.dumps(asdict(run), default=str))
@@ -107,7 +107,7 @@ class Runs:
 
 @contextlib.contextmanager
 def noted(store: Path, pipeline: str, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Record a run while it lasts, with what is put into the yielded dictionary when it succeeds.
+    """Record a run and its result. The caller puts title, rows and facts into the yielded dictionary.
 
     If nothing can be written, such as on a read-only copy, the run continues without a record.
     """
@@ -117,7 +117,7 @@ def noted(store: Path, pipeline: str, options: Mapping[str, Any]) -> Iterator[di
         with contextlib.suppress(OSError):
             run = runs.begin(pipeline, options, id=os.environ.get(ID_VARIABLE))
     outcome: dict[str, Any] = {}
-    error = "it was interrupted"
+    error = "interrupted"
     try:
         yield outcome
         error = ""
@@ -131,7 +131,7 @@ def noted(store: Path, pipeline: str, options: Mapping[str, Any]) -> Iterator[di
 
 
 def new_id(now_ns: int) -> str:
-    """An id that sorts by time."""
+    """Return an id that sorts by time."""
     return f"{now_ns // 1_000_000:014d}-{secrets.token_hex(3)}"
 
 

@@ -1,4 +1,4 @@
-"""Deletion of queues, resumed after a crash: a durable mark first, then all files and rows, then the mark."""
+"""Deletion of queues, resumed after a crash: write a durable mark, delete all files and rows, delete the mark."""
 
 import contextlib
 import logging
@@ -20,7 +20,7 @@ __all__ = ["STAGING", "QueueDeletion", "remove_folder"]
 logger = logging.getLogger("holdfast.store")
 
 STAGING = "backing-up"
-"""The folder in a store that holds second names of files while a backup of them is written."""
+"""The folder in a store that holds hard links to files while a backup of them is written."""
 _PREFIX_BYTES = 8
 
 
@@ -42,7 +42,7 @@ class QueueDeletion:
         self._may_remove.set()
 
     def decide(self, queue: str, log: str, prefix: bytes | None, *, with_log: bool) -> None:
-        """Mark the queue as deleted, durably; nothing of it has changed yet."""
+        """Mark the queue as deleted, durably; nothing else is changed yet."""
         content = {
             "format": 1,
             "name": queue,
@@ -65,20 +65,25 @@ class QueueDeletion:
     def resume(self) -> None:
         """Finish deletions that a crash interrupted, and remove the links of a backup, when the store opens.
 
-        Raises no `HoldfastError`: what cannot be finished now is logged, and tried again later.
+        Raises no `HoldfastError`: a deletion that cannot be finished now is logged, and tried again later.
         """
         try:
             self.finish()
-            with translate_os_errors("removing what a backup left in", self._folders.path):
+            with translate_os_errors("removing the links of a backup in", self._folders.path):
                 if self._files.exists(self._folders.path / STAGING):
                     remove_folder(self._files, self._folders.path / STAGING)
         except HoldfastError as error:
             self.unfinished = True
-            logger.warning("a deleted queue is not gone yet: %s", error, extra={"path": str(self._folders.path)})
+            logger.warning(
+                "removal of deleted queues failed, will retry: store=%s error=%s",
+                self._folders.path,
+                error,
+                extra={"path": str(self._folders.path)},
+            )
 
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
-        """Delete no files meanwhile: a backup needs them. Entered with the store's guard, and left without."""
+        """Delete no files inside: a backup needs them. Entered with the store's guard held, and left without it."""
         self._may_remove.clear()
         try:
             yield
@@ -90,7 +95,7 @@ class QueueDeletion:
         self._may_remove.wait()
 
     def finish(self, *, wait: bool = False) -> None:
-        """Delete what is left of deleted queues. While that is put off, `wait` for it or leave it for later."""
+        """Delete the remains of deleted queues. While `put_off` is entered, `wait` for its end or do it later."""
         if wait:
             self.wait()
         if not self._may_remove.is_set():
@@ -111,7 +116,11 @@ class QueueDeletion:
             queue, log = content["name"], self._folders.log(content["log"])
             prefix = None if content["prefix"] is None else bytes.fromhex(content["prefix"])
         except (ValueError, KeyError, TypeError):
-            logger.error("%s is not legible: delete it, and the queue once more", mark, extra={"path": str(mark)})
+            logger.error(
+                "deletion mark is damaged, delete the file and then the queue again: path=%s",
+                mark,
+                extra={"path": str(mark)},
+            )
             return
         if prefix is not None:
             self._forget_rows(prefix)
@@ -123,7 +132,7 @@ class QueueDeletion:
         remove_folder(self._files, self._folders.journal(queue))
         self._files.remove(mark)
         self._files.sync_dir(mark.parent)
-        logger.info("the queue %s is deleted", queue, extra={"queue": queue})
+        logger.info("queue deleted: queue=%s", queue, extra={"queue": queue})
 
     def _forget_rows(self, prefix: bytes) -> None:
         batch = self._state().transaction()
@@ -144,8 +153,8 @@ def _remove_tree(files: Files, folder: Path) -> None:
     for name in files.list(folder):
         try:
             files.remove(folder / name)
-        except OSError:  # which error a folder causes depends on the system
+        except OSError:  # the error for a folder depends on the system
             if files.exists(folder / name):
                 _remove_tree(files, folder / name)
-    files.sync_dir(folder)  # before the folder: one of the same name must not find them again
+    files.sync_dir(folder)  # before the folder is removed: a new folder of that name must not contain them again
     files.remove_dir(folder)

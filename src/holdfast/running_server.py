@@ -1,4 +1,4 @@
-"""The server that has a store open: its process and its listeners, noted in the store for other processes."""
+"""The server that has a store open: its process and its listeners, recorded in the store for other processes."""
 
 import ipaddress
 import json
@@ -13,7 +13,7 @@ from holdfast.store import LOCK
 __all__ = ["RunningServer", "note_server", "server_of"]
 
 TRANSIENT = "transient"
-"""The folder, in that of a store, of what does not outlive the server, and is in no backup."""
+"""The folder in a store for files that do not outlive the server, and are not in backups."""
 _NAME = "server.json"
 
 
@@ -25,38 +25,38 @@ class RunningServer:
     listeners: tuple[dict[str, Any], ...]
     """`protocol`, `host`, `port` and `tls` of each; the host is the address of the socket."""
     certificate: str | None = None
-    """The path of the certificate that its TLS listeners show; None where there is none."""
+    """The path of the certificate that its TLS listeners present; None if there is none."""
 
     def has_port(self, host: str, port: int) -> bool:
-        """Whether it listens on this port of this address, by itself or as one of all addresses."""
+        """Return whether it listens on this port of this address, also with a socket for all addresses."""
         return any(one.get("port") == port and _covers(str(one.get("host")), host) for one in self.listeners)
 
 
 def _covers(listening: str, host: str) -> bool:
-    """Whether a socket that listens on one address gets what comes for the other. `::` serves IPv4 as well."""
+    """Return whether a socket that listens on one address accepts connections to the other. `::` includes IPv4."""
     if listening == host or listening == "::":  # noqa: PLR1714 - two reasons
         return True
     try:
         return listening == "0.0.0.0" and ipaddress.ip_address(host).version == 4
-    except ValueError:  # a name, which may be of several addresses
+    except ValueError:  # a name, which may have several addresses
         return False
 
 
 def note_server(
     store: Path, process: int, listeners: Iterable[Mapping[str, Any]], certificate: Path | None = None
 ) -> None:
-    """Note what a server listens on, and its certificate; the note goes with the server's own folder."""
+    """Record a server's listeners and certificate in the folder `transient`, which the server removes when it stops."""
     files = SystemFiles.of_store(store)
     folder = store / TRANSIENT
     files.make_dirs(folder)
     content: dict[str, Any] = {"process": process, "listeners": [dict(one) for one in listeners]}
     if certificate is not None:
-        content["certificate"] = str(certificate.absolute())  # who reads the note may be in another folder
+        content["certificate"] = str(certificate.absolute())  # the reader may have another working directory
     replace_file(files, folder / _NAME, json.dumps(content).encode() + b"\n")
 
 
 def server_of(store: Path) -> RunningServer | None:
-    """Return the server that has this store open now; None if nobody has, or a program that is not a server."""
+    """Return the server that has this store open; None if no process has, or a program that is not a server."""
     try:
         found = json.loads((store / TRANSIENT / _NAME).read_bytes())
         listeners = tuple(dict(one) for one in found["listeners"])
@@ -64,5 +64,5 @@ def server_of(store: Path) -> RunningServer | None:
         holder = (store / LOCK).read_text().strip()
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    # A note that a crash left is of another process than the one that holds the lock.
+    # A record that a crash left names another process than the one that holds the lock.
     return server if holder == str(server.process) and SystemFiles().is_locked(store / LOCK) else None

@@ -59,13 +59,13 @@ def open(
     background: bool = True,
     group_readable: bool | None = None,
 ) -> "Store":
-    """Open a store: creates the folder and takes the lock, or with `read_only` neither.
+    """Open a store: create the folder and take the lock, or with `read_only` do neither.
 
-    `files` and `clock` are for tests (see `holdfast.testing`); without `background` no thread is started, and
-    `Store.tick` does its work.
+    A store has one writing process at a time: a second one gets `Locked`. `files` and `clock` are for tests (see
+    `holdfast.testing`); without `background` no thread is started, and `Store.tick` does its work.
 
     Folders are made with mode 0700 and files with 0600. With `group_readable` the store's folder gets mode 0750, and
-    what is made in it from then on 0750 and 0640; this holds for later openings, too, as long as the folder has it.
+    new folders and files in it 0750 and 0640; this applies to later openings, too, as long as the folder has that mode.
     """
     folder = local_path(path)
     if group_readable is not None and not read_only and files is None:
@@ -77,7 +77,7 @@ def open(
     make = partial(Store, read_only=read_only, files=files, clock=clock, background=background)
     opened: list[Store] = []
     try:
-        opened.extend(map(make, (folder,)))  # noted by C code: nobody else could close it if an interrupt came between
+        opened.extend(map(make, (folder,)))  # one call of C code: an interrupt cannot come before it is in the list
         return opened[0]
     except BaseException:
         for store in opened:
@@ -90,7 +90,7 @@ class Store(ListedStore):
 
     Files: `LOCK`, `logs/`, `journals/`, `state/`, `tables/`, `table-state/`, `transactions/`, `incoming/` and others.
     Threads: all methods may be called from any. A writable store stays open until `close`, or the end of the process,
-    whoever holds a reference to it.
+    even if nothing refers to it. `_guard` protects the open logs, queues and tables.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Store(ListedStore):
         background: bool,
         state: State | None = None,
     ) -> None:
-        """`state` replaces the one in the folder, to find out what the journals alone lead to."""
+        """Open the store; `state` replaces the state in the folder, to rebuild it from the journals alone."""
         self.path = path
         self.read_only = read_only
         self._files: Files = files or SystemFiles.of_store(path)
@@ -113,15 +113,15 @@ class Store(ListedStore):
         self._open_logs: dict[str, Log] = {}
         self._open_queues: dict[str, Queue] = {}
         self._implicit: set[str] = set()
-        """Queues that nobody asked for: the dead letter queues of others."""
+        """Queues that were opened without a call of `queue`, such as the dead letter queues of others."""
         self._forwarders: dict[str, Forwarder] = {}
         self._state = state
         self.metrics = Registry()
         """Counts, gauges and latencies of the open queues."""
         self._closing = False
-        """Nothing is opened from here on. Closing may be cut off by an interrupt: then `close` goes on with it."""
+        """Whether `close` has begun: nothing more is opened. An interrupt may cut it off; then `close` continues."""
         self._closed = False
-        """Whether all of it is closed, and the lock released."""
+        """Whether everything is closed, and the lock released."""
         self._lock: Lock | None = None
         self._folders = StoreLayout(self._files, path, read_only=read_only)
         self._deleting = QueueDeletion(self._files, self._folders, self._open_state)
@@ -160,30 +160,30 @@ class Store(ListedStore):
                 self._open_folder(taken)
         except BaseException:
             try:
-                self._give_up_opening()
+                self._abort_opening()
             finally:
                 for lock in taken:
                     lock.release()
             raise
 
     def _open_folder(self, taken: list[Lock]) -> None:
-        """Take the lock, noted in `taken`, and finish what a crash cut off; a reader only looks for the folder."""
+        """Take the lock, add it to `taken`, and finish what a crash cut off; a reader only checks for the folder."""
         path = self.path
         if self.read_only:
             if not self._files.exists(path):
                 raise NotFound(f"there is no store at {str(path)!r}: check the path, or open it without read_only=True")
             return
         self._files.make_dirs(path)
-        with contextlib.suppress(PermissionError):  # in a folder of others that we may pass but not open
+        with contextlib.suppress(PermissionError):  # a parent folder of another user, without read permission
             self._files.sync_dir(path.parent)
-        taken.extend(map(self._files.lock, (path / LOCK,)))  # noted by C code: an interrupt cannot come between
+        taken.extend(map(self._files.lock, (path / LOCK,)))  # one call of C code: an interrupt cannot come between
         self._lock = taken[0]
         self._reserve.find()
         self._deleting.resume()
         if self._files.exists(path / TRANSACTIONS):
             self._transactions.recover()
-        self._wake()  # something may be handed in at any time
-        if type(self._files) is SystemFiles:  # else it is simulated, or need not outlive the process
+        self._wake()  # other processes may commit batches at any time
+        if type(self._files) is SystemFiles:  # else the files are simulated, or need not outlive the process
             register(self)
 
     def log(self, name: str, **settings: Unpack[LogOptions]) -> Log:
@@ -217,17 +217,17 @@ class Store(ListedStore):
     def queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
         """Return the queue of that name, created if there is none; on the log of the same name unless `log` is given.
 
-        Settings are kept with the queue: one that is not given is as it was chosen last. Settings of the log (`flush`,
+        Settings are saved with the queue: one that is not given keeps its last value. Settings of the log (`flush`,
         `roll`, ...) apply if this opens it; by default a queue's log syncs each put, and drops acknowledged messages
         after `history`.
         """
         return self.queue_with_defaults(name, {}, **settings)
 
     def queue_with_defaults(self, name: str, defaults: Mapping[str, Any], **settings: Unpack[QueueOptions]) -> Queue:
-        """As `queue`, for a server with defaults of its own.
+        """As `queue`, for a server with its own defaults.
 
-        These apply to a queue that is created now, and replace earlier defaults of a server. They never replace a
-        chosen setting, and a program's queue keeps its own defaults.
+        The defaults apply to a queue that this call creates, and replace earlier defaults of a server. They never
+        replace a chosen setting, and a queue that a program created keeps the library's defaults.
         """
         check_name(name, "queue name")
         with self._guard:
@@ -246,7 +246,7 @@ class Store(ListedStore):
                         other.log is known.log for other in self._open_queues.values() if other is not known
                     ):
                         raise
-                # Only we had opened it, as the dead letter queue of another: it is opened again as is asked for.
+                # Only the store had opened it, as the dead letter queue of another: open it again with these settings.
                 known.close()
                 self._open_logs.pop(known.log.name).close()
             self._implicit.discard(name)
@@ -292,10 +292,10 @@ class Store(ListedStore):
                     free_space=self._reserve.release_last,
                 )
             except BaseException:
-                journal.detach_after_fork()  # nothing was confirmed: what it holds is not worth a wait
+                journal.detach_after_fork()  # nothing was confirmed: its contents need not be written
                 raise
             if (chosen != kept or unchosen != before or known_log != log.id) and not self.read_only:
-                # After the queue has taken note that its log is another one, if it is.
+                # After the queue, which has recorded by now if its log is another one.
                 self._folders.keep_queue_meta(name, folder, chosen, log.id, by_default=unchosen)
             self._open_queues[name] = queue
             if not self.read_only:
@@ -309,7 +309,7 @@ class Store(ListedStore):
             return queue
 
     def chosen_for(self, name: str) -> dict[str, Any] | None:
-        """Return the chosen settings of a queue, by name; None where there is no such queue."""
+        """Return the chosen settings of a queue, by name; None if there is no such queue."""
         with self._guard:
             folder = self._folders.journal(name)
             kept, _ = self._folders.queue_meta(name, folder)
@@ -319,16 +319,16 @@ class Store(ListedStore):
             return {key: value for key, value in kept.items() if key not in unchosen}
 
     def is_programs(self, name: str) -> bool:
-        """Whether there is a queue of that name which a program made, and not a server with defaults of its own."""
+        """Return whether a queue of that name exists and was created by a program, not by a server with defaults."""
         with self._guard:
             folder = self._folders.journal(name)
             kept, _ = self._folders.queue_meta(name, folder)
             return kept is not None and not self._folders.queue_defaults(folder)
 
     def find_queue(self, name: str) -> Queue | None:
-        """Return the queue of that name, opened if it is not open; None where there is none.
+        """Return the queue of that name, opened if it is not open; None if there is none.
 
-        A later `queue` call with other settings is allowed, and closes the queue returned here: ask each time.
+        A later `queue` call with other settings is allowed, and closes the queue returned here: call this each time.
         """
         check_name(name, "queue name")
         with self._guard:
@@ -343,14 +343,14 @@ class Store(ListedStore):
     def delete_queue(self, name: str) -> None:
         """Delete a queue with all its data, and its log if that has its name and no other queue.
 
-        A crash leaves the queue as it was or, once the store is open again, no trace. Callers that hold deliveries of
-        it, or wait for some, get `Closed`.
+        After a crash the queue is as it was or, once the store is open again, completely deleted. Callers that hold
+        deliveries of it, or wait for some, get `Closed`.
         """
         check_name(name, "queue name")
         queue = self._open_queues.get(name)
         if queue is not None and queue.queue_state.moving and not (queue.closed or self.read_only):
-            # Dead letters that have left it are no longer its own. Without the guard: a forwarder may need the store;
-            # without waiting: one that runs just now may wait for us.
+            # Move pending dead letters to their queue first. Without the guard: a forwarder may need the store.
+            # Without waiting: a forwarder that is running may wait for this thread.
             queue.carry(wait=False)
         with self._guard:
             self._check_open()
@@ -381,7 +381,7 @@ class Store(ListedStore):
     def forward(self, prefix: str, forwarder: Forwarder) -> None:
         """Send the dead letters of queues whose `dead_letter` begins with `prefix`, as `amqp-dlx:`, to this function.
 
-        No queue can have such a name: until there is a forwarder for it, its dead letters wait in their queues.
+        No queue can have such a name. Until a forwarder is set for the prefix, the dead letters wait in their queues.
         """
         with self._guard:
             self._check_open()
@@ -403,17 +403,17 @@ class Store(ListedStore):
         """
         self._check_open()
         if self.read_only:
-            raise ReadOnly("only the process that owns the store can take over what was handed in")
+            raise ReadOnly("only the process that owns the store can adopt batches: this store was opened read-only")
         return self._adopting.adopt()
 
     def close(self) -> None:
-        """Write and sync what was accepted, and release the lock; idempotent. A transaction under way ends first.
+        """Write and sync accepted messages, and release the lock; idempotent. Waits for a running transaction.
 
-        If something cannot be written (a full disk) this raises; what could not be closed stays open, and so does the
-        store: call it again.
+        If something cannot be written (a full disk) this raises. The logs, queues and tables that could not be closed
+        stay open, and so does the store: call it again.
 
-        After an interrupt (Ctrl-C) the store takes no more calls, and this can be called again: it goes on where it
-        was. The end of the process does so.
+        After an interrupt (Ctrl-C) the store accepts no other calls. Call this again to continue; the end of the
+        process does so, too.
         """
         if not self._closed:
             self._close_alone()
@@ -428,7 +428,7 @@ class Store(ListedStore):
             self._transactions.tidy()
 
     def _close(self, patience: float | None = None) -> None:
-        """Close all, in steps that can each be done again, should an interrupt cut one off."""
+        """Close everything, in steps that can be repeated if an interrupt cuts one off."""
         with self._guard:
             if self._closed:
                 return
@@ -439,27 +439,27 @@ class Store(ListedStore):
         with self._guard:
             problem = self._tables.close()
             self._transactions.close()
-            for one in self._snapshot():  # queues first: they have something to say to their logs
+            for one in self._snapshot():  # queues first: closing a queue writes to its log
                 if isinstance(one, Log) and self._open_queues:
                     break
                 try:
                     one.close()
-                except HoldfastError as error:  # the others are closed all the same
+                except HoldfastError as error:  # the others are still closed
                     problem = problem or error
-                    logger.error("closing %s failed: %s", one.name, error, extra={"log": one.name})
+                    logger.error("close failed: name=%s error=%s", one.name, error, extra={"log": one.name})
                 if one.closed:
                     (self._open_logs if isinstance(one, Log) else self._open_queues).pop(one.name)
             if self._open_queues or self._open_logs or self._tables.open_tables:
                 self._closing = False
                 self._start_tickers()
-                self._wake()  # what is open still counts on it
+                self._wake()  # open logs and queues still need the background thread
             else:
                 self._release()
             if problem is not None:
                 raise problem
 
     def _release(self) -> None:
-        """Let go of what is left when logs, queues and tables are closed."""
+        """Close the state and release the lock, after logs, queues and tables are closed."""
         if self._state is not None:
             self._state.close()
         self._reserve.close()
@@ -468,8 +468,8 @@ class Store(ListedStore):
         self._closed = True
         forget(self)
 
-    def _give_up_opening(self) -> None:
-        """Let go of what was opened so far, so that the store can be opened again."""
+    def _abort_opening(self) -> None:
+        """Close what was opened so far, so that the store can be opened again."""
         self._closing = self._closed = True
         forget(self)
         self._stop_tickers()
@@ -483,7 +483,7 @@ class Store(ListedStore):
         """Close the store at the end of the process, without waiting forever for another thread.
 
         Waits at most 10 seconds for each background thread, and for a transaction. If the transaction does not end,
-        what was accepted is written and synced, and the store stays open.
+        accepted messages are written and synced, and the store stays open.
         """
         if self._closed:
             return
@@ -499,7 +499,7 @@ class Store(ListedStore):
             log.sync()
 
     def close_discarding(self) -> None:
-        """Close everything before the folder is deleted: without checkpoints, and logs ignore failed writes."""
+        """Close everything before the folder is deleted: write no checkpoints, and ignore failed writes of logs."""
         with self._guard:
             if self._closed:
                 return
@@ -510,7 +510,7 @@ class Store(ListedStore):
             self._tables.close()
             self._transactions.close()
             for queue in self._open_queues.values():
-                queue.close_discarding(f"the store {str(self.path)!r} is no more")
+                queue.close_discarding(f"the store {str(self.path)!r} was deleted")
             for log in self._open_logs.values():
                 log.close_discarding()
             self._release()
@@ -525,7 +525,7 @@ class Store(ListedStore):
         self.close()
 
     def detach_after_fork(self) -> None:
-        """Called in a forked child: the open store, its lock and its thread are the parent's."""
+        """Mark the store as closed. Called in a forked child: the store, its lock and its thread are the parent's."""
         self._guard = threading.RLock()
         for one in self._snapshot():
             one.detach_after_fork()
@@ -541,7 +541,7 @@ class Store(ListedStore):
 
     @contextlib.contextmanager
     def _open_to_adopt(self, manifest: Manifest) -> Iterator[Log]:
-        """Open the log that a batch is for, or use it if it is open."""
+        """Yield the log that a batch is for; open it if it is not open."""
         with self._guard:
             self._check_open()
             queue = manifest.queue
@@ -581,9 +581,9 @@ class Store(ListedStore):
         return log
 
     def _is_new_log(self, queue: str, log: Log, known: bytes | None) -> bool:
-        """Return whether the log is another than the one that the queue was a view of, which was deleted.
+        """Return whether the queue's old log was deleted, and this is a new one of that name.
 
-        Not if the queue keeps a position in this log: then only `queue.json` has another id.
+        False if the queue keeps a position in this log: then only the id in `queue.json` is wrong.
         """
         return known is not None and known != log.id and log.positions.get(place_of(queue)) is None
 
@@ -607,20 +607,20 @@ class Store(ListedStore):
         for name, value in log_settings.items():
             if getattr(log.settings, name) != value:
                 raise InvalidArgument(
-                    f"the log {log.name!r} is open with another {name}: close the store to change it, or leave it out"
+                    f"the log {log.name!r} is open with another {name}: omit {name}, or close the store to change it"
                 )
 
     def _keep_paused(self, name: str, paused: bool) -> None:
         with self._guard:
             self._check_open()
-            if (queue := self._open_queues.get(name)) is None or queue.closed:  # its folder may be another's by now
+            if (queue := self._open_queues.get(name)) is None or queue.closed:  # a new queue may have its folder by now
                 raise Closed(f"the queue {name!r} is closed: open it again")
             folder = self._folders.journal(name)
             chosen, _ = self._folders.queue_meta(name, folder)
             self._folders.keep_queue_meta(name, folder, chosen or {}, queue.log.id, paused=paused)
 
     def _find_queue(self, name: str) -> Queue | None:
-        """Return a queue, opened if it is not open; None where there is none."""
+        """Return a queue, opened if it is not open; None if there is none."""
         with self._guard:
             known = self._open_queues.get(name)
             if known is not None and not known.closed:
@@ -628,7 +628,7 @@ class Store(ListedStore):
             return self.queue(name) if self._folders.has_queue(name) else None
 
     def _shortenable_queues(self) -> list[Queue]:
-        """The open queues on logs of which no queue wants its whole history."""
+        """Return the open queues on logs whose queues all have `shorten_history`."""
         queues = self.open_queues()
         whole = {queue.log for queue in queues if not queue.settings.shorten_history}
         return [queue for queue in queues if queue.log not in whole]
@@ -667,7 +667,7 @@ class Store(ListedStore):
 
     def _start_tickers(self) -> None:
         self._ticker = BackgroundWorker(self._ticking, self._named)
-        # A thread of its own: the ticker hands what was appended to the system every 20 ms, and must not wait.
+        # A separate thread: the ticker writes appended records to the system every 20 ms, and must not wait for syncs.
         self._syncer = BackgroundWorker(tuple, ask=Log.sync_if_due, thread_name="holdfast-syncer")
 
     def _stop_tickers(self, patience: float | None = None) -> None:

@@ -27,7 +27,7 @@ KNOWN = "known"
 QUEUE_META = "queue.json"
 _MARK = ".json"
 LOG_SUFFIX = ".log"
-"""Ends the name of a file in `known/` that stands for a log."""
+"""Suffix of the name of a file in `known/` that records that a log exists."""
 
 
 class StoreLayout:
@@ -38,22 +38,22 @@ class StoreLayout:
         self.read_only = read_only
         self._files = files
         self._durable: set[Path] = set()
-        """Folders of folders whose own names this process has seen on disk."""
+        """Parent folders, such as `logs` and `journals`, whose names this process has synced."""
 
     def log(self, name: str) -> Path:
-        """The folder of a log."""
+        """Return the folder of a log."""
         return self.path / LOGS / escape_name(name, "log name")
 
     def journal(self, queue: str) -> Path:
-        """The folder of a queue."""
+        """Return the folder of a queue."""
         return self.path / JOURNALS / escape_name(queue, "queue name")
 
     def mark(self, queue: str) -> Path:
-        """Return the file that marks a queue as deleted, whatever is left of it."""
+        """Return the path of the file that marks a queue as deleted, even if parts of it are left."""
         return self.path / DELETING / (escape_name(queue, "queue name") + _MARK)
 
     def marks(self) -> list[Path]:
-        """Return the marks of queues that are deleted and not yet gone."""
+        """Return the marks of deleted queues whose files are not all removed yet."""
         return [path for path in self.all_marks() if path.name.endswith(_MARK)]
 
     def all_marks(self) -> list[Path]:
@@ -62,7 +62,7 @@ class StoreLayout:
         return [root / name for name in self._files.list(root)]
 
     def queues(self) -> list[str]:
-        """The names of all queues, sorted."""
+        """Return the names of all queues, sorted."""
         root = self.path / JOURNALS
         with translate_os_errors("listing the queues in", root):
             names = [self._queue_in(root / folder) for folder in self._files.list(root)]
@@ -85,18 +85,18 @@ class StoreLayout:
         return None
 
     def logs(self) -> list[str]:
-        """The names of all logs, sorted."""
+        """Return the names of all logs, sorted."""
         root = self.path / LOGS
         with translate_os_errors("listing the logs in", root):
             folders = self._files.list(root)
-        # A folder's name mostly tells; to open ten thousand files takes a good part of a second.
+        # A folder's name is usually enough; opening ten thousand files takes a good part of a second.
         names = [name_of(folder) or self._name_in(root / folder) for folder in folders]
         return sorted(name for name in names if name is not None)
 
     def note_log(self, name: str) -> None:
-        """Note that there is a log that no queue reads, so that its loss is noticed.
+        """Record that a log exists that no queue reads, so that its loss is noticed.
 
-        An empty file, and not synced: a crash that takes it costs nothing but that.
+        The record is an empty file, and not synced: if a crash loses it, only this check is lost.
         """
         path = self._noted(name)
         with translate_os_errors("opening the log in", self.log(name)):
@@ -105,7 +105,7 @@ class StoreLayout:
                 self._files.open(path, "x").close()
 
     def forget_log(self, name: str) -> None:
-        """Remove the note of `note_log`, before the log is deleted. Raises OSError."""
+        """Remove the file of `note_log`, before the log is deleted. Raises OSError."""
         if self._files.exists(self._noted(name)):
             self._files.remove(self._noted(name))
 
@@ -123,7 +123,7 @@ class StoreLayout:
             return None
 
     def identify(self, name: str, folder: Path) -> bytes:
-        """Return the log's id from `log.json`; repaired from other files, and created where there is no log."""
+        """Return the log's id from `log.json`, which is repaired from other files, or created if there is no log."""
         known, is_damaged = self._read_identity(folder)
         if known is not None:
             if known.name != name:
@@ -135,14 +135,14 @@ class StoreLayout:
             raise NotFound(f"there is no log {name!r} in {str(self.path)!r}; there are: {few(self.logs())}")
         log_id = known_id(self._files, folder) or self._files.random_bytes(16)
         if segments or is_damaged:
-            logger.warning("%s is made again, with the id %s", folder / META, log_id.hex(), extra={"log": str(folder)})
+            logger.warning("log.json rebuilt: path=%s id=%s", folder / META, log_id.hex(), extra={"log": str(folder)})
         if not self.read_only:
             self._make(folder)
             keep_identity(self._files, folder, Identity(log_id, name, self._first_base(folder)))
         return log_id
 
     def _read_identity(self, folder: Path) -> tuple[Identity | None, bool]:
-        """Return what `log.json` says if it can be read, and whether it is damaged."""
+        """Return the contents of `log.json` if it can be read, and whether it is damaged."""
         try:
             return read_identity(self._files, folder), False
         except Corrupt as error:
@@ -150,7 +150,7 @@ class StoreLayout:
             return None, True
 
     def _is_confirmed(self, known: Identity, folder: Path) -> bool:
-        """Whether no segment contradicts a `log.json` without a checksum, of an earlier version."""
+        """Return whether no segment contradicts a `log.json` without a checksum, of an earlier version."""
         named = next(iter(list_segments(self._files, folder)), None)
         first = None if named is None else open_segment(self._files, folder, named, lambda damage: None)
         if first is None or not any(first.log_id) or first.log_id == known.id:
@@ -165,24 +165,24 @@ class StoreLayout:
         return 0
 
     def _make(self, folder: Path) -> None:
-        """Make the folder of a log or queue, durable with the one it lies in."""
+        """Make the folder of a log or queue, durably, with its parent."""
         is_there = self._files.exists(folder)
         self._files.make_dirs(folder)
-        if is_there:  # an earlier try may have made it, and stopped before its name was on disk
+        if is_there:  # an earlier attempt may have made it, and stopped before its name was synced
             self._files.sync_dir(folder.parent)
         if folder.parent not in self._durable:
             self._files.sync_dir(self.path)
             self._durable.add(folder.parent)
 
     def _name_in(self, folder: Path) -> str | None:
-        """Return the name that `log.json` has, None where there is none that can be read."""
-        with contextlib.suppress(NewerFormat):  # which is said when it is opened
+        """Return the name in `log.json`; None if it is missing or cannot be read."""
+        with contextlib.suppress(NewerFormat):  # reported when the log is opened
             known, _ = self._read_identity(folder)
             return None if known is None else known.name
         return None
 
     def _queue_in(self, folder: Path) -> str | None:
-        """Return the name of the queue in a folder, also where `log.json` is lost; None where there is no queue."""
+        """Return the name of the queue in a folder, also if `log.json` is lost; None if there is no queue."""
         if (name := self._name_in(folder)) is not None:
             return name
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -193,13 +193,13 @@ class StoreLayout:
     def queue_meta(
         self, name: str, folder: Path, *, lenient: bool = False
     ) -> tuple[dict[str, Any] | None, bytes | None]:
-        """What was chosen for a queue, None where there is none; and the id of the log it is a view of.
+        """Return the saved settings of a queue, None if there is no queue; and the id of the log it is a view of.
 
-        Where that is damaged it raises `Corrupt` or, if `lenient`, has only the name of the log.
+        If the file is damaged this raises `Corrupt` or, if `lenient`, returns only the name of the log.
         """
         with translate_os_errors("opening the queue in", folder):
             if self.read_only and self._files.exists(self.mark(name)):
-                return None, None  # it is deleted, and not gone yet
+                return None, None  # it is deleted, and its files are not removed yet
             path = folder / QUEUE_META
             try:
                 meta = read_checked(self._files, path)
@@ -209,13 +209,13 @@ class StoreLayout:
             except FileNotFoundError:
                 if not list_segments(self._files, folder):
                     return None, None
-                logger.error("%s is gone: settings of the queue %r that are not given are the defaults", path, name)
+                logger.error("queue.json is missing, using default settings: queue=%s path=%s", name, path)
             except (ValueError, KeyError, TypeError) as error:
                 if raised_by_handler(error):
                     raise
                 if not lenient:
                     raise Corrupt(
-                        f"{str(path)!r}, with the settings of the queue {name!r}, is damaged ({error}): put it back "
+                        f"{str(path)!r}, with the settings of the queue {name!r}, is damaged ({error}): restore it "
                         "from a backup, or delete this file and open the queue with its settings again. Its messages "
                         "are not affected",
                         str(path),
@@ -235,15 +235,15 @@ class StoreLayout:
         """Return whether a queue is paused."""
         try:
             return read_checked(self._files, folder / QUEUE_META).get("paused") is True
-        except (OSError, ValueError, AttributeError):  # whatever is wrong is told where the settings are read
+        except (OSError, ValueError, AttributeError):  # `queue_meta` reports it
             return False
 
     def queue_defaults(self, folder: Path) -> frozenset[str]:
-        """Return which of a queue's kept settings were not chosen, but defaults of the server that made it."""
+        """Return which of a queue's saved settings were not chosen, but defaults of the server that created it."""
         try:
             meta = read_checked(self._files, folder / QUEUE_META)
             if "by_default" not in meta and meta["settings"].keys() >= _OF_SERVERS:
-                return _OF_SERVERS  # made by a server of an earlier version
+                return _OF_SERVERS  # created by a server of an earlier version
             return frozenset(map(str, meta.get("by_default", ())))
         except (OSError, ValueError, AttributeError, KeyError, TypeError):
             return frozenset()
@@ -260,7 +260,7 @@ class StoreLayout:
     ) -> None:
         """Save the settings of a queue, its log's id, whether it is paused, and which settings are defaults.
 
-        None for the last two leaves them as they were.
+        None for the last two keeps their saved values.
         """
         content: dict[str, Any] = {
             "format": 1,
@@ -280,9 +280,9 @@ class StoreLayout:
 _OF_SERVERS = frozenset(
     ("max_attempts", "dead_letter", "starvation", "ttl", "expired", "max_length", "max_bytes", "overflow", "history")
 )
-"""The settings that a server of an earlier version kept with each queue, whether or not somebody had chosen them."""
+"""The settings that a server of an earlier version saved with each queue, whether or not a client had chosen them."""
 
 
 def few(names: list[str]) -> str:
-    """Return the first of them, for an error message."""
+    """Return the first ten names as text, for an error message."""
     return ", ".join(map(repr, names[:10])) or "none"

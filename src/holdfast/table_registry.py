@@ -23,7 +23,7 @@ from holdfast.queue_deletion import remove_folder
 from holdfast.state import TABLE_FAMILIES, OverlayState, State, open_state
 from holdfast.store_layout import few
 
-if TYPE_CHECKING:  # what tables need is loaded by those who have some
+if TYPE_CHECKING:  # modules of tables are loaded only by programs that use tables
     from holdfast.table.migration import Migration, Migrations
     from holdfast.table.migration.phases import VersionChange
     from holdfast.table.model.model import Model
@@ -47,7 +47,7 @@ _DELETED = "~deleted-"
 _HALF_MADE = re.compile(r"\.\d+\.tmp$")
 """Matches the name of a file that is not complete yet."""
 HOW = ("keyring", "migration", "migration_budget", "on_version_change")
-"""Options for opening a table that are not kept with it."""
+"""Options for opening a table that are not saved with it."""
 _RECORD_MAX = 256 << 20
 
 
@@ -86,7 +86,7 @@ class TableRegistry:
         self.opened: Callable[[Table[Any]], None] = lambda table: None
         """Called with each table that is opened."""
         self.before_removing: Callable[[], None] = lambda: None
-        """Called before files are deleted; returns when they may be."""
+        """Called before files are deleted; returns when they may be deleted."""
 
     def names(self) -> list[str]:
         """Return the names of all tables, sorted."""
@@ -113,7 +113,7 @@ class TableRegistry:
         self._finish_deleting()
 
     def _finish_deleting(self) -> None:
-        """Delete what is left of deleted tables."""
+        """Delete the remains of deleted tables."""
         from holdfast.table.storage.applied_position import clear_table  # noqa: PLC0415
         from holdfast.table.storage.table_state import prefix_of  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ class TableRegistry:
             for name in self._files.list(root):
                 if name.startswith(_DELETED):
                     mark = root / name
-                    if _HALF_MADE.search(name):  # a crash came before it was decided
+                    if _HALF_MADE.search(name):  # a crash came before the mark was complete
                         self._files.remove(mark)
                         continue
                     self.before_removing()
@@ -132,7 +132,7 @@ class TableRegistry:
                     self._files.sync_dir(root)
 
     def meta(self, name: str) -> dict[str, Any]:
-        """Return a table's definition and settings as kept on disk. Raises `NotFound` or `Corrupt`."""
+        """Return a table's definition and settings as saved on disk. Raises `NotFound` or `Corrupt`."""
         meta = self._meta(self._folder(name))
         if not meta:
             raise NotFound(f"there is no table {name!r} in {str(self._path)!r}; there are: {few(self.names())}")
@@ -184,14 +184,14 @@ class TableRegistry:
     ) -> "Table[M]":
         """Open a table by its model, and create it if there is none; or open an existing one by its name.
 
-        Raises `NotFound` where it would have to be created by name or in a read-only store, `InvalidArgument` if it is
-        open with another model or other settings, and what `Migrations.decide` and `begin` raise.
+        Raises `NotFound` if it would have to be created by name or in a read-only store, `InvalidArgument` if it is
+        open with another model or other settings, and the errors of `Migrations.decide` and `begin`.
         """
         from holdfast.table.migration.lenient_decoder import lenient_images  # noqa: PLC0415
         from holdfast.table.model.definition import describe, model_from  # noqa: PLC0415
         from holdfast.table.model.model import Model  # noqa: PLC0415
         from holdfast.table.settings import TableSettings  # noqa: PLC0415
-        from holdfast.table.storage.export import check_restored  # noqa: PLC0415 - who has no tables need not load them
+        from holdfast.table.storage.export import check_restored  # noqa: PLC0415 - loaded only if tables are used
         from holdfast.table.storage.field_encryption import check_tokens, images_of  # noqa: PLC0415
         from holdfast.table.storage.keyring import WITHOUT_KEYS  # noqa: PLC0415
         from holdfast.table.storage.schema_history import SchemaHistory  # noqa: PLC0415
@@ -203,12 +203,12 @@ class TableRegistry:
                 return known
             model = cast("type[M]", model_from(self.meta(model)["definition"]))
         if not isinstance(model, type) or not issubclass(model, Model):
-            raise InvalidArgument(f"a table is that of a model, or is opened by its name: {model!r} is neither")
+            raise InvalidArgument(f"table() needs a Model class or the name of a table, not {model!r}")
         spec = model.__spec__
         check_name(spec.name, "table name")
         if spec.id is None:
             raise InvalidArgument(
-                f"{spec.name} has no id: it can be embedded; for a table say class {spec.name}(Model, id=1)"
+                f"{spec.name} has no id, so it can only be embedded: for a table write class {spec.name}(Model, id=1)"
             )
         known = self.open_tables.get(spec.name)
         if known is not None:
@@ -223,12 +223,12 @@ class TableRegistry:
                 known.bind(model, lenient_images(images, model) if past.retyped else images)
             return known
         if not self._read_only:
-            assert keyring is not WITHOUT_KEYS, "what was not opened cannot be written"
+            assert keyring is not WITHOUT_KEYS, "a writable table needs the keys of its sealed fields"
             self._finish_deleting()
         if log_settings.get("retention") is not None:
             raise InvalidArgument(
-                f"the table {spec.name!r} can have no retention: its log is what its records and their past are built "
-                "from; delete records with hard=True instead"
+                f"the table {spec.name!r} cannot have a retention: its records and their history are built from its "
+                "log. Delete records with hard=True instead"
             )
         meta = self._meta(self._folder(spec.name))
         if not meta and self._read_only:
@@ -321,16 +321,18 @@ class TableRegistry:
         from holdfast.table.storage.row_codec import decode_event  # noqa: PLC0415
 
         if not self._meta(self._folder(name)):
-            logger.warning("a transaction changed the table %r, which is deleted", name, extra={"table": name})
+            logger.warning(
+                "recovered transaction skips a table that was deleted: table=%s", name, extra={"table": name}
+            )
             return
         table = self.open_tables.get(name)
-        settings = LogSettings(flush=Flush.sync(), max_message=_RECORD_MAX)  # it was let in, by whatever limit
+        settings = LogSettings(flush=Flush.sync(), max_message=_RECORD_MAX)  # it was accepted under any limit
         log = table.changelog if table is not None else self._open_log(name, self._path / TABLES, settings)
         try:
             if table is not None:
-                table.doubt = table.doubt or "a transaction was not carried out to its end"  # its state lacks this
+                table.doubt = table.doubt or "a transaction was not completed"  # its state lacks this
                 log.recover()
-                log.sync()  # what was gathered is in it now
+                log.sync()  # pending records are in it now
             if log.id == log_id and not any(
                 decode_event(record.payload).version == version for record in log.read(start)
             ):
@@ -350,14 +352,14 @@ class TableRegistry:
                 del self.open_tables[table.name]
             except HoldfastError as error:
                 problem = problem or error
-                logger.error("closing the table %s failed: %s", table.name, error, extra={"table": table.name})
+                logger.error("close failed: table=%s error=%s", table.name, error, extra={"table": table.name})
         if self._state is not None and not self.open_tables:
             self._state.close()
             self._state = None
         return problem
 
     def detach_after_fork(self) -> None:
-        """Called in a forked child."""
+        """Mark the tables as closed. Called in a forked child, where they are the parent's."""
         if self._migrations is not None:
             self._migrations.detach_after_fork()
         for table in self.open_tables.values():
@@ -367,7 +369,7 @@ class TableRegistry:
 
     def logs(self) -> list[Log]:
         """Return the logs of the open tables."""
-        return [table.changelog for table in list(self.open_tables.values())]  # the ticker asks while others open some
+        return [table.changelog for table in list(self.open_tables.values())]  # other threads may open some meanwhile
 
     def state(self) -> State:
         """Return the state of all tables."""
@@ -376,13 +378,13 @@ class TableRegistry:
     def _check_id(self, name: str, model_id: int) -> None:
         for other in self.names():
             if other != name and self._id_of(other) == model_id:
-                raise InvalidArgument(f"the table {other!r} has the id {model_id}: give {name} another one")
+                raise InvalidArgument(f"the id {model_id} belongs to the table {other!r}: give {name} another id")
 
     def _name_in(self, folder: Path) -> str | None:
-        """Return the name of the table in a folder, also where its `table.json` is damaged."""
+        """Return the name of the table in a folder, also if its `table.json` is damaged."""
         try:
             return self._meta(folder).get("name")
-        except Corrupt as error:  # reported when that table is opened; the others need not suffer
+        except Corrupt as error:  # raised when that table is opened; the others are still listed
             logger.error("%s", error, extra={"path": str(folder)})
             return name_of(folder.name)
 
@@ -398,7 +400,7 @@ class TableRegistry:
     def _meta(self, folder: Path) -> dict[str, Any]:
         with translate_os_errors("opening the table in", folder):
             if self._files.exists(_mark(folder)):
-                return {}  # it is deleted, and not gone yet
+                return {}  # it is deleted, and its files are not removed yet
             try:
                 meta = read_checked(self._files, folder / META)
                 if meta["format"] > _FORMAT:
@@ -410,15 +412,15 @@ class TableRegistry:
                 if raised_by_handler(error):
                     raise
                 raise Corrupt(
-                    f"{str(folder / META)!r} is damaged ({error}): put it back from a backup. The records of the table "
-                    "are in the log beside it, and are not affected",
+                    f"{str(folder / META)!r} is damaged ({error}): restore it from a backup. The records of the table "
+                    "are in the log in the same folder, and are not affected",
                     str(folder / META),
                 ) from error
 
     def _recover_state(self) -> None:
         """Open the state again after a failed write, holding the `apply_lock` of every table.
 
-        Commits that were not synced may be lost, of any table: so `doubt` is set for all, and each recovers from its
+        Commits of any table that were not synced may be lost: so `doubt` is set for all, and each recovers from its
         log. Called with no lock held.
         """
         if self._state is not None and self._state.stopped:
@@ -455,8 +457,8 @@ def _id_in(files: Files, mark: Path) -> int:
         if raised_by_handler(error):
             raise
         raise Corrupt(
-            f"{str(mark)!r} says that a table is deleted, and is damaged ({error}): remove it while the store is "
-            "closed, and delete the table again",
+            f"{str(mark)!r}, which marks a table as deleted, is damaged ({error}): close the store, delete the file, "
+            "and delete the table again",
             str(mark),
         ) from error
 

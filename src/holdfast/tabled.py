@@ -64,8 +64,8 @@ class TabledStore:
     def delete_table(self, name: str) -> None:
         """Delete a table with its records, their history and its log. Raises `NotFound`.
 
-        Waits for a running transaction. After a crash the table is there with everything, or it is deleted; its files
-        may then remain until a table is next opened or deleted.
+        Waits for a running transaction. After a crash the table is complete, or it is deleted; its files may then
+        remain until a table is next opened or deleted.
         """
         with self._transactions.alone(), self._guard:
             self._check_open()
@@ -77,10 +77,10 @@ class TabledStore:
         """Apply the changes inside, to tables and with `put`, together at the end, or not at all.
 
         `with store.transaction(): accounts.add(...); orders.put(...)`. After an error inside, none is applied; after a
-        crash, all or none. Other threads that write to the same tables wait for its end. There is one transaction at a
-        time in a store.
+        crash, all or none. Other threads that write to the same tables wait for its end. A store runs one transaction
+        at a time.
         """
         self._check_open()
         if self.read_only:
-            raise ReadOnly("the store was opened read-only: open it without read_only=True to change anything")
+            raise ReadOnly("the store was opened read-only: open it without read_only=True to write")
         return self._transactions.begin()

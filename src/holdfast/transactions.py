@@ -47,17 +47,17 @@ logger = logging.getLogger("holdfast.store")
 
 TRANSACTIONS = "transactions"
 _FULL = 16 << 20
-"""Bytes of decisions that are done, from which on the log is emptied: as many as it has in a segment."""
+"""Bytes of completed decisions after which the log is cleared: the size of a segment."""
 _ROLL = Roll.size(_FULL)
 _RECORD_MAX = 256 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A running transaction: its staged changes, which nobody else sees."""
+    """A running transaction: its staged changes, which no other thread sees."""
 
     of: "TransactionCoordinator"
-    """The transactions of its store."""
+    """The coordinator of its store."""
     ticket: Ticket
     """The owner of its reservations and of its version fence, which end when the ticket is over."""
     version: int
@@ -65,11 +65,11 @@ class Transaction:
     stagings: "dict[Core[Any], Staging]" = field(default_factory=dict)
     puts: dict[Queue, list[Message]] = field(default_factory=dict)
     sizes: dict[Queue, int] = field(default_factory=dict)
-    """Bytes of payload that are put into each queue."""
+    """Bytes of payload that are staged for each queue."""
     tables: "set[Core[Any]]" = field(default_factory=set)
     """The tables that it has reserved: those that it has read or written."""
     over: bool = False
-    """Whether it accepts no more calls: they raise `InvalidArgument`."""
+    """Whether it has ended: further calls raise `InvalidArgument`."""
 
     @property
     def parts(self) -> int:
@@ -77,7 +77,7 @@ class Transaction:
         return sum(bool(staging.steps) for staging in self.stagings.values()) + len(self.puts)
 
     def reserve(self, table: "Core[Any]") -> None:
-        """Reserve a table until the end of the transaction: other writers wait for that."""
+        """Reserve a table until the end of the transaction: other writers of the table wait."""
         if table not in self.tables:
             table.reserve(self.ticket)
             self.tables.add(table)
@@ -92,12 +92,12 @@ class _Exit:
     """Descriptor for `__exit__` of a scope: returns a new object each time, to which only the `with` statement refers.
 
     A signal handler can raise at the very start of a Python function, before it has done anything, and the traceback
-    then keeps the function's arguments alive. The object that `with` calls is freed all the same. So the transaction
-    ends when that object is freed.
+    then keeps the function's arguments alive. The object that `with` calls is still freed. So the transaction ends when
+    that object is freed.
     """
 
     def __get__(self, scope: "_Scope | None", kind: "type[_Scope]") -> Callable[..., None]:
-        if scope is None:  # `ExitStack` asks the class, and keeps the scope
+        if scope is None:  # `ExitStack` looks it up on the class, and keeps the scope alive
             return _Scope.leave
         held = partial(_Scope.leave, scope)
         scope.held = weakref.ref(held)
@@ -108,7 +108,7 @@ class _Scope:
     """Context manager of a transaction. An interrupt at any point ends it, and releases all its reservations."""
 
     held: "weakref.ref[Callable[..., None]] | None" = None
-    """The last object that was given out as `__exit__`."""
+    """The last object that was returned as `__exit__`."""
     _transaction: Transaction | None = None
 
     def __init__(self, of: "TransactionCoordinator") -> None:
@@ -143,14 +143,14 @@ class _Scope:
             finally:
                 self._of.leave_alone()
         finally:
-            transaction.ticket.over = True  # ends the fence and lets the tables go, in one step
+            transaction.ticket.over = True  # ends the fence and releases the tables, in one step
             self._of.tidy(transaction)
 
 
 def _find() -> Transaction | None:
     """Return the transaction of the calling context, which may be over; None if there is none.
 
-    One whose end was interrupted before it began counts as none.
+    None also if an interrupt came at the very start of its end, and ended it.
     """
     transaction = _current.get()
     if transaction is not None and transaction.ticket.ended and not transaction.over:
@@ -164,10 +164,11 @@ def _forget(number: int, _: object) -> None:
 
 
 class TransactionCoordinator:
-    """The transactions of a store, one at a time. Files: the log in `transactions/`, made by the first one.
+    """Runs the transactions of a store, one at a time. Files: the log in `transactions/`, made by the first one.
 
-    A transaction reserves a table when it first reads or writes it, until its end. There is one transaction at a time,
-    and every other writer needs one table only, so no two can wait for each other.
+    A transaction reserves a table when it first reads or writes it, until its end. Because there is one transaction at
+    a time, and every other writer needs one table only, there are no deadlocks. `_turnstile` admits one transaction;
+    `_finishing` is held while a decision is written, applied or recovered.
     """
 
     def __init__(
@@ -188,42 +189,42 @@ class TransactionCoordinator:
         self._open_queues = open_queues
         self._log: Log | None = None
         self._grown = 0
-        """Bytes of decisions that went into the log since it was empty."""
+        """Bytes of decisions that were appended to the log since it was cleared."""
         self._turnstile = FairLock(Condition(threading.RLock()))
         self._unfinished = ""
-        """Set before a decision is written, and cleared when it is carried out: else it is finished first."""
+        """Set before a decision is written, and cleared when it is applied. While it is set, `finish` comes first."""
         self._decided_from = 0
-        """Where the log ended before that decision."""
+        """The end of the log before that decision."""
         self._finishing = threading.RLock()
-        """Held while a decision is written and carried out, or finished."""
+        """Held while a decision is written and applied, or recovered."""
         self._visited = False
-        """Whether reads of tables are reported: while a transaction is under way."""
+        """Whether tables report reads: while a transaction is running."""
         self._watched = False
-        """Whether queues report puts, so that what is put in a transaction of another store can be refused."""
+        """Whether queues report puts, so that a put in a transaction of another store can be rejected."""
         tables.opened = self._include
         _known[id(self)] = weakref.ref(self, partial(_forget, id(self)))
 
     def begin(self) -> contextlib.AbstractContextManager[Transaction]:
-        """Return a context manager: calls inside, in this thread, are applied together at its end, or not at all."""
+        """Return a context manager: changes inside, in this thread, are applied together at its end, or not at all."""
         return _Scope(self)
 
     def start(self, ticket: Ticket) -> Transaction:
-        """Begin a transaction that ends with this ticket; waits for the one before.
+        """Begin a transaction that ends with this ticket; wait for the one before.
 
-        Raises `InvalidArgument` if one of this thread is running, and `WriterStopped` if the one before cannot be
+        Raises `InvalidArgument` if this thread has a running one, and `WriterStopped` if the one before cannot be
         finished because the disk fails.
         """
         if _find() is not None or self._turnstile.mine:
             raise InvalidArgument(
-                "a transaction of this thread is under way: put all of it into that one, or end it first"
+                "this thread has a running transaction: make all changes in that one, or end it first"
             )
         self._turnstile.claim(ticket)
         try:
             self.finish()
         except StorageError as error:
             raise WriterStopped(
-                f"there is no transaction before the last one is finished: {self._unfinished}. That takes place when "
-                f"the disk works: {error}"
+                f"a transaction cannot begin before the last one is finished: {self._unfinished}. It is finished when "
+                f"the disk works again: {error}"
             ) from error
         self._log = self._log or self._opened()
         for known in list(_known.values()):
@@ -245,9 +246,9 @@ class TransactionCoordinator:
         self._turnstile.tidy()
 
     def claim(self, ticket: Ticket) -> None:
-        """Return when no transaction is under way; none begins until the ticket is over. See `FairLock.claim`."""
+        """Return when no transaction is running; none begins until the ticket is over. See `FairLock.claim`."""
         if self._turnstile.mine:
-            raise InvalidArgument("a transaction of this thread is under way: end it first")
+            raise InvalidArgument("this thread has a running transaction: end it first")
         self._turnstile.claim(ticket)
 
     @contextlib.contextmanager
@@ -267,7 +268,7 @@ class TransactionCoordinator:
 
     def recover(self) -> int:
         """Finish transactions that were decided and may be incomplete; return how many. Called at opening."""
-        from holdfast.table.storage.transaction_log import unfinished  # noqa: PLC0415 - who has no tables need not load them
+        from holdfast.table.storage.transaction_log import unfinished  # noqa: PLC0415 - loaded only if it is needed
 
         self._log = self._opened()
         left = unfinished(record.payload for record in self._log.read())
@@ -290,7 +291,7 @@ class TransactionCoordinator:
             self._log.close()
 
     def detach_after_fork(self) -> None:
-        """Called in a forked child: the log is the parent's."""
+        """Release the log without writing to it. Called in a forked child: the log is the parent's."""
         self._turnstile = FairLock(Condition(threading.RLock()))
         if self._log is not None:
             self._log.detach_after_fork()
@@ -308,12 +309,12 @@ class TransactionCoordinator:
             table.before_read = self._visits(table) if visited else None
 
     def include_queue(self, queue: Queue) -> None:
-        """Let a queue take part in transactions, once there is one."""
+        """Let a queue take part in transactions, if there has been one in this process."""
         if self._watched:
             queue.join_transactions(self._takes(queue))
 
     def watch_queues(self) -> None:
-        """Let every queue report what is put into it, from the first transaction of any store in this process on."""
+        """Let every queue report puts. Called with the first transaction of any store in this process."""
         if not self._watched:
             self._watched = True
             for queue in self._open_queues():
@@ -323,7 +324,7 @@ class TransactionCoordinator:
         def join(operations: "Sequence[Operation]") -> "list[Outcome] | None":
             if _current.get() is None:  # the common case, without a call
                 return None
-            transaction = self._under_way("table", table.name)
+            transaction = self._callers_transaction("table", table.name)
             if transaction is None:
                 return None
             transaction.reserve(table)
@@ -336,14 +337,14 @@ class TransactionCoordinator:
 
     def _takes(self, queue: Queue) -> Callable[[list[bytes | Message]], bool]:
         def take(messages: list[bytes | Message]) -> bool:
-            transaction = self._under_way("queue", queue.name)
+            transaction = self._callers_transaction("queue", queue.name)
             if transaction is None:
                 return False
             gathered, size = transaction.puts.get(queue, []), transaction.sizes.get(queue, 0)
-            more = queue.check_messages(messages, beside=(len(gathered), size))
+            more = queue.check_messages(messages, staged=(len(gathered), size))
             if any(isinstance(one, Message) and TARGET_QUEUE_HEADER in (one.headers or {}) for one in messages):
                 raise InvalidArgument(
-                    f"the header {TARGET_QUEUE_HEADER!r} is for moves between queues: use another one"
+                    f"the header {TARGET_QUEUE_HEADER!r} is reserved for moves between queues: use another name"
                 )
             gathered += [one if isinstance(one, Message) else Message(one) for one in messages]
             transaction.puts[queue], transaction.sizes[queue] = gathered, size + more
@@ -364,7 +365,7 @@ class TransactionCoordinator:
 
         return visit
 
-    def _under_way(self, kind: str, name: str) -> Transaction | None:
+    def _callers_transaction(self, kind: str, name: str) -> Transaction | None:
         """Return the caller's transaction for a write to a table or queue of this store; None if there is none.
 
         Raises `InvalidArgument` if it has ended, belongs to another thread, or to another store.
@@ -374,23 +375,23 @@ class TransactionCoordinator:
             return None
         if transaction.over or not transaction.ticket.mine:
             raise InvalidArgument(
-                "this call was begun in a transaction, and is made "
+                "this call belongs to a transaction, and was made "
                 + ("after its end" if transaction.over else "in another thread")
-                + ": make it inside, in the thread that began it"
+                + ": call it inside the transaction, in the thread that began it"
             )
         if transaction.of is not self:
             raise InvalidArgument(
                 f"the {kind} {name!r} belongs to the store {str(self.path)!r}, the transaction to the store "
-                f"{str(transaction.of.path)!r}, and a transaction is of one store: write to it before the transaction "
-                "or after it, or in a transaction of its own store"
+                f"{str(transaction.of.path)!r}, and a transaction changes one store: write to it before the "
+                "transaction or after it, or in a transaction of its own store"
             )
         return transaction
 
     def carry_out(self, transaction: Transaction) -> None:
         """Commit a transaction. With several tables or queues, a synced decision record makes it atomic.
 
-        With one, it is as durable as that one's flush mode promises. Raises `WriterStopped` if it was decided, or may
-        have been, and could not be carried out: then it is finished when the disk works.
+        With one, it is as durable as the flush mode of its log promises. Raises `WriterStopped` if it was decided, or
+        may have been, and could not be applied: then it is finished when the disk works again.
         """
         from holdfast.table.storage.transaction_log import (  # noqa: PLC0415
             Decision,
@@ -420,7 +421,7 @@ class TransactionCoordinator:
                 for queue, messages in transaction.puts.items()
             ],
         )
-        _sync(stagings)  # what it builds upon must not be lost either
+        _sync(stagings)  # earlier changes of these tables must not be lost either
         payload = encode(decision)
         if len(payload) > self._log.settings.max_message:
             raise MessageTooLarge(
@@ -432,36 +433,37 @@ class TransactionCoordinator:
         self._empty(self._log, len(payload))
 
     def _decide(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", payload: bytes, now: int) -> None:
-        """Write the decision and carry it out. If that is interrupted, `finish` completes it before any later write."""
+        """Write the decision and apply it. If that is interrupted, `finish` completes it before any later write."""
         from holdfast.table.storage.transaction_log import finished  # noqa: PLC0415
 
         assert self._log is not None
         decided = False
         try:
             self._decided_from = self._log.end
-            self._unfinished = "it is decided, perhaps, and was not carried out to its end"
+            self._unfinished = "it may have been decided, and was not completed"
             self._log.append(payload)
             decided = True
             self._do(transaction, stagings, now)
-            _sync([*stagings, *transaction.puts])  # nor what is said to be done
-            # Now, not with the next one: a log may drop, or be deleted, what would tell recovery that it was done.
+            _sync([*stagings, *transaction.puts])  # before it is recorded as finished
+            # Now, not with the next one: the records by which recovery knows that it was applied may be dropped, or
+            # deleted with their log.
             self._log.append(finished(transaction.version))
             self._unfinished = ""
         except BaseException as error:
             for table in stagings:
-                table.doubt = table.doubt or "a transaction was not carried out to its end"
+                table.doubt = table.doubt or "a transaction was not completed"
             if not decided and isinstance(error, HoldfastError) and not isinstance(error, WriterStopped):
                 self._unfinished = ""
-                raise  # nothing of the decision was written: it does not take place
+                raise  # nothing of the decision was written: the transaction has no effect
             if is_interrupt(error):
                 raise
             raise WriterStopped(
-                f"the transaction is decided{'' if decided else ', perhaps'}, and was not carried out to its end: "
-                f"{error}. It is finished when the disk works, before the next one and before its tables are written"
+                f"the transaction {'was' if decided else 'may have been'} decided, and was not completed: {error}. It "
+                "is finished when the disk works again, before the next one and before its tables are written"
             ) from error
 
     def finish(self) -> None:
-        """Finish a decided transaction that was not carried out, from its decision. Called with no lock held."""
+        """Finish a decided transaction that was not applied, from its decision. Called with no lock held."""
         from holdfast.table.storage.transaction_log import finished, unfinished  # noqa: PLC0415
 
         if not self._unfinished:
@@ -469,7 +471,7 @@ class TransactionCoordinator:
         with self._finishing:
             if self._unfinished and self._log is not None:
                 self._log.recover()
-                self._log.sync()  # where the decision was not written whole, it does not take place
+                self._log.sync()  # if the decision was not written completely, the transaction has no effect
                 for decision in unfinished(record.payload for record in self._log.read(self._decided_from)):
                     self._finish(decision)
                     self._log.append(finished(decision.version))
@@ -478,20 +480,20 @@ class TransactionCoordinator:
     def _empty(self, log: Log, grown: int) -> None:
         """Clear the log after 16 MiB of decisions. All are completed then: transactions run one at a time."""
         self._grown += grown
-        if self._grown < _FULL or log.pinned:  # a backup needs it as it is: the next one empties it
+        if self._grown < _FULL or log.pinned:  # a backup needs it unchanged: the next transaction clears it
             return
         try:
             log.clear(force=True)
             self._grown = 0
-        except HoldfastError as error:  # the transaction took place all the same
-            logger.warning("the log of transactions was not emptied: %s", error)
+        except HoldfastError as error:  # the transaction is committed
+            logger.warning("transaction log not cleared, will retry: error=%s", error)
 
     def _do(self, transaction: Transaction, stagings: "dict[Core[Any], Staging]", now: int) -> None:
         try:
             self._tables.carry_out(stagings)
         except BaseException:
             for table in stagings:
-                table.doubt = table.doubt or "a transaction was not carried out to its end"
+                table.doubt = table.doubt or "a transaction was not completed"
             raise
         for queue, messages in transaction.puts.items():
             queue.put_committed(messages, transaction.version, now)
@@ -499,7 +501,9 @@ class TransactionCoordinator:
     def _finish(self, decision: "Decision") -> None:
         from holdfast.table.storage.transaction_log import message_of  # noqa: PLC0415
 
-        logger.info("finishing a transaction that was cut off", extra={"version": decision.version})
+        logger.info(
+            "finishing an interrupted transaction: version=%d", decision.version, extra={"version": decision.version}
+        )
         self._versions.see(decision.version)
         for part in decision.tables:
             self._tables.finish(part.table, part.log, part.end, decision.version, part.records)
@@ -507,17 +511,17 @@ class TransactionCoordinator:
             open_now = (one for one in self._open_queues() if one.name == entry.queue and not one.closed)
             queue = next(open_now, None) or self._open_queue(entry.queue)
             if queue is None:
-                logger.warning("a transaction put into the queue %r, which is deleted", entry.queue)
+                logger.warning("recovered transaction skips a queue that was deleted: queue=%s", entry.queue)
                 continue
             queue.log.recover()
-            queue.log.sync()  # what was gathered is in it now
+            queue.log.sync()  # pending records are in it now
             if queue.log.id == entry.log and not _arrived(queue.log, entry.end, decision.version):
                 queue.put_committed([message_of(one) for one in entry.messages], decision.version, decision.time)
                 queue.log.sync()
 
 
 def _sync(several: "Iterable[Core[Any] | Queue]") -> None:
-    """Return when all that was appended to these is on disk, whatever their flush modes."""
+    """Return when all records that were appended to these are on disk, whatever their flush modes."""
     for one in several:
         if one.log.settings.flush.mode != "sync":
             one.log.sync()
@@ -527,7 +531,7 @@ def _arrived(log: Log, start: int, producer: int) -> bool:
     """Return whether messages of a transaction are in a log, somewhere from `start` on."""
     end = log.readable()[1]
     if log.start > start:
-        return True  # and more than that: it was read by all, and dropped
+        return True  # they were read by all, and dropped since
     for block in log.blocks_between(max(start, log.start), end):
         producers = block.numbers("producer")
         if producers is not None and producer in producers:

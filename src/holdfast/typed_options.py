@@ -32,13 +32,13 @@ class TableOptions(LogOptions, total=False):
     keep_all_versions: bool
     update_history: bool
     keyring: "Keyring"
-    """The keys of what is sensitive."""
+    """The keys of sensitive fields."""
     migration: "Migration | None"
-    """How records become those of this model, where that is needed."""
+    """How existing records are converted to this model, if necessary."""
     migration_budget: Duration | None
-    """How long the opening works at a migration, before the background goes on with it; None is until it is done."""
+    """How long opening the table runs a migration before the background continues it; None: until it is finished."""
     on_version_change: "VersionChange | None"
-    """Is called with the old description (None for a new table) and the new one, before that is kept."""
+    """Called with the old definition (None for a new table) and the new one, before the new one is saved."""
 
 
 class QueueOptions(LogOptions, total=False):

@@ -209,13 +209,13 @@ def test_settings_that_are_not_legible_are_an_error_and_open_anew_without_their_
     store.queue("orders", lease=7).put(b"x")
     store.close()
     files.content("data/journals/orders/queue.json")[:] = b"{"
-    said = r"settings of the queue 'orders'.*put it back from a backup, or delete this file"
+    said = r"settings of the queue 'orders'.*restore it from a backup, or delete this file"
     with reopen() as again, pytest.raises(Corrupt, match=said):
         again.queue("orders")
     files.remove(Path("data/journals/orders/queue.json"))
     with caplog.at_level(logging.WARNING):
         queue = reopen().queue("orders")
-    assert "queue.json is gone" in caplog.text
+    assert "queue.json is missing" in caplog.text
     assert (queue.settings.lease, queue.stats().ready) == (30, 1)
 
 

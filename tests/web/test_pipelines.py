@@ -76,7 +76,7 @@ def test_a_pipeline_at_a_url_tells_what_came_of_it(served: Served) -> None:
     served.add_user("ann", tags=("administrator",))
     url = served.url.replace("http://", "http://ann:ann@")
     result = run_cli(["pipeline", "run", "verify", "--option", "log=absent", "--url", url])
-    assert (result.code, "there is no run" in result.err, "absent" in result.err) == (1, False, True), result.err
+    assert (result.code, "no pipeline run" in result.err, "absent" in result.err) == (1, False, True), result.err
 
 
 def test_a_run_is_noted_whatever_comes_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_run_is_noted_whatever_comes_of_it(tmp_path: Path, monkeypatch: pytest
     assert (runs.all()[0].state, runs.all()[0].error) == ("failed", "no such log")
     with pytest.raises(KeyboardInterrupt), noted(tmp_path, "stream", {}):
         raise KeyboardInterrupt
-    assert runs.all()[0].error == "it was interrupted"
+    assert runs.all()[0].error == "interrupted"
     monkeypatch.setenv(ID_VARIABLE, "chosen")
     with noted(tmp_path, "verify", {}):
         pass

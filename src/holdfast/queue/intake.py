@@ -120,15 +120,15 @@ class Intake(Transfers):
 
         self._join, self._append = join, append
 
-    def check_messages(self, messages: list[bytes | Message], beside: tuple[int, int] = (0, 0)) -> int:
+    def check_messages(self, messages: list[bytes | Message], staged: tuple[int, int] = (0, 0)) -> int:
         """Raise `InvalidArgument` or `QueueFull` as `put_many` would now; return the bytes of the payloads.
 
-        The size limits of the log are not checked. `beside` is how many messages, and how many bytes, are to be put
+        The size limits of the log are not checked. `staged` is how many messages, and how many bytes, are to be put
         together with them.
         """
         with self._lock:
             payloads = check_batch(messages, lambda one: _columns(one, self._now()))[0]
-            self._check_space(payloads, beside)
+            self._check_space(payloads, staged)
         return sum(map(len, payloads))
 
     def put_committed(self, messages: list[Message], producer: int, now: int) -> None:
@@ -264,8 +264,8 @@ class Intake(Transfers):
             self._enforce_limit()
         return super().tick()
 
-    def _check_space(self, payloads: list[bytes], beside: tuple[int, int] = (0, 0)) -> None:
-        settings, queue_state, count = self.settings, self.queue_state, len(payloads) + beside[0]
+    def _check_space(self, payloads: list[bytes], staged: tuple[int, int] = (0, 0)) -> None:
+        settings, queue_state, count = self.settings, self.queue_state, len(payloads) + staged[0]
         if settings.overflow != "reject":
             return
         waiting = queue_state.ready.count + queue_state.delayed.count + self.log.end - queue_state.scanned
@@ -279,7 +279,7 @@ class Intake(Transfers):
             )
         if settings.max_bytes is not None:
             held = queue_state.waiting_bytes + self.log.bytes_after(queue_state.scanned)
-            if held + (more := sum(map(len, payloads)) + beside[1]) > settings.max_bytes:
+            if held + (more := sum(map(len, payloads)) + staged[1]) > settings.max_bytes:
                 raise QueueFull(
                     f"the queue {self.name!r} holds {held} of at most {settings.max_bytes} bytes and cannot take "
                     f"{more} more; nothing was written: try again later, or open it with another overflow or max_bytes"
