@@ -95,7 +95,7 @@ def test_a_flipped_bit_in_a_small_file_redelivers_and_skips_nothing(tmp_path: Pa
     hit[next(n for n in digits if n >= len(hit) // 2 or n == digits[-1]) if legible else 0] ^= 1
     path.write_bytes(hit)
     if name.endswith(("queue.json", "table.json")):
-        with pytest.raises(Corrupt, match="put it back from a backup"):
+        with pytest.raises(Corrupt, match="restore it from a backup"):
             assert_as_it_was(tmp_path)
     else:
         assert_as_it_was(tmp_path)
@@ -139,7 +139,7 @@ def test_a_log_whose_id_nothing_knows_is_an_error(tmp_path: Path) -> None:
         hit[30] ^= 1
         segment.write_bytes(hit)
         segment.with_suffix(".index").unlink()
-    with holdfast.open(tmp_path) as store, pytest.raises(Corrupt, match=r"Put log\.json back from a backup"):
+    with holdfast.open(tmp_path) as store, pytest.raises(Corrupt, match=r"Restore log\.json from a backup"):
         store.log("clicks")
 
 

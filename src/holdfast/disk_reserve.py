@@ -32,7 +32,7 @@ _MOST, _LEAST = 4 << 20, 64 << 10
 _PART = 12
 """The reserve is at most one part in so many of the free space."""
 _LAST_PART = 4
-"""One part in so many of the reserve is not for journals, but for dropping history and for opening the state."""
+"""One part in so many of the reserve is kept for dropping history and for opening the state: journals do not use it."""
 _STEPS = 16
 """The number of steps in which the reserve is released."""
 _NOTE_BYTES = 4096
@@ -118,14 +118,14 @@ class Reserve:
         return _AGAIN_S if self._wanted and later is None else later
 
     def claim_again(self) -> float | None:
-        """Allocate the reserve if there is enough space; return in how many seconds to try again, None if it is held."""
+        """Allocate the reserve if there is enough space; return the seconds until the next attempt, None if held."""
         with self._guard:
             if not self._wanted or (self._held and not (self.released or self._found)) or self._take():
                 return None
             return _AGAIN_S if self.released else _LATER_S
 
     def find(self) -> None:
-        """Continue with the file that the last opening left, also if the disk was full. Called when a store is opened."""
+        """Continue with the file of the last opening, also if the disk was full. Called when a store is opened."""
         try:
             with contextlib.closing(self._files.open(self._path, "r")) as file:
                 held, raw = file.size(), file.read(_NOTE_BYTES, 0)

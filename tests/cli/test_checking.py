@@ -93,7 +93,7 @@ def test_inspect_shows_what_is_there_to_people(holdfast: Terminal) -> None:
         ("--offset 1 --sequence 1", 2, "say where to look"),
         ("--sequence 1 --segment x", 2, "goes with --offset"),
         ("--sequence 99", 1, "there is no record 99: the log 'orders' holds 0 to 4"),
-        ("--offset 99999", 1, "there is no offset 99999"),
+        ("--offset 99999", 1, "the offset 99999 is outside of"),
         ("--offset 1 --segment 19990101-0001", 1, "no segment '19990101-0001'"),
     ],
 )
@@ -111,4 +111,4 @@ def test_inspect_of_a_damaged_record_says_what_hit_it(holdfast: Terminal) -> Non
     damage_segment(holdfast.data, "orders", 0, b"record 3")
     result = holdfast("log inspect orders --sequence 3")
     assert result.code == 1
-    assert result.complaint.startswith("the record 3 cannot be read: ")
+    assert result.complaint.startswith("the record 3 of the log 'orders' cannot be read: ")

@@ -19,7 +19,7 @@ def test_the_demo_kills_a_writer_and_loses_nothing(holdfast: Terminal, tmp_path:
     kept = tmp_path / "kept"
     result = holdfast(f"demo --no-spark --records 20000 --orders 1000 --json --keep {kept}")
     assert result.code == 0
-    told = [line for line in result.err.splitlines() if "cut a torn tail" not in line]
+    told = [line for line in result.err.splitlines() if "torn tail cut off" not in line]
     assert told == []  # whoever is killed while it writes may leave a torn tail, and only that
     figures = result.json
     assert figures["ok"] is True

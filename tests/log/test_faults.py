@@ -253,7 +253,7 @@ def test_after_a_failed_fsync_the_writer_stops_and_says_so(
     log.append(b"safe")
     log.sync()
     files.fail("sync", errno.EIO, pattern="*.data", times=9)
-    with pytest.raises(WriterStopped, match="takes no more writes"):
+    with pytest.raises(WriterStopped, match="accepts no more writes"):
         log.append(b"doubtful")
         log.sync()
     with pytest.raises(WriterStopped):
@@ -347,7 +347,7 @@ def test_a_lost_or_damaged_log_json_is_made_anew_with_the_same_id(
     with caplog.at_level(logging.WARNING), reopen() as again:
         assert again.log("clicks").id == log_id
         assert payloads(again) == [b"x"]
-    assert "not legible" in caplog.text
+    assert "log.json rebuilt" in caplog.text
 
 
 @pytest.mark.parametrize("damaged", [64, None], ids=["header", "whole segment"])
@@ -388,12 +388,12 @@ def test_a_record_without_headers_can_be_copied_and_not_changed(store: Store) ->
     (record,) = log.read()
     assert pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
     assert asdict(log.inspect(log.stats().bytes - 8))["record"].headers == {}
-    with pytest.raises(TypeError, match="make a dict"):
+    with pytest.raises(TypeError, match="copy them with dict"):
         record.headers["new"] = "value"  # type: ignore[index]
 
 
 def test_a_block_that_claims_to_grow_beyond_the_cap_is_refused_before_it_does() -> None:
-    with pytest.raises(holdfast.Corrupt, match="the most is"):
+    with pytest.raises(holdfast.Corrupt, match="the limit is"):
         decompress(1, b"", DECOMPRESSED_MAX + 1)
 
 

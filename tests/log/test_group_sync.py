@@ -99,7 +99,7 @@ def test_a_failure_stops_the_log_and_nothing_is_taken_for_durable(store: Store, 
     log.tell()
     log.append(b"doubtful")
     files.fail("sync", errno.EIO, pattern="*.data")
-    with pytest.raises(WriterStopped, match="takes no more writes"):
+    with pytest.raises(WriterStopped, match="accepts no more writes"):
         log.sync_without_notifying()
     log.tell()
     assert durable_end(log) == 1

@@ -58,7 +58,7 @@ def test_verify_on_open_reports_before_anything_is_read(
     with caplog.at_level(logging.WARNING):
         log = reopen().log("clicks", verify_on_open=True)
     assert len(log.damage) == log.stats().damage == 1
-    assert "damage:" in caplog.text
+    assert "damage found: log=clicks" in caplog.text
 
 
 def test_inspect_names_what_is_at_each_byte(store: Store) -> None:
@@ -90,7 +90,7 @@ def test_inspect_finds_segments_by_name(store: Store) -> None:
     assert log.inspect(64).details["first_sequence"] == 1
     with pytest.raises(NotFound, match="20260101-0002"):
         log.inspect(64, "nowhere")
-    with pytest.raises(InvalidArgument, match="no offset"):
+    with pytest.raises(InvalidArgument, match="is outside of"):
         log.inspect(10_000)
 
 

@@ -238,7 +238,7 @@ def test_a_segment_that_was_cut_meanwhile_takes_no_more_writes(store: Store, fil
     log.append(b"1")
     log.rest(at_once=True)
     del files.content(name_of(files, "clicks", ".data"))[70:]
-    with pytest.raises(WriterStopped, match="was cut to 70 bytes"):
+    with pytest.raises(WriterStopped, match="was truncated to 70 bytes"):
         log.append(b"2")
 
 

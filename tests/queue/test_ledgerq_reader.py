@@ -281,8 +281,8 @@ def test_an_entry_of_an_unknown_type_is_named_and_passed() -> None:
         (32, b"", "newer format"),
         (1, b"\x07payload", "compression 7 is unknown"),
         (1, b"\x01payload\0\0\0\0", "gzip cannot decompress it"),
-        (1, b"\x01payload", "claims to decompress to"),
-        (1, b"\x01" + gzip.compress(b"payload", mtime=0)[:-1], "cannot decompress|another length|claims"),
+        (1, b"\x01payload", "decompressed size would be"),
+        (1, b"\x01" + gzip.compress(b"payload", mtime=0)[:-1], "cannot decompress|decompressed"),
         (1, b"", "longer than the entry"),
         (4, b"\0" * 7, "longer than the entry"),
         (16, b"", "longer than the entry"),
@@ -317,7 +317,7 @@ def test_a_header_name_that_is_no_text_is_written_out() -> None:
 
 def test_a_bomb_is_not_unpacked() -> None:
     bomb = gzip.compress(bytes(DECOMPRESSED_MAX + 1), 9)
-    with pytest.raises(Corrupt, match="the most is"):
+    with pytest.raises(Corrupt, match="the limit is"):
         gunzip(bomb)
     lying = bomb[:-4] + struct.pack("<I", 5)
     with pytest.raises(Corrupt):

@@ -170,7 +170,7 @@ def test_a_message_over_the_limit_is_refused_and_nothing_is_written(store: Store
 
 def test_a_log_refuses_what_only_a_queue_understands(store: Store) -> None:
     for message in (Message(b"x", priority=1), Message(b"x", delay=1), Message(b"x", ttl=1), Message(b"x", dedup="d")):
-        with pytest.raises(InvalidArgument, match="put it with a queue"):
+        with pytest.raises(InvalidArgument, match="put the message into a queue"):
             store.log("orders").append_many([message])
 
 

@@ -33,7 +33,7 @@ __all__ = ["Appender", "DiskSpace", "ReadView"]
 logger = logging.getLogger("holdfast.log")
 
 BLOCK_RECORDS = 1 << 16
-_COLUMNS_MAX = 64  # bytes a record at most takes in the columns, keys and headers aside
+_COLUMNS_MAX = 64  # the most bytes of a record in the columns, without keys and headers
 RECENT_BYTES = 8 << 20
 _RECOVERY_PAUSE_S = 1.0
 """Seconds between a disk failure, or an attempt to recover from it, and the next attempt."""
@@ -44,14 +44,14 @@ class ReadView(Protocol):
     """A reader that is notified when there is more to read: a queue."""
 
     def wake(self) -> None:
-        """Notify that there may be more to read.
+        """Wake the reader: there may be more to read.
 
-        Called from any thread, with locks of the log held: take no lock but your own innermost one.
+        Called from any thread, with locks of the log held: an implementation takes only its own innermost lock.
         """
         ...
 
-    def let_go_below(self, sequence: int) -> None:
-        """Records below were dropped: let go of their segments, which take space on the disk until then.
+    def release_below(self, sequence: int) -> None:
+        """Release the segments of records below, which were dropped: until then they use space on the disk.
 
         Called as `wake` is.
         """
@@ -59,10 +59,10 @@ class ReadView(Protocol):
 
 
 class DiskSpace(Protocol):
-    """Decides about disk space: before a block is written, and when the disk is full."""
+    """Policy for disk space, asked before a block is written and when the disk is full."""
 
     def check(self) -> None:
-        """Raise an OSError if the free space is reserved for others."""
+        """Raise an OSError if the free space is reserved for journals."""
         ...
 
     def make(self, log: "Appender") -> bool:
@@ -71,14 +71,15 @@ class DiskSpace(Protocol):
 
 
 class Appender:
-    """The writing half of a log: a base class, because one call more would cost the common append a tenth.
+    """The writing half of a log: a base class, because another call would make the common append a tenth slower.
 
-    Locks: a pending block's gate is taken before `_io` (who writes to files), and that before `_lock` (who touches the
-    pending block); the common append takes only `_lock`. Invariant: records are in the pending block, in `_unwritten`
-    or in the writer's segment, in this order of sequences without a gap, and at most two pending blocks are in memory.
-    Signals: an exception from a handler (Ctrl-C) may come up at any call. Which pending blocks there are, and what is
-    in them, is changed in the section `_blocks_section` (except by the common append), which repairs what was cut off;
-    steps with files can be done again.
+    Locks: a pending block's gate is taken before `_io` (for writing to files), and `_io` before `_lock` (for the
+    pending block); the common append takes only `_lock`. Invariant: records are in the writer's segment, in
+    `_unwritten` or in the pending block, in this order of sequences without a gap, and at most two pending blocks are
+    unwritten.
+    Signals: an exception from a handler (Ctrl-C) may be raised at any call. The pending blocks and their contents are
+    changed in the section `_blocks_section` (except by the common append), which repairs a change that was cut off;
+    steps with files can be repeated.
     """
 
     def __init__(self, name: str, folder: Path, settings: LogSettings, clock: Clock, wake: Callable[[], None]) -> None:
@@ -100,30 +101,30 @@ class Appender:
             f"the log {name!r} was opened read-only: open the store without read_only=True to write"
         )
         self.pending_block = PendingBlock(0, -1, 0)
-        """The open pending block; under `sync` nothing of it may be read by others."""
+        """The open pending block; under `sync` its records are not readable yet."""
         self._unwritten: PendingBlock | None = None
         self._views: tuple[ReadView, ...] = ()
         self.is_shared = False
         """Whether more than one view is attached."""
         self._recent: deque[PendingBlock] = deque()
-        """While there are views: the last blocks, ending with the open one. What was just put is mostly read next."""
+        """While there are views: the last blocks, ending with the open one. Readers mostly want the newest records."""
         self._recent_bytes = 0
-        """What those of them that are closed take in memory."""
+        """Bytes of memory of these blocks without the open one."""
         self._recent_limit = RECENT_BYTES
         self._asleep = False
         self._end_at_tick = -1
-        """Where it ended when the ticker last found nothing to do."""
+        """The end of the log when the ticker last found nothing to do."""
         self._waiting_since: float | None = None
-        self._lets_go = False
-        """Whether it is closed, and its files perhaps not yet."""
+        self._closing_files = False
+        """Whether the log is closed, and its files perhaps not yet."""
         self._recover_at = 0.0
-        """While the writer is stopped: when `recover` tries again."""
+        """While the writer is stopped: the earliest time of the next attempt of `recover`."""
         self.written: Callable[[], None] | None = None
         """Called after each write, from any thread, for metrics of the log: must be short."""
         self._assigned_any = False
-        """Whether the log began to write a block since it was opened."""
+        """Whether a block was written, or begun, since the log was opened."""
         self.columns_written: set[str] = set()
-        """The optional columns of what was written since the log was opened."""
+        """The optional columns of the blocks that were written since the log was opened."""
         self.disk_space: DiskSpace | None = None
 
     def append(self, payload: bytes, key: bytes | None = None, headers: Headers | None = None) -> int:
@@ -131,8 +132,8 @@ class Appender:
 
         Under `Flush.sync()` it is on disk when this returns.
         """
-        # The common path, measured: no keyword-only arguments (40 ns), no `with` (45 ns), and one look at the pending
-        # block's space for every reason not to go on (full, closed, read-only, stopped, ticker asleep).
+        # The common path, measured: no keyword-only arguments (40 ns), no `with` (45 ns), and one check of the pending
+        # block's space for every reason to take the slow path (full, closed, read-only, stopped, ticker asleep).
         if type(payload) is not bytes or key is not None or headers:
             return self.append_many((Message(payload, key, headers),))[0]
         size = len(payload)
@@ -148,13 +149,13 @@ class Appender:
                 if bytes_left >= 0 and sequence < pending_block.stop:
                     pending_block.bytes_left = bytes_left
                     pending_block.times.append(self._now())
-                    payloads.append(payload)  # last: a signal between the two leaves a time too many, and no record
+                    payloads.append(payload)  # last: a signal between the two leaves an extra time, and no record
                     self._release()
                     break
                 self._release()
             except BaseException:
-                # A signal's handler raised, perhaps before the lock was taken or after it was let go: an RLock knows.
-                # Nothing is called before it is released: a second one could raise there, and leave it taken.
+                # A signal's handler raised, perhaps before the lock was taken or after it was released: an RLock knows.
+                # Nothing is called before it is released: a second handler could raise there, and leave it taken.
                 try:  # noqa: SIM105
                     self._release()
                 except RuntimeError:
@@ -166,7 +167,7 @@ class Appender:
         return sequence
 
     def append_many(self, messages: Iterable[bytes | Message]) -> range:
-        """Add records as part of one block, and return their sequences. All of them or, after an error or crash, none.
+        """Add records to one block, and return their sequences. After an error or crash, all of them or none are added.
 
         They are as safe as the flush mode promises when this returns.
         """
@@ -180,9 +181,9 @@ class Appender:
     ) -> tuple[PendingBlock, int, int]:
         """Add checked messages to the pending block; return the pending block, the first sequence and the count.
 
-        They are accepted, and not yet as safe as `append_many` promises: that is `commit`. A queue does the two apart,
-        so that it need not hold its lock while the disk works. What was accepted once, and only moves, is not
-        `limited` in its size again.
+        They are accepted, and not yet as safe as `append_many` promises: call `commit` for that. A queue calls the two
+        separately, so that it need not hold its lock during the sync. Messages that were accepted before, and only
+        move, are not `limited` in their size again.
         """
         count = len(payloads)
         total = self.check_size(payloads, extras, largest, limited=limited)
@@ -193,7 +194,7 @@ class Appender:
                 first = pending_block.first + before
                 bytes_left = pending_block.bytes_left - total
                 if bytes_left >= 0 and first + count <= pending_block.stop and not section.open:
-                    # Closed while it is filled: after an interrupt nothing comes in before the pending block was
+                    # Closed while it is filled: after an interrupt nothing is added before the pending block is
                     # repaired.
                     section.open, pending_block.bytes_left = True, -1
                     if extras:
@@ -209,10 +210,9 @@ class Appender:
 
         Raises the error of the pending block if its records could not be written.
         """
-        # Group commit: the first thread through the gate waits for its turn to write, and meanwhile the pending block
-        # gathers all who come. The others wait at the gate, not for `_io`: there they would queue behind the next
-        # pending block's sync only to learn that theirs is done (measured with 16 threads: 1.7 appends a sync that way,
-        # 8 this way).
+        # Group commit: the first thread at the gate waits for `_io`, and meanwhile other threads add to the pending
+        # block. They wait at the gate, not for `_io`: there they would queue behind the next pending block's sync only
+        # to find that theirs is done (measured with 16 threads: 1.7 appends a sync that way, 8 this way).
         if not self._durable_appends:
             return
         with pending_block.gate:
@@ -222,21 +222,21 @@ class Appender:
             raise _copy_error(pending_block.error)
 
     def sync(self) -> None:
-        """Return when all that was appended before is on disk."""
+        """Return when all records that were appended before are on disk."""
         self._check_writable()
         self._flush(sync=True)
 
     def write_out(self) -> None:
-        """Hand all that was appended to the operating system, and under `sync` to the disk: a kill does not lose it."""
+        """Write all appended records to the operating system, and under `sync` to disk: they survive a kill."""
         self._check_writable()
         self._flush(
             sync=self._durable_appends
-        )  # there, whoever waits for a pending block takes it for safe once it is written
+        )  # under `sync`, threads that wait for a pending block treat it as durable once it is written
 
     def check_size(
         self, payloads: list[bytes], extras: list[ColumnValue], largest: int, *, limited: bool = True
     ) -> int:
-        """Return how many bytes these take together.
+        """Return the size of these messages together, in bytes.
 
         Raises `MessageTooLarge` if they do not fit into one block or, if `limited`, one is above the limit of the log.
         """
@@ -248,16 +248,16 @@ class Appender:
             raise self._too_large(largest)
         for extra in extras:
             total += extra.size * (count if extra.position == ALL else 1)
-        # What a block may hold is known before anything is gathered.
+        # Checked before anything is added to the pending block.
         if total + _COLUMNS_MAX * count > BLOCK_MAX // 2:
             raise MessageTooLarge(
-                f"a batch of {count} messages and {total} bytes is too large to be written at once; "
-                "nothing of it was: append it in parts"
+                f"a batch of {count} messages and {total} bytes is too large for one block of the log {self.name!r}; "
+                "nothing was written: append it in parts"
             )
         return total
 
     def tick(self) -> float | None:
-        """Flush what is due, and try to recover; return in how many seconds to call again, None if nothing waits.
+        """Flush if due, and try to recover; return in how many seconds to call again, None if there is no more work.
 
         Under `sync` there is nothing to flush, and appends recover the log.
         """
@@ -269,11 +269,11 @@ class Appender:
             if not self._has_work():
                 if (
                     self.pending_block.end != self._end_at_tick
-                ):  # it is in use: to be woken time and again would cost more
+                ):  # it is in use: waking the ticker again and again would cost more
                     self._end_at_tick = self.pending_block.end
                     self._waiting_since = None
                     return interval
-                self.pending_block.bytes_left = -1  # the next append comes the long way round and wakes the ticker
+                self.pending_block.bytes_left = -1  # the next append takes the slow path and wakes the ticker
                 self._asleep = True
                 self._waiting_since = None
                 return None
@@ -288,21 +288,21 @@ class Appender:
             self._flush(sync=flush.mode == "batch")
         except Closed:
             return None
-        except HoldfastError as error:  # the next append tries again and tells its caller
-            logger.warning("a flush of %s failed: %s", self.name, error, extra={"log": self.name})
+        except HoldfastError as error:  # the next append tries again and raises
+            logger.warning("flush failed, will retry: log=%s error=%s", self.name, error, extra={"log": self.name})
         return interval
 
     @property
     def suspended(self) -> bool:
-        """Whether appends are refused until the disk works again, after a failed sync."""
+        """Whether appends are rejected until the disk works again, after a failed sync."""
         writer = self._writer
         return writer is not None and writer.recoverable and isinstance(self._append_error, WriterStopped)
 
     def recover(self, *, at_once: bool = False) -> bool:
         """Try to resume after a disk failure, once a second or `at_once`; return whether appends are accepted.
 
-        Under `sync` what was not confirmed is not there afterwards. Under the weaker modes all that was accepted is:
-        what was written is checked and written again, and what was not waits in memory.
+        Under `sync` unconfirmed records are dropped. Under the weaker modes all accepted records are kept: written ones
+        are checked and written again, the others wait in memory.
         """
         if not self.suspended or not (at_once or self.clock.monotonic() >= self._recover_at):
             return self._append_error is None
@@ -316,21 +316,21 @@ class Appender:
             except (OSError, Corrupt) as error:
                 if isinstance(error, OSError) and not is_reported(error):
                     raise
-                logger.warning("the log %s cannot go on yet: %s", self.name, error, extra=self.fields)
+                logger.warning("log recovery failed, will retry: log=%s error=%s", self.name, error, extra=self.fields)
                 return False
             with self._lock, self._blocks_section:
                 if self._durable_appends:
                     self.pending_block = self._new_pending_block(writer.end, None)
-                    self._keep_written_at_hand()
+                    self._keep_written_recent()
                 else:
                     self.pending_block.bytes_left, self._asleep = -1, True
                 self._append_error = None
-        logger.warning("the log %s goes on after a failure of the disk", self.name, extra=self.fields)
+        logger.warning("log recovered after a disk failure: log=%s", self.name, extra=self.fields)
         self._wake()
         return True
 
     def close(self) -> None:
-        """Write and sync what was accepted, then close the files; idempotent.
+        """Write and sync accepted records, then close the files; idempotent.
 
         If that fails (a full disk) the log stays open, so that closing can be tried again. A log that has stopped is
         closed without writing; under `batch` and `async` this raises `WriterStopped`, because accepted records are
@@ -338,7 +338,7 @@ class Appender:
         """
         self.recover(at_once=True)
         with self._io:
-            if self.closed and not self._lets_go:
+            if self.closed and not self._closing_files:
                 return
             writer = self._writer
             stopped = writer.stopped if writer is not None else None
@@ -346,40 +346,40 @@ class Appender:
             while not self.closed:
                 if not drained:
                     self._write_out(sync=True)
-                with self._lock:  # what others appended meanwhile was accepted, and goes to disk too
+                with self._lock:  # records that others appended meanwhile were accepted, and are written too
                     if drained or not (self.pending_block.payloads or self._unwritten):
-                        self._lets_go = True
+                        self._closing_files = True
                         self._fail_appends(Closed(f"the log {self.name!r} is closed: open the store again"))
             if writer is not None:
                 with self._errors_as_ours("closing"):
                     writer.close()
-            self._lets_go = False
+            self._closing_files = False
         self._notify()
         if stopped is not None and not self._durable_appends:
-            raise _copy_error(stopped)  # what was accepted but never confirmed is lost, and nobody may have been told
+            raise _copy_error(stopped)  # accepted records are lost, and perhaps no caller has got an error yet
 
     def close_discarding(self) -> None:
-        """Close a log that is deleted: failing to write what was accepted is not an error."""
+        """Close a log that is deleted: a failure to write accepted records is only logged."""
         try:
             self.close()
         except HoldfastError as error:
-            logger.info("%s is deleted with what could not be written: %s", self.name, error, extra=self.fields)
+            logger.info("log deleted with unwritten records: log=%s error=%s", self.name, error, extra=self.fields)
             with self._io:
                 self._fail_appends(Closed(f"the log {self.name!r} was deleted"))
 
     def detach_after_fork(self) -> None:
-        """Called in a forked child: the files belong to the parent, whose threads and locks do not exist here."""
+        """Mark the log as closed. Called in a forked child: files, threads and locks are those of the parent."""
         self._lock = threading.RLock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._io = threading.Lock()
-        self._lets_go = False
+        self._closing_files = False
         self._fail_appends(
             Closed(f"the log {self.name!r} was opened before this process was forked: open the store again here")
         )
 
     @property
     def fields(self) -> dict[str, str]:
-        """What log messages about this log carry in `extra`."""
+        """The `extra` of log messages about this log."""
         return {"log": self.name}
 
     def attach(self, view: ReadView) -> None:
@@ -410,22 +410,22 @@ class Appender:
 
     @property
     def recent_bytes(self) -> int:
-        """Return how much memory the pending blocks take that are kept for views."""
+        """Bytes of memory of the blocks that are kept for views, without the open one."""
         return self._recent_bytes
 
     def limit_recent(self, most: int) -> int:
         """Limit the memory of written blocks that are kept for all views; return how many bytes were released."""
         self._recent_limit = most
-        return self._let_recent_go(most)
+        return self._release_recent(most)
 
-    def _let_recent_go(self, most: int) -> int:
-        """Release the oldest of the kept pending blocks, if they are written; return how many bytes."""
+    def _release_recent(self, most: int) -> int:
+        """Release the oldest of the blocks that are kept for views, if they are written; return how many bytes."""
         before, writer = self._recent_bytes, self._writer
         if writer is None:
             return 0
         with self._lock, self._blocks_section:
-            # By what readers find in the segments: if the flush of a block was interrupted, nobody may have noted that
-            # it is written; and what the writer has only just written, they do not find yet.
+            # By the end that readers find in the segments: if the flush of a block was interrupted, it may be written
+            # and not marked so; and readers do not find a block yet that is only just written.
             segments = writer.segments
             self._pop_recent(most, (segments[-1].end or 0) if segments else 0)
             return before - self._recent_bytes
@@ -457,7 +457,7 @@ class Appender:
             self.pending_block.bytes_left, self._asleep = -1, True
 
     def _ensure_capacity(self, size: int, count: int) -> None:
-        """Do what must be done before the pending block can take so much; raise if it never will."""
+        """Flush, wake the ticker or recover, so that the pending block can accept so much; raise if that fails."""
         if self._append_error is not None:
             self.recover()
         with self._lock, self._blocks_section:
@@ -468,7 +468,7 @@ class Appender:
                 self._wake()
                 pending_block.bytes_left = self.settings.flush.bytes
                 self._asleep = False
-            if not pending_block.payloads:  # what is larger than a block gets one of its own
+            if not pending_block.payloads:  # a batch that is larger than a block gets its own
                 pending_block.bytes_left = max(pending_block.bytes_left, size)
                 pending_block.stop = max(pending_block.stop, pending_block.first + count)
                 return
@@ -479,7 +479,7 @@ class Appender:
         stop = first + BLOCK_RECORDS
         records = self.settings.roll.records
         if records is not None and self._writer is not None:
-            # A pending block ends where the segment will, so that rolling by count is exact.
+            # A pending block ends where the segment will end, so that rolling by count is exact.
             active = self._writer.active
             base = active.base if active is not None else taken.first if taken is not None else first
             if taken is not None and taken.end - base > records:
@@ -493,7 +493,7 @@ class Appender:
                 self._write_out(sync=sync)
 
     def _write_out(self, *, sync: bool, tell: bool = True) -> None:
-        """Write what is gathered, and sync it if asked to. Called with `_io` held."""
+        """Write the pending blocks, and with `sync` sync them. Called with `_io` held."""
         writer = self._writer
         if self._append_error is not None or writer is None:
             raise _copy_error(self._append_error or Closed(f"the log {self.name!r} is closed"))
@@ -519,32 +519,32 @@ class Appender:
             if sync:
                 writer.sync(tell=tell)
         except WriterStopped as stopped:
-            self._give_up(done, stopped)
+            self._drop_unconfirmed(done, stopped)
             raise
         except OSError as error:
-            if not is_reported(error):  # a handler's own: what is not written stays, and is written by the next one
+            if not is_reported(error):  # raised by a signal handler: unwritten blocks stay for the next call
                 raise
             problem = storage_error(error, f"writing to the log {self.name!r} in", self.folder)
             if self._durable_appends:
-                self._give_up(done, problem)
+                self._drop_unconfirmed(done, problem)
             raise problem from error
         for pending_block in done:
             pending_block.written = True
         if done and self.written is not None:
             self.written()
         if self._recent_bytes > self._recent_limit:
-            self._let_recent_go(self._recent_limit)
+            self._release_recent(self._recent_limit)
         if len(writer.segments) > segments:
             self._on_roll()
         if tell:
             self._notify()
 
     def _write_unwritten(self, writer: SegmentWriter, done: list[PendingBlock], *, syncs: bool) -> None:
-        """Where the disk is full, try again as often as space can be made."""
+        """Write the block in `_unwritten`. On a full disk, make space and try again, a few times."""
         pending_block = self._unwritten
         assert pending_block is not None
         tries, end = 0, pending_block.end
-        while end > writer.end:  # else it is written, perhaps just before an interrupt
+        while end > writer.end:  # otherwise it is written, perhaps just before an interrupt
             tries += 1
             try:
                 if self.disk_space is not None:
@@ -560,7 +560,7 @@ class Appender:
         done.append(pending_block)
         self._unwritten = None
 
-    def _give_up(self, done: list[PendingBlock], problem: HoldfastError) -> None:
+    def _drop_unconfirmed(self, done: list[PendingBlock], problem: HoldfastError) -> None:
         """Drop records that were never confirmed: their callers get the error, their sequences are assigned again.
 
         Under `batch` and `async`, if the writer can recover, the records are kept instead, and written then.
@@ -572,7 +572,7 @@ class Appender:
             self._recover_at = self.clock.monotonic() + _RECOVERY_PAUSE_S
         with self._lock, self._blocks_section:
             if stops and writer.recoverable and not self._durable_appends:
-                # They were accepted, and others may have seen them: they are kept, and written when the disk works.
+                # They were accepted, and readers may have seen them: they are kept, and written when the disk works.
                 for pending_block in done:
                     pending_block.written = True
                 self._append_error, self.pending_block.bytes_left = problem, -1
@@ -592,10 +592,10 @@ class Appender:
             self._fail_appends(problem)
         else:
             self.pending_block = self._new_pending_block(self._writer.end, None)
-        self._keep_written_at_hand()
+        self._keep_written_recent()
 
-    def _keep_written_at_hand(self) -> None:
-        """Keep, of the pending blocks in memory for views, those that are written and the open one."""
+    def _keep_written_recent(self) -> None:
+        """Drop the blocks for views that are not written, except the open one."""
         if self._views:
             self._recent = deque(
                 [*(pending_block for pending_block in self._recent if pending_block.written), self.pending_block]
@@ -603,7 +603,7 @@ class Appender:
             self._recent_bytes = sum(pending_block.weight for pending_block in self._recent if pending_block.written)
 
     def _repair_pending_blocks(self) -> None:
-        """Finish or derive again a change of the pending blocks that was cut off. Called with `_lock` held."""
+        """Complete or undo a change of the pending blocks that was cut off. Called with `_lock` held."""
         pending_blocks = self._unwritten_blocks()
         for pending_block in pending_blocks:
             pending_block.forget_after(len(pending_block.payloads))
@@ -642,8 +642,8 @@ class Appender:
 
     def _too_large(self, size: int) -> MessageTooLarge:
         return MessageTooLarge(
-            f"a message of {size} bytes is over the limit of {self._max_message} of the log {self.name!r}; nothing was "
-            "written: send less, or open the log with a larger max_message"
+            f"a message of {size} bytes is over the limit of {self._max_message} bytes of the log {self.name!r}; "
+            "nothing was written: send less, or open the log with a larger max_message"
         )
 
     @contextlib.contextmanager
@@ -656,11 +656,11 @@ class Appender:
             raise storage_error(error, f"{doing} the log {self.name!r} in", self.folder) from error
 
     def _before_first_write(self) -> None:
-        """Called with `_io` held before a block is written; raises OSError if none may be yet."""
+        """Prepare the first write. Called with `_io` held before each block is written; may raise OSError."""
         self._assigned_any = True
 
     def _on_roll(self) -> None:
-        """Called with `_io` held, after a segment was sealed."""
+        """Apply retention. Called with `_io` held, after a segment was added."""
 
     def _notify(self) -> None:
         """Notify readers that there may be more to read."""
@@ -668,7 +668,7 @@ class Appender:
 
 
 def _copy_error(error: HoldfastError) -> HoldfastError:
-    """The same error for another caller: an exception that is raised twice would mix their tracebacks."""
+    """Return a copy of the error for another caller: raising one exception twice would mix the tracebacks."""
     fresh = type(error)(*error.args)
     fresh.__cause__ = error.__cause__
     return fresh

@@ -24,11 +24,11 @@ class BackgroundTask(Protocol):
 
     @property
     def fields(self) -> dict[str, str]:
-        """What log messages about it carry in `extra`."""
+        """The `extra` of log messages about it."""
         ...
 
     def tick(self) -> float | None:
-        """Do the work that is due; return in how many seconds to call again, None if nothing waits."""
+        """Do the work that is due; return in how many seconds to call again, None if there is no more work."""
         ...
 
 
@@ -37,9 +37,9 @@ def _ask_tick(one: BackgroundTask) -> float | None:
 
 
 class BackgroundWorker:
-    """Calls `tick` of each log and queue when it is due, or after `wake`.
+    """Owns a thread that calls `tick` of each log and queue when it is due, or after `wake`.
 
-    Objects with nothing to wait for are not called: among thousands of queues, a busy one costs what it costs alone.
+    Objects without work are not called: a busy queue among thousands of idle ones costs as much as alone.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class BackgroundWorker:
         ask: Callable[[Any], float | None] = _ask_tick,
         thread_name: str = "holdfast-ticker",
     ) -> None:
-        """Make a ticker. The thread starts with the first `wake`.
+        """Make a worker. The thread starts with the first `wake`.
 
         `named` returns the objects of one name; without it, each wake is for all. `ask` calls one object.
         """
@@ -58,12 +58,12 @@ class BackgroundWorker:
         self._thread_name = thread_name
         self._all = all_of_them
         self._named = named
-        # A bare lock that is let go to wake the thread: an Event's own lock would stay taken forever if a signal's
-        # handler raised inside of `set`.
+        # A bare lock that is released to wake the thread: an Event's own lock would stay taken forever if a signal's
+        # handler raised inside `set`.
         self._bell = threading.Lock()
         self._bell.acquire()
         self._rung: deque[str | BackgroundTask | None] = deque([None])
-        """Names and objects of the `wake` calls since the last round; None stands for all, as in the first round."""
+        """Names and objects of the `wake` calls since the last round; None means all, as in the first round."""
         self._agenda = _Agenda()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -72,9 +72,9 @@ class BackgroundWorker:
     def wake(self, name: str | BackgroundTask | None = None) -> None:
         """Call the objects of this name, this one object, or all, as soon as possible.
 
-        The thread is made when first needed: a store under `sync` has none.
+        The thread is created when it is first needed: a store under `sync` has none.
         """
-        self._rung.append(name)  # before the bell: whoever hears it finds the name
+        self._rung.append(name)  # before the thread is woken: then it finds the name
         self._ring()
         if self._thread is None:
             self._start()
@@ -93,7 +93,7 @@ class BackgroundWorker:
                 thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # the interpreter is ending, and starts no more threads
+                except RuntimeError:  # the interpreter is shutting down, and starts no more threads
                     self._stopping = True
                     return
                 self._thread = thread
@@ -101,10 +101,10 @@ class BackgroundWorker:
     def _run(self) -> None:
         while not self._stopping:
             self._bell.acquire(blocking=False)
-            # Cleared before they are asked: a wake during the round is not missed.
+            # Cleared before the calls: a wake during the round is not missed.
             for number, one in enumerate(self._round()):
                 if not number % _FEW:
-                    time.sleep(0)  # a thread that waits for the disk all the time would else wait for us each time, too
+                    time.sleep(0)  # release the interpreter lock: threads that sync all the time would wait for it
                 self._agenda.note(one, self._tick(one))
             due = self._agenda.due_in()
             self._bell.acquire(timeout=-1 if due is None else max(0.0, min(due, threading.TIMEOUT_MAX)))
@@ -129,12 +129,12 @@ class BackgroundWorker:
     def _tick(self, one: BackgroundTask) -> float | None:
         try:
             return self._ask(one)
-        except Exception:  # whatever went wrong with one, the others are still served
-            logger.exception("the background work of %s failed", one.name, extra=one.fields)
+        except Exception:  # the other objects are still called
+            logger.exception("background task failed, will retry: name=%s", one.name, extra=one.fields)
             return _AFTER_FAILURE_S
 
     def _ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it rings already
+        with contextlib.suppress(RuntimeError):  # the lock is released already
             self._bell.release()
 
 
@@ -144,7 +144,7 @@ class _Agenda:
     def __init__(self) -> None:
         self._when: dict[BackgroundTask, float] = {}
         self._heap: list[tuple[float, int, BackgroundTask]] = []
-        """Entries for a moment that no longer counts are left in, up to a half."""
+        """May contain outdated entries, up to about a half."""
         self._count = itertools.count()
 
     def note(self, one: BackgroundTask, delay: float | None) -> None:

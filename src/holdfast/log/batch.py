@@ -1,4 +1,4 @@
-"""Validation of messages before they are appended: payloads, optional columns and sizes, copied from the caller's."""
+"""Validation of messages before they are appended: copies of their payloads, optional columns and sizes."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
@@ -27,7 +27,7 @@ def check_batch(
 ) -> tuple[list[bytes], list[ColumnValue], int]:
     """Return the payloads, the values of optional columns, and the size of the largest message that has any.
 
-    `own` gives the columns (name, value, size) that only a queue knows the meaning of; a log refuses them.
+    `own` returns the columns (name, value, size) that only queues support; a log rejects them.
     """
     messages = list(messages)  # a copy: the caller may change the list while this waits for space
     if set(map(type, messages)) <= {bytes}:  # the common case, checked without a loop
@@ -54,7 +54,7 @@ def check_batch(
                 extras.append(ColumnValue(position, column, value, more))
                 size += more
         elif message.is_for_queues:
-            raise InvalidArgument("delay, priority, ttl and dedup mean something to a queue only: put it with a queue")
+            raise InvalidArgument("delay, priority, ttl and dedup are options of queues: put the message into a queue")
         payloads.append(payload)
         largest = max(largest, size)
     return payloads, extras, largest

@@ -20,8 +20,8 @@ logger = logging.getLogger("holdfast.log")
 class BatchAdoption(GroupSync):
     """An appender that also adopts batches from other processes.
 
-    Invariant: once the plan is written, sequences `base` up to `base + records` are the batch's, and what of them is
-    in the log is a beginning of it. So after a crash the log's end tells how far the adoption had come.
+    Invariant: once the plan is written, sequences `base` up to `base + records` belong to the batch, and those in the
+    log are its first records. So after a crash the log's end tells how far the adoption had come.
     """
 
     def adopt(self, incoming: BatchInbox, manifest: Manifest) -> range:
@@ -52,9 +52,9 @@ class BatchAdoption(GroupSync):
         if not plan.base <= end <= plan.base + plan.manifest.records:
             raise Corrupt(
                 f"the log {self.name!r} ends at {end}, but a batch was being adopted at {plan.base}: the log was "
-                "changed by something else. Move the file 'incoming/adopting.json' of the store away to open it"
+                "changed by another program. Move the file 'incoming/adopting.json' out of the store to open it"
             )
-        logger.warning("finishing an adoption into %s that was interrupted", self.name, extra=self.fields)
+        logger.warning("finishing an interrupted batch adoption: log=%s", self.name, extra=self.fields)
         with self._io, self._errors_as_ours("adopting a batch into"), self._lock:
             self._skip_to(plan.base + plan.manifest.records)
             self._carry_out(incoming, plan)
@@ -85,13 +85,13 @@ class BatchAdoption(GroupSync):
             writer.sync()
             incoming.finish(plan)
         except (OSError, Corrupt) as error:
-            # The sequences behind the batch may be given already: nothing can be written before it is finished.
-            stopped = writer.stop(f"a batch could not be adopted to its end: {error}", recoverable=False)
-            self._give_up([], stopped)
+            # The sequences behind the batch may be assigned already: nothing can be written before it is finished.
+            stopped = writer.stop(f"the adoption of a batch failed: {error}", recoverable=False)
+            self._drop_unconfirmed([], stopped)
             raise stopped from error
-        except BaseException as error:  # an interrupt: how far it came is found out when the log is opened
+        except BaseException as error:  # an interrupt: opening the log finds out how far it came
             reason = f"the adoption of a batch was interrupted ({error!r})"
-            self._give_up([], writer.stop(reason, recoverable=False))
+            self._drop_unconfirmed([], writer.stop(reason, recoverable=False))
             raise
         if len(writer.segments) > segments:
             self._on_roll()

@@ -1,8 +1,8 @@
 """Batches of records from other processes: finished parts in `incoming/`, each batch committed by one manifest.
 
-A part is a segment of its own: blocks whose sequences count from 0 and whose times are not set yet. The writer of a
-batch commits its parts with one manifest. The process that owns the store adopts it: it assigns sequences and times to
-the records and adds them to the log, each batch at most once. `docs/formats.md` describes the files.
+A part is a separate segment: blocks whose sequences count from 0 and whose times are not set yet. The writer of a batch
+commits its parts with one manifest. The process that owns the store adopts it: it assigns sequences and times to the
+records and adds them to the log, each batch at most once. `docs/formats.md` describes the files.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _JSON, _BLOCKS, _BAD = ".json", ".blocks", ".bad"
 _PART = re.compile(r"([0-9a-f]{24})-(\d+)-(\d+)-[0-9a-f]+\.part(?:\.blocks)?\Z")
 _ORPHAN_NS = 86_400 * 1_000_000_000
 PLACE_BYTES = 8 << 20
-"""A part from this size on becomes a segment as it is; the blocks of a smaller one are copied behind the others."""
+"""A part of at least this size becomes a segment; the blocks of a smaller one are copied to the end of the log."""
 PART_BYTES = 256 << 20
 """A part ends at about this size."""
 
@@ -47,45 +47,45 @@ class Part:
 
     @property
     def is_placed(self) -> bool:
-        """Return whether it becomes a segment as it is."""
+        """Whether it becomes a segment without copying."""
         return self.bytes >= PLACE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A committed batch: its parts, its target, and the key under which it counts once."""
+    """A committed batch: its parts, its target, and the key (query and batch) under which it is adopted once."""
 
     log: str
     queue: str | None
-    """The queue that the log belongs to, made if there is none; None: only the log."""
+    """The queue that the log belongs to, created if there is none; None: only the log."""
     query: str
     batch: int
     created: int
     parts: list[Part] = field(default_factory=list)
     once: bool = True
-    """Whether the batch may come again, so that its key must be remembered."""
+    """Whether the batch may be committed again, so that its key must be kept."""
 
     @property
     def digest(self) -> str:
-        """The query, as writer to this log, in a form that fits into a file's name."""
+        """A digest of the log and the query, for file names."""
         return hashlib.blake2b(f"{self.log}\0{self.query}".encode(), digest_size=12).hexdigest()
 
     @property
     def file(self) -> str:
-        """The manifest's own name."""
+        """The name of the manifest file."""
         return f"{self.digest}-{self.batch}{_JSON}"
 
     @property
     def records(self) -> int:
-        """Return how many records the batch has."""
+        """The number of records of the batch."""
         return sum(part.records for part in self.parts)
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> "Manifest":
-        """From its JSON."""
+        """Return the manifest with this JSON."""
         parts = [Part(**part) for part in content["parts"]]
         if not all(_PART.match(part.file) for part in parts):
-            raise ValueError("it names a file that is no part")
+            raise ValueError("it names a file that is not a part")
         return cls(**{**content, "parts": parts})
 
 
@@ -108,12 +108,12 @@ class BatchInbox:
 
     @property
     def parts(self) -> Path:
-        """Return the folder in which parts are written."""
+        """The folder in which parts are written."""
         return self.folder / _PARTS
 
     def guard(self) -> Lock:
         """Return the lock to hold while a manifest is added or removed; raises `Locked` if another process has it."""
-        with translate_os_errors("handing over a batch in", self.folder):
+        with translate_os_errors("committing a batch in", self.folder):
             self.files.make_dirs(self.folder)
             return self.files.lock(self.folder / _LOCK)
 
@@ -122,7 +122,7 @@ class BatchInbox:
         return self.files.exists(self.folder / manifest.file) or self.last_done(manifest) >= manifest.batch
 
     def last_done(self, manifest: Manifest) -> int:
-        """The last batch of the query that was adopted; -1 where none is known."""
+        """Return the last batch of the query that was adopted; -1 if there is none."""
         try:
             return int(read_checked(self.files, self._done(manifest))["batch"])
         except FileNotFoundError:
@@ -131,7 +131,8 @@ class BatchInbox:
             if raised_by_handler(error):
                 raise
             raise Corrupt(
-                f"{str(self._done(manifest))!r} is not legible: which batches came in is not known"
+                f"{str(self._done(manifest))!r} is damaged: it is unknown which batches of this query were adopted. "
+                "Restore it from a backup"
             ) from error
 
     def hand_over(self, manifest: Manifest) -> bool:
@@ -139,8 +140,8 @@ class BatchInbox:
         if self.is_known(manifest):
             self._remove_parts(manifest)
             return False
-        with translate_os_errors("handing over a batch in", self.folder):
-            if self.refused(manifest):  # it comes again, with other parts
+        with translate_os_errors("committing a batch in", self.folder):
+            if self.refused(manifest):  # it is committed again, with other parts
                 self.files.remove(self.folder / (manifest.file + _BAD))
             self.files.sync_dir(self.parts)
             replace_checked(self.files, self.folder / manifest.file, {"format": 1, **asdict(manifest)})
@@ -155,7 +156,7 @@ class BatchInbox:
         return self.files.exists(self.folder / (manifest.file + _BAD))
 
     def anything(self) -> bool:
-        """Whether there is something to adopt."""
+        """Return whether there is something to adopt."""
         return any(name.endswith(_JSON) for name in self._names())
 
     def pending(self) -> list[Manifest]:
@@ -168,7 +169,7 @@ class BatchInbox:
                 except (ValueError, KeyError, TypeError) as error:
                     if raised_by_handler(error):
                         raise
-                    self._set_aside(name, f"it is not legible: {error}")
+                    self._set_aside(name, f"its manifest is damaged: {error}")
         return sorted(found, key=lambda manifest: (manifest.created, manifest.query, manifest.batch))
 
     def _names(self) -> list[str]:
@@ -186,7 +187,8 @@ class BatchInbox:
             if raised_by_handler(error):
                 raise
             raise Corrupt(
-                f"{str(self.folder / _PLAN)!r} is not legible: an adoption that began cannot be ended"
+                f"{str(self.folder / _PLAN)!r} is damaged: an adoption that has begun cannot be finished. Restore it "
+                "from a backup"
             ) from error
 
     def check(self, manifest: Manifest) -> bool:
@@ -199,7 +201,7 @@ class BatchInbox:
             try:
                 self._check_part(part)
             except (OSError, Corrupt) as error:
-                self._set_aside(manifest.file, f"its part {part.file} is not whole: {error}")
+                self._set_aside(manifest.file, f"its part {part.file} is incomplete or damaged: {error}")
                 return False
         return True
 
@@ -208,9 +210,9 @@ class BatchInbox:
         blocks = read_blocks(self.files, path)
         with contextlib.closing(self.files.open(path, "r")) as file:
             if file.size() != part.bytes or sum(block.records for block in blocks) != part.records:
-                raise Corrupt("it has another length than the manifest says")
-            # What is copied is verified first, so that nothing can stop the copying. What is placed is not read here:
-            # its checksums are where every reader finds them.
+                raise Corrupt("its length differs from that in the manifest")
+            # A part that is copied is verified first, so that copying cannot fail half-way. A part that becomes a
+            # segment is not read here: readers check its checksums.
             raw = memoryview(b"" if part.is_placed else file.read(part.bytes, 0))
         for header in () if part.is_placed else blocks:
             if open_block(raw, header).bad:
@@ -224,7 +226,7 @@ class BatchInbox:
         return plan
 
     def finish(self, plan: Plan) -> None:
-        """Mark an adopted batch as done: remember its key, then delete the rest, in this order."""
+        """Finish an adoption: save the key of the batch, then delete its manifest and parts, then the plan."""
         manifest = plan.manifest
         if manifest.once and self.last_done(manifest) < manifest.batch:
             self.files.make_dirs(self.folder / _DONE)
@@ -243,14 +245,14 @@ class BatchInbox:
         self.files.sync_dir(self.folder)
 
     def drop(self, manifest: Manifest) -> None:
-        """Delete a manifest and what is left of its parts."""
+        """Delete a manifest and the remaining parts."""
         if self.files.exists(self.folder / manifest.file):
             self.files.remove(self.folder / manifest.file)
             self.files.sync_dir(self.folder)
         self._remove_parts(manifest)
 
     def drop_all(self, manifest: Manifest) -> None:
-        """Delete a batch that is not committed again, with whatever its tasks have written by now."""
+        """Delete all parts of a batch that will not be committed, also those that its tasks have not finished."""
         for name in self.files.list(self.parts):
             if name.startswith(f"{manifest.digest}-{manifest.batch}-"):
                 self.files.remove(self.parts / name)
@@ -297,13 +299,14 @@ class BatchInbox:
                     self.files.remove(self.parts / name)
 
     def _set_aside(self, name: str, reason: str) -> None:
-        logger.error("the batch %s cannot be adopted: %s", name, reason, extra={"path": str(self.folder / name)})
+        path = str(self.folder / name)
+        logger.error("batch rejected, renamed to *.bad: path=%s reason=%s", path, reason, extra={"path": path})
         self.files.replace(self.folder / name, self.folder / (name + _BAD))
         self.files.sync_dir(self.folder)
 
 
 class PartWriter:
-    """Writes the parts of one task, from pending blocks or sealed blocks. For one thread."""
+    """Writes the parts of one task, from pending blocks or encoded blocks. For one thread."""
 
     def __init__(self, incoming: BatchInbox, manifest: Manifest, codec: Codec | None, now: int) -> None:
         self._incoming = incoming
@@ -315,14 +318,14 @@ class PartWriter:
         self._headers = b""
         self._records = self._offset = 0
         self.parts: list[Part] = []
-        """Those that are finished."""
+        """The finished parts."""
 
     def write(self, pending_block: PendingBlock) -> None:
-        """Add the records of a pending block as a block; its times and first sequence do not count."""
+        """Add the records of a pending block as a block; its times and first sequence are ignored."""
         self.put(seal(pending_block, 0, self._codec))
 
     def put(self, sealed: EncodedBlock) -> None:
-        """Add a block; its first sequence does not count."""
+        """Add a block; its first sequence is ignored."""
         if self._name is None:
             self._begin()
         sealed = sealed._replace(sequence=self._records)
@@ -335,7 +338,7 @@ class PartWriter:
             self.finish()
 
     def finish(self) -> list[Part]:
-        """Sync what was written, and return all parts so far. Their names are synced by `hand_over`."""
+        """Sync the part being written, and return all parts so far. Their names are synced by `hand_over`."""
         if self._name is not None:
             self._file.sync()
             path = self._incoming.parts / (self._name + _BLOCKS)
@@ -369,7 +372,7 @@ class PartWriter:
 
 
 def read_blocks(files: Files, part: Path) -> list[BlockHeader]:
-    """The headers of a part's blocks as they were written, from the file beside it."""
+    """Return the headers of a part's blocks, from its `.blocks` file."""
     raw = read_file(files, part.with_name(part.name + _BLOCKS))
     return list(_headers(raw, str(part)))
 

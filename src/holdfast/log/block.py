@@ -27,7 +27,7 @@ _make_record = partial(cast("Any", tuple.__new__), Record)
 
 
 class Block:
-    """A verified block over mapped memory. Its views are valid as long as the block or a view is held."""
+    """A verified block over mapped memory. Its views are valid as long as the block or a view exists."""
 
     __slots__ = ("_cut", "_raw", "bad", "data", "header")
 
@@ -36,7 +36,7 @@ class Block:
         self.data = data
         """All payloads, end to end."""
         self.bad: tuple[int, ...] = ()
-        """Positions of records whose payload was hit; they are left out of `records`."""
+        """Positions of records whose payload is damaged; they are left out of `records`."""
         self._raw = raw
         self._cut: dict[str, tuple[memoryview, ...]] | None = None
 
@@ -48,7 +48,7 @@ class Block:
 
     @property
     def offsets(self) -> memoryview:
-        """`count + 1` int32: payload `i` is `data[offsets[i]:offsets[i + 1]]`, as in Arrow."""
+        """The `count + 1` offsets as int32: payload `i` is `data[offsets[i]:offsets[i + 1]]`, as in Arrow."""
         return self._raw[: 4 * self.header.records + 4].cast("i")
 
     def page_out(self, start: int) -> None:
@@ -56,7 +56,7 @@ class Block:
         forget(self._raw, start, self.header.offset + self.header.length)
 
     def shares_memory_with(self, other: "Block") -> bool:
-        """Whether both are views of one mapping of one segment."""
+        """Return whether both are views of one mapping of one segment."""
         return self._raw.obj is other._raw.obj
 
     @property
@@ -71,7 +71,7 @@ class Block:
 
     @property
     def count(self) -> int:
-        """How many records the block was written with."""
+        """The number of records, including damaged ones."""
         return self.header.records
 
     @property
@@ -83,25 +83,25 @@ class Block:
         return self.header.records
 
     def numbers(self, name: str) -> memoryview | None:
-        """A column of numbers (`timestamp`, `expiry`, `priority`, `due`, `producer`, `number`), None where absent."""
+        """Return a column of numbers (`timestamp`, `expiry`, `priority`, `due`, `producer`, `number`), or None."""
         column = self._columns.get(name)
         return column[0] if column else None
 
     def sections(self, name: str) -> tuple[memoryview, ...] | None:
-        """The buffers of an optional column as they lie in the block, None where it is absent (docs/formats.md)."""
+        """Return the buffers of an optional column as stored in the block; None if it is absent (docs/formats.md)."""
         return self._columns.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether any record of the block has a value in this optional column."""
+        """Return whether any record of the block has a value in this optional column."""
         return bool(self.header.flags & _FLAG[name])
 
     def timestamps(self) -> Sequence[int]:
-        """The time of each record, in nanoseconds."""
+        """Return the time of each record, in nanoseconds."""
         column = self.numbers("timestamp")
         return column.tolist() if column is not None else [self.header.timestamp] * self.count
 
     def byte_strings(self, name: str, start: int = 0, stop: int | None = None) -> list[bytes | None]:
-        """A column of byte strings (`key`, `dedup`) at these positions, None where a record has none."""
+        """Return a column of byte strings (`key`, `dedup`) at these positions; None if a record has no value."""
         stop = self.count if stop is None else stop
         column = self._columns.get(name)
         if column is None:
@@ -114,7 +114,7 @@ class Block:
         ]
 
     def headers(self, start: int = 0, stop: int | None = None) -> list[Headers]:
-        """The headers of the records at these positions."""
+        """Return the headers of the records at these positions."""
         stop = self.count if stop is None else stop
         column = self._columns.get("headers")
         if column is None:
@@ -122,7 +122,7 @@ class Block:
         rows, name_offsets, names, value_offsets, values, kinds = column
         ends = rows[start : stop + 1].tolist()
         first, last = ends[0], ends[-1]
-        # The checksum has passed: the text is as it was written. If that was no UTF-8, reading goes on all the same.
+        # The checksum is right: the text is as it was written. If it is not UTF-8, reading still continues.
         items = [
             (name.decode("utf-8", "replace"), value if kind else value.decode("utf-8", "replace"))
             for name, value, kind in zip(
@@ -135,11 +135,11 @@ class Block:
         return [dict(items[a - first : b - first]) if b > a else NO_HEADERS for a, b in pairwise(ends)]
 
     def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
-        """Copies of the payloads at these positions, hit ones included: see `bad`."""
+        """Return copies of the payloads at these positions, including damaged ones: see `bad`."""
         return _cut(self.data, self.offsets[start : None if stop is None else stop + 1].tolist())
 
     def records(self, start: int = 0, stop: int | None = None) -> list[Record]:
-        """The records at these positions, without those whose payload was hit."""
+        """Return the records at these positions, without those whose payload is damaged."""
         stop = self.count if stop is None else min(stop, self.count)
         if start >= stop:
             return []
@@ -169,9 +169,9 @@ class Block:
         return records
 
     def to_arrow(self) -> "pyarrow.RecordBatch":
-        """The block as an Arrow batch (sequence, timestamp, key, payload) whose payloads and keys are not copied.
+        """Return the block as an Arrow batch (sequence, timestamp, key, payload); payloads and keys are not copied.
 
-        Needs pyarrow. Records whose payload was hit are left out.
+        Needs pyarrow. Records whose payload is damaged are left out.
         """
         import pyarrow as pa  # noqa: PLC0415 - the core does not depend on it
 
@@ -193,7 +193,7 @@ class Block:
             payload.validate(full=True)  # offsets that do not ascend would send Arrow out of bounds
             key.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise Corrupt(f"the offsets of block {self.header.offset} are no offsets: {error}") from error
+            raise Corrupt(f"the offsets in the block at byte {self.header.offset} are invalid: {error}") from error
         batch = pa.record_batch([sequences, timestamp, key, payload], ["sequence", "timestamp", "key", "payload"])
         if self.bad:
             bad = set(self.bad)
@@ -202,11 +202,11 @@ class Block:
 
 
 def open_block(memory: memoryview, header: BlockHeader) -> Block:
-    """Verify the block that `header` announces, or raise `Corrupt`.
+    """Verify and return the block of this header. Raises `Corrupt`.
 
-    Where the columns are whole and the payloads are not, the record checksums tell which were hit (`Block.bad`).
+    If only payloads are damaged, the checksums of the records tell which ones (`Block.bad`).
     """
-    # A scan lives here: 5 us a block, of which the two checksums are half. Columns are cut only when asked for.
+    # Most of the time of a scan: 5 us a block, of which the two checksums are half. Columns are parsed on request.
     columns = _checked_columns(memory, header)
     payload_start = header.offset + HEADER_SIZE + header.columns_length
     stored = memory[payload_start : header.offset + header.length]
@@ -214,14 +214,14 @@ def open_block(memory: memoryview, header: BlockHeader) -> Block:
     count = header.records
     (size,) = _INT.unpack_from(columns, 4 * count)
     if codec := header.flags >> CODEC_SHIFT:
-        if not whole:  # one stream holds them all, so that no single record can be saved
+        if not whole:  # all payloads are one stream, so that no single record can be recovered
             raise Corrupt("the compressed payloads' checksum does not match")
         stored = memoryview(decompress(codec, bytes(stored), size))
     elif size != len(stored):
-        raise Corrupt("the payloads have another length than the columns say")
+        raise Corrupt("the length of the payloads differs from the offsets in the columns")
     block = Block(header, columns, stored)
     if header.flags & _NOT_PLAIN:
-        block._columns  # noqa: B018 - cut now, so that what does not fit is found while it can be reported
+        block._columns  # noqa: B018 - parsed now, so that invalid columns are reported
     if not whole:
         offsets, crcs = block.offsets, block.crcs
         block.bad = tuple(
@@ -233,7 +233,7 @@ def open_block(memory: memoryview, header: BlockHeader) -> Block:
 
 
 def open_columns(memory: memoryview, header: BlockHeader) -> Block:
-    """The block without its payloads, which are neither read nor verified: to see whether it is worth opening."""
+    """Return the block without its payloads, which are neither read nor verified."""
     return Block(header, _checked_columns(memory, header), memory[:0])
 
 
@@ -243,15 +243,15 @@ def _checked_columns(memory: memoryview, header: BlockHeader) -> memoryview:
     if crc32c(columns) != header.columns_crc:
         raise Corrupt("the columns' checksum does not match")
     if len(columns) < 4 * (header.records + 1):
-        raise Corrupt("the columns are shorter than the header says")
+        raise Corrupt("the columns are too short for the number of records")
     return columns
 
 
 def _cut_columns(header: BlockHeader, memory: memoryview) -> dict[str, tuple[memoryview, ...]]:
-    """Return the buffers of each column. The checksum has passed: what does not fit was not written by Holdfast."""
+    """Return the buffers of each column. The checksum is right: invalid columns were not written by Holdfast."""
     count = header.records
     cursor = _Sections(memory)
-    cursor.take(4 * (count + 1))  # the payloads' offsets, which `Block.offsets` finds by itself
+    cursor.take(4 * (count + 1))  # the payloads' offsets, which `Block.offsets` returns
     found: dict[str, tuple[memoryview, ...]] = {"crcs": (cursor.numbers("I", count),)}
     for column in COLUMNS:
         if header.flags & column.flag:
@@ -264,12 +264,12 @@ def _cut_columns(header: BlockHeader, memory: memoryview) -> dict[str, tuple[mem
             else:
                 found[column.name] = (cursor.numbers(column.kind, count),)
     if cursor.position != len(memory):
-        raise Corrupt("the columns have another length than the header says")
+        raise Corrupt("the length of the columns does not match the number of records")
     return found
 
 
 class _Sections:
-    """Walks the columns in their order, never beyond their end."""
+    """A cursor over the columns, in their order; raises `Corrupt` at their end."""
 
     __slots__ = ("memory", "position")
 
@@ -280,7 +280,7 @@ class _Sections:
     def take(self, size: int) -> memoryview:
         start = self.position
         if size < 0 or start + size > len(self.memory):
-            raise Corrupt("a column reaches beyond the block")
+            raise Corrupt("a column ends beyond the block")
         self.position = start + aligned(size)
         return self.memory[start : start + size]
 
@@ -298,7 +298,7 @@ _ITEM = {"i": 4, "I": 4, "q": 8, "Q": 8, "B": 1}
 
 
 def _cut(memory: memoryview, ends: list[int]) -> list[bytes]:
-    # One copy of the whole stretch, and slices of that: a slice of a memoryview costs three times as much.
+    # One copy of the whole range, and slices of that: a slice of a memoryview costs three times as much.
     base = ends[0]
     data = bytes(memory[base : ends[-1]])
     if base:

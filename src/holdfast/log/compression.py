@@ -1,4 +1,4 @@
-"""Compression of a block's payloads with gzip, zstd or lz4, only where it saves space."""
+"""Compression of a block's payloads with gzip, zstd or lz4, if that saves space."""
 
 import sys
 import zlib
@@ -17,16 +17,16 @@ else:
 __all__ = ["COMPRESS_FROM", "DECOMPRESSED_MAX", "Codec", "codec_by_id", "codec_by_name", "compress", "decompress"]
 
 COMPRESS_FROM = 1024
-"""Fewer bytes than this are stored as they are."""
+"""Fewer bytes than this are stored without compression."""
 DECOMPRESSED_MAX = 100 << 20
-"""No block may claim to grow beyond this, so that a hostile file cannot fill the memory."""
-_WORTH = 0.95  # keep the compressed form only where it saves 5 %
+"""The largest decompressed size of a block, so that a hostile file cannot fill the memory."""
+_WORTH = 0.95  # keep the compressed form only if it saves 5 %
 _GZIP_WBITS = 31  # a gzip frame, as any tool can read it
 
 
 def _gunzip(data: bytes, size: int) -> bytes:
     machine = zlib.decompressobj(_GZIP_WBITS)
-    plain = machine.decompress(data, size + 1)  # one more than promised: a longer stream must not pass for a right one
+    plain = machine.decompress(data, size + 1)  # one byte more than expected, to detect a stream that is too long
     return _ended(plain, machine.eof)
 
 
@@ -65,7 +65,7 @@ codec_by_id = {codec.id: codec for codec in _CODECS}
 
 
 def codec_by_name(name: str | None) -> Codec | None:
-    """The codec a user asked for; None means none."""
+    """Return the codec of this name; None for None."""
     if name is None:
         return None
     for codec in _CODECS:
@@ -75,7 +75,7 @@ def codec_by_name(name: str | None) -> Codec | None:
 
 
 def compress(codec: Codec, data: bytes) -> bytes | None:
-    """The smaller form, or None where the data should be stored as it is."""
+    """Return the compressed data, or None if the data should be stored without compression."""
     if not COMPRESS_FROM <= len(data) <= DECOMPRESSED_MAX:
         return None
     packed = codec.compress(data)
@@ -83,16 +83,16 @@ def compress(codec: Codec, data: bytes) -> bytes | None:
 
 
 def decompress(codec_id: int, data: bytes, size: int) -> bytes:
-    """Exactly `size` bytes, or `Corrupt`; never allocates more than the cap."""
+    """Return exactly `size` bytes, or raise `Corrupt`; never allocate more than `DECOMPRESSED_MAX`."""
     codec = codec_by_id.get(codec_id)
     if codec is None:
         raise Corrupt(f"unknown compression {codec_id}")
     if not 0 <= size <= DECOMPRESSED_MAX:
-        raise Corrupt(f"claims to decompress to {size} bytes; the most is {DECOMPRESSED_MAX}")
+        raise Corrupt(f"the decompressed size would be {size} bytes; the limit is {DECOMPRESSED_MAX}")
     try:
         plain = codec.decompress(data, size)
     except (zlib.error, zstd.ZstdError, lz4.block.LZ4BlockError, ValueError, EOFError) as error:
         raise Corrupt(f"{codec.name} cannot decompress it: {error}") from error
     if len(plain) != size:
-        raise Corrupt(f"{codec.name} gave another length than the {size} bytes that were promised")
+        raise Corrupt(f"{codec.name} decompressed to {len(plain)} bytes instead of {size}")
     return plain

@@ -19,25 +19,25 @@ logger = logging.getLogger("holdfast.log")
 FOLDER = "tailers"
 _SUFFIX = ".json"
 _KNOWN = ".known"
-"""Ends the name of a file that is there from a tailer's first commit until it is forgotten."""
+"""Suffix of a file that exists from a tailer's first commit until the tailer is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A named reader and the next sequence it wants."""
+    """A named reader and the next sequence that it will read."""
 
     name: str
     position: int
     committed_at: int
     survived: int | None = None
-    """For queues: where the log ended when it was opened since; what the queue knows beyond died with a crash, and its
-    sequences may have been given again by now."""
+    """For queues: the end of the log when it was opened after a crash. Messages that the queue knows beyond that were
+    lost, and their sequences may have been assigned again since."""
     owner: str | None = None
-    """The user of a server who made it; None where a program with the store did."""
+    """The server's user that created it; None if a program that opened the store did."""
 
 
 QUEUE = "queue:"
-"""The names of queues among the readers begin with this."""
+"""Prefix of the names of queues among the readers."""
 
 
 def place_of(queue: str) -> str:
@@ -46,7 +46,10 @@ def place_of(queue: str) -> str:
 
 
 class OffsetStore:
-    """The kept positions of a log's named tailers, in `tailers/` of its folder."""
+    """The saved positions of a log's named readers, in the folder `tailers/` of the log.
+
+    `_guard` is held while a position is written. Threads: any.
+    """
 
     def __init__(
         self, files: Files, log: Path, log_id: bytes, queue_at: Callable[[str], str | None] = lambda place: None
@@ -58,19 +61,19 @@ class OffsetStore:
         self._log_id = log_id.hex()
         self._guard = threading.Lock()
         self._settled: dict[str, Position] = {}
-        """By queue: its position with what `settle` found, which is not on disk yet."""
+        """By queue: its position as corrected by `settle`, which is not on disk yet."""
         self._known: set[str] = set()
-        """Tailers of which this process has seen the `.known` file."""
+        """Tailers whose `.known` file this process has seen."""
 
     def get(self, name: str) -> Position | None:
-        """Return the committed position; None if there is none for this log's id, 0 if its file is illegible."""
+        """Return the committed position; None if there is none for this log's id, 0 if its file is damaged."""
         with translate_os_errors("reading a tailer's position in", self._folder):
             kept = self._read(self._path(name))
         return None if kept is None else self._settled.get(name, kept)
 
     def set(self, position: Position) -> None:
         """Commit a position; durable when this returns. The owner of an existing position stays the same."""
-        with self._guard, translate_os_errors("keeping a tailer's position in", self._path(position.name)):
+        with self._guard, translate_os_errors("saving a tailer's position in", self._path(position.name)):
             self._set(position)
 
     def _set(self, position: Position) -> None:
@@ -78,7 +81,7 @@ class OffsetStore:
         kept = self._read(path)
         same = kept is not None and (kept.position, kept.survived) == (position.position, position.survived)
         if same and position.name.startswith(QUEUE):
-            # Nothing is new but the time. Who wrote it may have ended before the name was on disk.
+            # Only the time is new. The process that wrote the file may have stopped before its name was synced.
             self._files.sync_dir(self._folder)
             self._settled.pop(position.name, None)
             return
@@ -99,9 +102,9 @@ class OffsetStore:
         self._note_known(position.name)
 
     def _note_known(self, name: str) -> None:
-        """Note that there is a tailer of this name, so that the loss of its position is noticed.
+        """Record that there is a tailer of this name, so that the loss of its position is noticed.
 
-        Not for queues: their own folder says so.
+        Not for queues: their own folder is enough.
         """
         if name not in self._known and not name.startswith(QUEUE):
             known = self._path(name).with_suffix(_KNOWN)
@@ -110,33 +113,33 @@ class OffsetStore:
             self._known.add(name)
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a file with a position of this name, also of an earlier log or an illegible one."""
+        """Return whether there is a file with a position of this name, also a damaged one or one of an earlier log."""
         return self._files.exists(self._path(name))
 
     def remove(self, name: str) -> bool:
-        """Remove a reader, so that it holds nothing back any more; return False if there was none.
+        """Remove a reader, so that retention no longer waits for it; return False if there was none.
 
-        The position of an existing queue is not removed: retention would drop what it has not delivered yet.
+        The position of an existing queue is not removed: retention would drop messages that it has not delivered yet.
         """
         path = self._path(name)
         if name.startswith(QUEUE) and (queue := self._queue_at(name)) is not None:
             raise InvalidArgument(
-                f"the queue {queue!r} stands at {name!r}, and what it has not delivered would go with it: "
-                "delete the queue, or let it pass over messages with seek"
+                f"{name!r} is the position of the queue {queue!r}; without it, retention would drop messages that are "
+                "not delivered yet: delete the queue, or skip messages with seek"
             )
         self._settled.pop(name, None)
         self._known.discard(name)
         known = path.with_suffix(_KNOWN)
-        with translate_os_errors("forgetting a tailer's position in", path):
+        with translate_os_errors("removing a tailer's position in", path):
             found = [one for one in (known, path) if self._files.exists(one)]
-            for one in found:  # the note first: without it nobody misses the position
+            for one in found:  # the `.known` file first: with it alone the position would be reported as lost
                 self._files.remove(one)
             if found:
                 self._files.sync_dir(self._folder)
         return bool(found)
 
     def all(self) -> list[Position]:
-        """Return every named reader. One with an illegible file counts as one that has read nothing."""
+        """Return every named reader. One with a damaged file counts as one that has read nothing."""
         with translate_os_errors("reading the positions of tailers in", self._folder):
             names = [name for name in self._files.list(self._folder) if name.endswith(_SUFFIX)]
             found = [position for name in names if (position := self._read(self._folder / name))]
@@ -145,13 +148,17 @@ class OffsetStore:
     def settle(self, end: int) -> None:
         """Move positions back that a power cut under a weaker flush left beyond the end. Called when a writer opens.
 
-        A queue may also know of messages beyond its position, so it is informed where the log ended. That is kept in
-        memory. `keep_settled` saves it before the first block is written, which is when sequences are used again.
+        A queue may also know messages beyond its position, so its position gets the end of the log in `survived`. That
+        is kept in memory. `keep_settled` saves it before the first block is written, when sequences are used again.
         """
         for position in self.all():
             settled = position
             if position.position > end:
-                logger.warning("the tailer %s had read beyond what survived: set back to %d", position.name, end)
+                logger.warning(
+                    "tailer position was beyond the end of the log, moved back: tailer=%s position=%d",
+                    position.name,
+                    end,
+                )
                 settled = replace(settled, position=end)
             if position.name.startswith(QUEUE) and (position.survived is None or position.survived > end):
                 settled = replace(settled, survived=end)
@@ -166,7 +173,7 @@ class OffsetStore:
             for name, position in list(self._settled.items()):
                 if self._files.exists(self._path(name)):
                     self._set(position)
-                self._settled.pop(name, None)  # else the queue was deleted meanwhile
+                self._settled.pop(name, None)  # also if the queue was deleted meanwhile
 
     def _path(self, name: str) -> Path:
         return self._folder / (escape_name(name, "tailer name") + _SUFFIX)
@@ -175,7 +182,7 @@ class OffsetStore:
         try:
             content = read_checked(self._files, path)
             if content["log"] != self._log_id:
-                return None  # kept for a log of that name that was deleted since
+                return None  # of an earlier log of that name, which was deleted
             survived, owner = content.get("survived"), content.get("owner")
             return Position(
                 str(content["name"]),
@@ -186,14 +193,18 @@ class OffsetStore:
             )
         except FileNotFoundError:
             if self._files.exists(path.with_suffix(_KNOWN)):
-                logger.error("%s is gone: its tailer starts again from the beginning", path, extra={"path": str(path)})
+                logger.error(
+                    "tailer position is missing, the tailer starts from the beginning: path=%s",
+                    path,
+                    extra={"path": str(path)},
+                )
             return None
         except (ValueError, KeyError, TypeError) as error:
             if raised_by_handler(error):
                 raise
             logger.error(
-                "%s is not legible (%s): its tailer starts again from the beginning. Put the file back from a backup, "
-                "or seek to where it should go on and commit",
+                "tailer position is damaged, the tailer starts from the beginning; restore the file from a backup, or "
+                "seek to the right position and commit: path=%s error=%s",
                 path,
                 error,
                 extra={"path": str(path)},
@@ -202,7 +213,7 @@ class OffsetStore:
 
 
 def log_ids_in(files: Files, log: Path) -> set[bytes]:
-    """Return the ids of the logs that the legible positions in a log's folder were kept for."""
+    """Return the log ids in the readable positions of a log's folder."""
     found = set()
     for name in files.list(log / FOLDER):
         if name.endswith(_SUFFIX):
@@ -212,7 +223,7 @@ def log_ids_in(files: Files, log: Path) -> set[bytes]:
 
 
 def lost_positions(files: Files, log: Path) -> list[Path]:
-    """Return the files of positions that tailers of this log kept, and that are gone."""
+    """Return the paths of position files of this log's tailers that are missing."""
     names = set(files.list(log / FOLDER))
     expected = {name.removesuffix(_KNOWN) + _SUFFIX for name in names if name.endswith(_KNOWN)}
     return [log / FOLDER / name for name in sorted(expected - names)]

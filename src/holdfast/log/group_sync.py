@@ -15,16 +15,16 @@ __all__ = ["SYNC_AFTER_S", "GroupSync"]
 T = TypeVar("T")
 
 SYNC_AFTER_S = 0.8
-"""Under `async`, how long after a write the background syncs it: with the write and the sync about a second."""
+"""Under `async`, seconds from a write to its sync in the background: about a second with the write and the sync."""
 _ASK_AGAIN_S = 10.0
-"""After so many seconds without a sync ask again: the syncing thread has ended, because closing the store failed."""
+"""Seconds without a sync after which it is requested again: the syncing thread has ended, as closing a store failed."""
 
 
 class GroupSync(Appender):
     """An appender for a broker: `sync_without_notifying` makes records durable, and `tell` notifies readers later.
 
-    Under `async` it also asks `sync_later` for a call of `sync_if_due` once it has written something, so that the
-    durable end follows the visible one while nobody calls `sync`. A log that has nothing unsynced asks for nothing.
+    Under `async` it also requests a call of `sync_if_due`, through `sync_later`, once it has written something, so that
+    the durable end follows the visible one without calls of `sync`. A log without unsynced records requests nothing.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GroupSync(Appender):
         self._unsynced_since: float | None = None
 
     def tick(self) -> float | None:
-        """As in `Appender`; and ask for a sync of what is written, if no other sync is expected."""
+        """As in `Appender`; also request a sync of written records, if no other sync is expected."""
         again = super().tick()
         writer, asked_at = self._writer, self._sync_asked_at
         if self.settings.flush.mode != "async" or writer is None or self._append_error is not None or writer.is_durable:
@@ -55,9 +55,10 @@ class GroupSync(Appender):
         return again
 
     def sync_if_due(self) -> float | None:
-        """Sync what is written, `SYNC_AFTER_S` after the first call; return the seconds to the next call, None if done.
+        """Sync written records `SYNC_AFTER_S` after the first call; return the seconds to the next call, None if done.
 
-        Only what was handed to the operating system, and without the I/O lock while the disk works: appends go on.
+        Only records that were written to the operating system, and without the I/O lock during the sync: appends
+        continue.
         """
         now = self.clock.monotonic()
         if self._unsynced_since is None:
@@ -65,11 +66,11 @@ class GroupSync(Appender):
         left = self._unsynced_since + SYNC_AFTER_S - now
         if left > 0 and self._append_error is None:
             return left
-        # Before the sync: what is written while it goes on asks again.
+        # Before the sync: records that are written while it runs request another one.
         self._unsynced_since = self._sync_asked_at = None
         with contextlib.suppress(
             Closed, WriterStopped
-        ):  # the writer has logged why it stopped; the next append says so
+        ):  # the writer has logged why it stopped; the next append raises it
             self._sync_written()
         return None
 
@@ -90,16 +91,16 @@ class GroupSync(Appender):
 
     @property
     def gathered_bytes(self) -> int:
-        """Return how many bytes are appended and not written yet; 0 where the next append makes space first."""
+        """How many bytes are appended and not written yet; 0 if the next append must make space first."""
         bytes_left = self.pending_block.bytes_left
         return self.settings.flush.bytes - bytes_left if bytes_left >= 0 else 0
 
     def sync_without_notifying(self) -> None:
-        """As `sync`, but readers are notified by `tell`. Unless under `sync`, others may write while the disk works.
+        """As `sync`, but readers are notified by `tell`. Except under `sync`, others may write during the sync.
 
         Do not call it in the main thread, where signal handlers may raise.
         """
-        if self._durable_appends:  # whoever waits for a pending block takes it for safe once it is written
+        if self._durable_appends:  # threads that wait for a pending block treat it as durable once it is written
             with self._io:
                 self._write_out(sync=True, tell=False)
             return
@@ -114,13 +115,13 @@ class GroupSync(Appender):
                 self._stopping(writer.check)
 
     def tell(self, *, patient: bool = False) -> None:
-        """Publish what `sync_without_notifying` made durable to readers, here and in other processes.
+        """Publish the records that `sync_without_notifying` made durable, to readers here and in other processes.
 
         Unless `patient`, this is left to the thread that is writing, if there is one.
         """
         held: list[bool] = []
         try:
-            held.extend(map(self._io.acquire, (patient,)))  # taken and noted by one call of C code
+            held.extend(map(self._io.acquire, (patient,)))  # taken and recorded by one call of C code
             if True in held and self._writer is not None and not self.closed:
                 self._writer.tell()
         finally:
@@ -129,10 +130,10 @@ class GroupSync(Appender):
         self._notify()
 
     def _stopping(self, step: Callable[[], T]) -> T:
-        """Run a step of the writer; if it raises `WriterStopped`, the log refuses appends. Called with `_io` held."""
+        """Run a step of the writer; if it raises `WriterStopped`, the log rejects appends. Called with `_io` held."""
         try:
             return step()
         except WriterStopped as stopped:
-            if not self.closed:  # by someone else, meanwhile
-                self._give_up([], stopped)
+            if not self.closed:  # by another thread, meanwhile
+                self._drop_unconfirmed([], stopped)
             raise

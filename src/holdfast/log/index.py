@@ -1,8 +1,8 @@
 """Sparse index of a segment: maps sequences and times to offsets, with entries only for data that is on disk.
 
-An entry (sequence, offset, timestamp) says: all records before `sequence` lie before `offset`, whole and synced, and
-none of them is later than `timestamp`. So reading may start at any entry, and recovery may start at the last one. The
-file is derived from the data: losing it costs time, never records.
+An entry (sequence, offset, timestamp) means: all records before `sequence` are stored before `offset`, whole and
+synced, and none of them is later than `timestamp`. So reading may start at any entry, and recovery may start at the
+last one. The file is derived from the data: losing it costs time, never records.
 """
 
 import struct
@@ -36,13 +36,13 @@ class Checkpoint(NamedTuple):
 
 
 def pack_index_header(header: SegmentHeader) -> bytes:
-    """The 64 bytes that start an index; they repeat what a damaged segment header would take with it."""
+    """Return the 64 bytes that start an index; they repeat the segment's header, in case that is damaged."""
     raw = _HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, header.segment_id, header.base, header.created, 0)
     return raw[:-4] + _CRC.pack(crc32c(raw[:-4]))
 
 
 def pack_entry(entry: Checkpoint, *, sealed: bool = False) -> bytes:
-    """The 32 bytes of an entry. A sealed one vouches for those before it: they were synced before it was written."""
+    """Return the 32 bytes of an entry. A sealed one confirms those before it, which were synced before."""
     raw = _ENTRY.pack(*entry, sealed, 0)
     return raw[:-4] + _CRC.pack(crc32c(raw[:-4]))
 
@@ -50,18 +50,18 @@ def pack_entry(entry: Checkpoint, *, sealed: bool = False) -> bytes:
 class SparseIndex:
     """The checkpoints of one segment, ascending, in the format of the file. Only the log's writer adds to it.
 
-    In the writer's memory it may be ahead of the file, which gets an entry after the sync of what that speaks of.
+    In the writer's memory it may be ahead of the file, where an entry is written after the sync of its records.
 
-    Where the last entry is a sealed one nothing else is parsed when the index is loaded, so that a large segment opens
-    as fast as a small one; an entry's checksum is checked when it is used, and a damaged entry can only make a search
-    start too early. After a crash the entries are checked one by one, and those behind a torn one are left out.
+    If the last entry is sealed nothing else is parsed when the index is loaded, so that a large segment opens as fast
+    as a small one; an entry's checksum is checked when it is used, and a damaged entry can only make a search start too
+    early. After a crash the entries are checked one by one, and those behind a torn one are left out.
     """
 
     __slots__ = ("_raw", "header")
 
     def __init__(self, header: SegmentHeader | None = None, raw: bytes = b"") -> None:
         self.header = header
-        """What the index knows of its segment; None where there was no legible index."""
+        """The header of its segment, without the log id; None if there is no readable index."""
         self._raw = bytearray(raw)
 
     @classmethod
@@ -82,7 +82,7 @@ class SparseIndex:
         return index
 
     def add(self, entry: Checkpoint) -> None:
-        """Append one; an entry that does not move forward is dropped."""
+        """Append an entry; ignore one that does not move forward."""
         last = self.last()
         if last is None or (entry.sequence > last.sequence and entry.offset > last.offset):
             self._raw += pack_entry(entry)
@@ -93,18 +93,18 @@ class SparseIndex:
 
     @property
     def sealed(self) -> bool:
-        """Whether the last entry vouches for all before it."""
+        """Whether the last entry is sealed, and so confirms all before it."""
         return len(self) > 0 and self.last() is not None and bool(self._field(3, len(self) - 1))
 
     def seal(self, entry: Checkpoint) -> int:
-        """Make this the sealed last entry, in place of one for the same sequence; returns its position."""
+        """Make this the sealed last entry, in place of one for the same sequence; return its position."""
         last = self.last()
         position = len(self) - (last is not None and last.sequence == entry.sequence)
         self._raw[position * ENTRY_SIZE :] = pack_entry(entry, sealed=True)  # in one step: others may be searching
         return position
 
     def content(self) -> bytes:
-        """The whole file."""
+        """Return the contents of the file."""
         assert self.header is not None
         return pack_index_header(self.header) + bytes(self._raw)
 
@@ -112,13 +112,13 @@ class SparseIndex:
         return len(self._raw) // ENTRY_SIZE
 
     def __getitem__(self, position: int) -> Checkpoint | None:
-        """The entry, None where it is damaged."""
+        """Return the entry, or None if it is damaged."""
         start = position * ENTRY_SIZE
         *fields, _sealed, crc = _ENTRY.unpack_from(self._raw, start)
         return Checkpoint(*fields) if crc == crc32c(bytes(self._raw[start : start + ENTRY_SIZE - 4])) else None
 
     def last(self) -> Checkpoint | None:
-        """The newest checkpoint."""
+        """Return the last entry; None if there is none, or if it is damaged."""
         return self[len(self) - 1] if self._raw else None
 
     def at_or_before(self, sequence: int) -> Checkpoint | None:
@@ -127,7 +127,7 @@ class SparseIndex:
         return entry if entry is not None and entry.sequence <= sequence else None
 
     def at_or_before_offset(self, offset: int) -> Checkpoint | None:
-        """The nearest block boundary that is known before a byte."""
+        """Return the nearest entry at or before an offset: a block boundary."""
         entry = self._nearest(bisect_right(range(len(self)), offset, key=partial(self._field, 1)))
         return entry if entry is not None and entry.offset <= offset else None
 
@@ -142,7 +142,7 @@ class SparseIndex:
         return entry if entry is not None and entry.timestamp < timestamp else None
 
     def _whole(self) -> int:
-        """How many entries there are before the first that is damaged or does not move forward."""
+        """Return how many entries there are before the first that is damaged or does not move forward."""
         last = Checkpoint(-1, -1, 0)
         for position in range(len(self)):
             entry = self[position]

@@ -1,4 +1,4 @@
-"""Inspection of a segment by hand: what a given byte belongs to."""
+"""Inspection of a segment: what a given byte belongs to."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["Inspection", "inspect_segment"]
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a byte of a segment belongs to."""
+    """The part of a segment, and the record if any, that a byte belongs to."""
 
     path: str
     offset: int
@@ -37,12 +37,12 @@ def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None =
     found = [segment for segment in segments if not wanted or segment.name.stem == wanted]
     if not found:
         names = ", ".join(segment.name.stem for segment in segments[-5:])
-        raise NotFound(f"no segment {wanted!r}; the last ones are {names}")
+        raise NotFound(f"there is no segment {wanted!r}; the last ones are {names}")
     segment = found[-1]
     limit, end = segment.extent
     path = str(segment.path)
     if offset < 0 or offset > limit:
-        raise InvalidArgument(f"{path!r} has {limit} bytes: there is no offset {offset}")
+        raise InvalidArgument(f"the offset {offset} is outside of {path!r}, which has {limit} bytes")
     if offset == limit:
         return Inspection(path, offset, "end", {"end_sequence": end})
     if offset < HEADER_SIZE:
@@ -54,7 +54,7 @@ def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None =
         return Inspection(path, offset, "segment header", details)
     memory = segment.memory(limit)
     limit = min(limit, len(memory))
-    # From the nearest checkpoint; the walk gives blocks and damaged stretches in the order of their offsets.
+    # From the nearest checkpoint; the walk returns blocks and damage in the order of their offsets.
     place = segment.index.at_or_before_offset(offset) or Checkpoint(segment.base, HEADER_SIZE, 0)
     for item in walk(memory, path, place, limit, segment.segment_id, end):
         if isinstance(item, Damage):
@@ -64,7 +64,7 @@ def inspect_segment(segments: Sequence[Segment], offset: int, name: str | None =
                 )
         elif offset < item.next_offset:
             return _inside(memory, path, offset, item)
-    return Inspection(path, offset, "damage", {"reason": "nothing readable is here"})
+    return Inspection(path, offset, "damage", {"reason": "no readable block is here"})
 
 
 def _inside(memory: memoryview, path: str, offset: int, header: BlockHeader) -> Inspection:
@@ -91,7 +91,7 @@ def _inside(memory: memoryview, path: str, offset: int, header: BlockHeader) -> 
         return Inspection(path, offset, "damage", details | {"reason": str(error)})
     if codec:
         return Inspection(path, offset, "payload", details)
-    # Empty payloads take no byte, so the record at a byte is the last one that starts at or before it.
+    # Empty payloads have no bytes, so the record at a byte is the last one that starts at or before it.
     position = bisect_right(block.offsets, offset - payload_start) - 1
     details["sequence"] = header.sequence + position
     records = block.records(position, position + 1)

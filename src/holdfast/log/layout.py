@@ -53,7 +53,7 @@ assert _SEGMENT.size == _BLOCK.size == HEADER_SIZE
 
 
 class Column(NamedTuple):
-    """An optional column: present in a block only where some record has a value."""
+    """An optional column: present in a block only if some record has a value."""
 
     name: str
     flag: int
@@ -72,7 +72,7 @@ COLUMNS = (
     Column("producer", 128, "Q"),
     Column("number", 256, "Q"),
 )
-"""In their order in the block; numbers are 0 where a record has none."""
+"""The columns in their order in the block; a number is 0 if a record has no value."""
 KNOWN_FLAGS = sum(column.flag for column in COLUMNS) | 0xFF << CODEC_SHIFT
 
 
@@ -86,7 +86,7 @@ class SegmentHeader(NamedTuple):
 
 
 class BlockHeader(NamedTuple):
-    """The first 64 bytes of a block, and where it was found."""
+    """The first 64 bytes of a block, and its offset."""
 
     offset: int
     length: int
@@ -94,7 +94,7 @@ class BlockHeader(NamedTuple):
     sequence: int
     timestamp: int
     durable: int
-    """Up to this offset the segment was known to be on disk when the block was written."""
+    """The offset up to which the segment was known to be on disk when the block was written."""
     segment_id: int
     flags: int
     columns_length: int
@@ -103,7 +103,7 @@ class BlockHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the next block starts."""
+        """The offset of the next block."""
         return aligned(self.offset + self.length)
 
     @property
@@ -116,12 +116,12 @@ _make_header = partial(cast("Any", tuple.__new__), BlockHeader)
 
 
 def aligned(size: int) -> int:
-    """The size rounded up to the alignment of blocks and columns."""
+    """Return the size rounded up to the alignment of blocks and columns."""
     return (size + ALIGN - 1) & -ALIGN
 
 
 def pack_segment_header(header: SegmentHeader) -> bytes:
-    """The 64 bytes that start a segment."""
+    """Return the 64 bytes that start a segment."""
     raw = _SEGMENT.pack(
         SEGMENT_MAGIC, FORMAT_VERSION, CHECKSUM_CRC32C, header.segment_id, header.log_id, header.base, header.created, 0
     )
@@ -129,7 +129,7 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
 
 
 def parse_segment_header(raw: bytes, path: str) -> SegmentHeader | None:
-    """The header, None where it is damaged, or `NewerFormat`."""
+    """Return the header, None if it is damaged. Raises `NewerFormat`."""
     if len(raw) < HEADER_SIZE or crc32c(raw[: HEADER_SIZE - 4]) != _CRC.unpack_from(raw, HEADER_SIZE - 4)[0]:
         return None
     magic, version, checksum_kind, segment_id, log_id, base, created, _ = _SEGMENT.unpack_from(raw)
@@ -163,9 +163,9 @@ def pack_block_header(header: BlockHeader) -> bytes:
 
 
 def parse_block_header(buffer: bytes | memoryview, at: int, offset: int, limit: int) -> BlockHeader | None:
-    """The header at position `at` of a buffer, which is `offset` in the file; None if there is no whole block there.
+    """Return the header at position `at` of a buffer, which is `offset` in the file; None if there is no whole block.
 
-    A block that with its padding would reach beyond `limit` (an offset in the file) is not whole. Raises `NewerFormat`.
+    A block that with its padding would end beyond `limit` (an offset in the file) is not whole. Raises `NewerFormat`.
     """
     if offset + HEADER_SIZE > limit:
         return None
@@ -197,5 +197,5 @@ def find_block(buffer: memoryview, start: int, limit: int, segment_id: int | Non
                 if header is not None and segment_id in (None, header.segment_id):
                     return header
             at = chunk.find(BLOCK_MAGIC, at + 1)
-        position += window  # blocks are aligned, so no magic lies across the edge of two windows
+        position += window  # blocks are aligned, so no magic spans two windows
     return None

@@ -1,7 +1,7 @@
-"""The segments of a log that is only read, each opened when it is first needed.
+"""The segments of a read-only log, each opened when it is first needed.
 
 A log of thousands of segments is opened by reading the headers of the first and the last one. To find a sequence or a
-time, about as many more are read as a binary search takes.
+time, a binary search reads a few more.
 """
 
 import threading
@@ -18,11 +18,11 @@ __all__ = ["OpenedSegments"]
 
 
 class OpenedSegments:
-    """Segments by name, oldest first. Files that are gone (dropped by the writer) or unidentifiable are left out.
+    """Segments by name, oldest first. Files that were dropped by the writer or cannot be identified are left out.
 
-    Damage before the last segment is reported when it is met; behind the last one there may be a file that is just
-    being made. The lock protects `_known`: each segment is opened once, because its extent is kept in the object. Only
-    the owner of this object moves the extent of the last segment.
+    Damage before the last segment is reported when it is found; behind the last one there may be a file that is just
+    being created. The lock protects `_known`: each segment is opened once, because its extent is kept in the object.
+    Only the owner of this object moves the extent of the last segment.
     """
 
     def __init__(self, files: Files, log: Path, names: list[SegmentName], report: Report) -> None:
@@ -35,7 +35,7 @@ class OpenedSegments:
         while self._names and self._at(len(self._names) - 1, last=True) is None:
             self._names = self._names[:-1]
         self.first = next(iter(self._from(0)), None)
-        """The oldest segment; None where there is none."""
+        """The oldest segment; None if there is none."""
 
     @property
     def last(self) -> Segment | None:
@@ -43,7 +43,7 @@ class OpenedSegments:
         return self._known[self._names[-1]] if self._names else None
 
     def newest_first(self) -> Iterator[Segment]:
-        """The segments backwards."""
+        """Yield the segments, newest first."""
         for position in range(len(self._names) - 1, -1, -1):
             if (segment := self._at(position)) is not None:
                 yield segment
@@ -53,16 +53,16 @@ class OpenedSegments:
         self._names = self._names[: self._names.index(segment.name) + 1]
 
     def opened(self) -> list[Segment]:
-        """Those that have been opened."""
+        """Return the segments that have been opened."""
         with self._lock:
             return [segment for segment in self._known.values() if segment is not None]
 
     def all(self) -> tuple[Segment, ...]:
-        """Every segment; opens them all."""
+        """Open and return all segments."""
         return self._with_ends(list(self._from(0)))
 
     def between(self, start: int, stop: int) -> tuple[Segment, ...]:
-        """The segments that hold the records from `start` up to `stop`, as far as they are kept."""
+        """Return the segments that hold the records from `start` up to `stop`, as far as they are kept."""
         found: list[Segment] = []
         for segment in self._from(self._search(lambda one: one.base <= start)):
             found.append(segment)
@@ -71,8 +71,8 @@ class OpenedSegments:
         return self._with_ends(found)
 
     def since(self, timestamp: int) -> Iterator[Segment]:
-        """The segments from the one on that holds the first record at or after `timestamp`."""
-        # A segment is created after the last record of the one before, by the log's own time.
+        """Yield the segments, beginning with the one that holds the first record at or after `timestamp`."""
+        # A segment is never created before the last record of the one before it, by the timestamps of the log.
         ahead = self._from(self._search(lambda one: one.created < timestamp))
         segment = next(ahead, None)
         while segment is not None:
@@ -81,7 +81,7 @@ class OpenedSegments:
             segment = following
 
     def _search(self, is_before: Callable[[Segment], bool]) -> int:
-        """The position of the last segment of which this is true, of an ascending property; else 0."""
+        """Return the position of the last segment for which `is_before`, which is monotonic, is true; else 0."""
         low, high = 0, len(self._names)
         while high - low > 1:
             middle = (low + high) // 2
@@ -101,7 +101,7 @@ class OpenedSegments:
                 yield segment
 
     def _with_ends(self, segments: list[Segment]) -> tuple[Segment, ...]:
-        """The segments, neighbours of each other, each but the last one with its end."""
+        """Set the end of each of these adjacent segments, except the last one, and return them."""
         for segment, following in pairwise(segments):
             segment.extent = (segment.limit, following.base)
         return tuple(segments)

@@ -38,7 +38,7 @@ logger = logging.getLogger("holdfast.log")
 
 _DAMAGE_KEPT = 1000
 _PINNED_PAUSE_S = 0.01
-_FOR_EVER_S = 100 * 365 * 86_400
+_CENTURY_S = 100 * 365 * 86_400
 _base: Callable[[Segment], int] = attrgetter("base")
 _created: Callable[[Segment], int] = attrgetter("created")
 _END_OF_TIME = 1 << 63
@@ -53,7 +53,7 @@ class TailerStats:
     lag: int
     committed_at: int
     owner: str | None = None
-    """The user of a server who made it; None where a program with the store did."""
+    """The server's user that created it; None if a program that opened the store did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,16 @@ class LogStats:
     first_timestamp: int | None
     last_timestamp: int | None
     damage: int
-    """Damaged places met since the log was opened."""
+    """How many damaged places were found since the log was opened."""
     tailers: list[TailerStats] = field(default_factory=list)
 
 
 class Log(Snapshotter):
-    """An append-only log; made by `Store.log`.
+    """An append-only log; created by `Store.log`.
 
     Files: the folder `logs/<name>/` with dated segments, `log.json`, `watermark` and `tailers/`. Threads: all methods
-    may be called from any; a tailer belongs to one.
+    may be called from any; a tailer belongs to one. Locks: those of `Appender`, and `_following` for threads that wait
+    for records.
     """
 
     def __init__(
@@ -110,24 +111,24 @@ class Log(Snapshotter):
         self.id = log_id
         self.positions = OffsetStore(files, folder, log_id, queue_at)
         self.damage: list[Damage] = []
-        """Damaged places met since the log was opened, the first thousand."""
+        """Damaged places that were found since the log was opened, the first thousand."""
         self._damage_seen: set[tuple[str, int, str]] = set()
         self._following = threading.RLock()
         self._arrived = Condition(self._following)
         self._followers = 0
-        """How many threads wait for records, or did until they were interrupted."""
+        """How many threads wait for records. May be too high after an interrupt."""
         self.ids_guard = threading.Lock()
-        """For queues: held while a dedup id is checked and its message appended, so that no two queues of this log both
-        put it.
+        """For queues: held while a dedup id is checked and its message appended, so that two queues of this log do not
+        both append it.
         """
-        self.ids_in_flight: dict[bytes, PendingBlock] = {}
+        self.pending_ids: dict[bytes, PendingBlock] = {}
         """For queues: the dedup ids of messages that are appended and not yet visible."""
         with translate_os_errors("opening the log in", folder):
             if read_only:
                 self._view = ReadOnlySegments(files, folder, lock, self._report)
             else:
                 segments, found = recover(files, folder, self._report)
-                rest = weakref.WeakMethod(self.rest)  # weak, because a log that nobody has any more must go
+                rest = weakref.WeakMethod(self.rest)  # weak, so that an unused log is freed
                 writer = SegmentWriter(files, clock, folder, log_id, settings.writer(), segments, found, rest)
                 self._start_writing(writer)
                 self.positions.settle(self.end)
@@ -145,17 +146,17 @@ class Log(Snapshotter):
 
     @property
     def end(self) -> int:
-        """The next sequence to be written; for a read-only log, the end of what may be read."""
+        """The next sequence to be written; for a read-only log, the end of the readable records."""
         return self.pending_block.end if self._writer is not None else self._visible_end
 
     def tailer(self, name: str | None = None) -> Tailer:
-        """An independent reader from the start or, with a name, from where that name last committed."""
+        """Return an independent reader from the start or, with a name, from the position that the name committed."""
         self._check_open()
         self.refresh()
         return Tailer(self, name)
 
     def read(self, start: int | None = None, stop: int | None = None, *, reverse: bool = False) -> Iterator[Record]:
-        """The records from `start` up to, not including, `stop`; or the same backwards."""
+        """Yield the records from `start` up to, not including, `stop`; with `reverse`, backwards."""
         self._check_open()
         first, end = self.readable()
         start = first if start is None else max(start, first)
@@ -170,7 +171,7 @@ class Log(Snapshotter):
                     yield from reversed(block.records(max(0, start - block.sequence), stop - block.sequence))
             if segment.base <= start:
                 return
-            segment.let_go()
+            segment.unmap()
 
     def blocks(self, start: int | None = None, stop: int | None = None) -> Iterator[Block]:
         """Return whole blocks that hold records from `start` up to `stop`, over mapped memory: the fastest scan."""
@@ -178,7 +179,7 @@ class Log(Snapshotter):
         return self.blocks_between(first if start is None else start, end if stop is None else min(stop, end))
 
     def blocks_between(self, start: int, stop: int) -> Iterator[Block]:
-        """The same, for a caller that has asked `readable` already."""
+        """As `blocks`, for a caller that has called `readable` already."""
         segments = self._holding(start, stop)
         for position, segment in enumerate(segments):
             if segment.base >= stop:
@@ -187,17 +188,17 @@ class Log(Snapshotter):
             if following > start:
                 yield from segment.blocks(max(start, segment.base), stop, self._report)
                 if following < stop:
-                    segment.let_go()
+                    segment.unmap()
 
     @property
     def visible_end(self) -> int:
-        """The end of what this process may read: under `sync` what is durable, else all that was appended."""
+        """The end of the records that this process may read: under `sync` the durable ones, else all appended ones."""
         return self.pending_block.end if self._writer is not None and not self._durable_appends else self._visible_end
 
     def kept_segments(self, *, durable: bool = False) -> tuple[Segment, ...]:
-        """The segments as they were at the last `refresh`, oldest first.
+        """Return the segments as they were at the last `refresh`, oldest first.
 
-        With `durable`, bounded to what was on disk then: what no power cut can take back. For read-only logs.
+        With `durable`, bounded to the records that were on disk then, which survive a power cut. For read-only logs.
         """
         segments = self._segments
         if not durable or not segments:
@@ -205,9 +206,9 @@ class Log(Snapshotter):
         return (*segments[:-1], segments[-1].bounded(*self._view.durable()))
 
     def segments_between(self, start: int, stop: int, *, durable: bool) -> tuple[Segment, ...]:
-        """The segments of `kept_segments` that hold records from `start` up to `stop`; no other one is opened.
+        """Return the segments of `kept_segments` that hold records from `start` up to `stop`, and open no other one.
 
-        If the first of them begins behind `start`, what is before it is no longer kept.
+        If the first of them begins behind `start`, the records before it were dropped.
         """
         if self._writer is not None:
             segments = self._writer.segments
@@ -220,28 +221,28 @@ class Log(Snapshotter):
 
     @property
     def last_segment(self) -> Segment | None:
-        """The segment that is, or was last, written to; None where there is none."""
+        """The segment that is being written, or was written last; None if there is none."""
         if self._writer is None:
             return self._view.segments.last
         return self._writer.segments[-1] if self._writer.segments else None
 
     def pieces(self, start: int, stop: int) -> Iterator[RecordSpan]:
-        """The records from `start` up to `stop`, for views: also from pending blocks, so nothing need be written first.
+        """Yield the records from `start` up to `stop`, for views: also from pending blocks, without writing them first.
 
-        `stop` is at most `visible_end`. What is damaged, or no longer kept, is left out.
+        `stop` is at most `visible_end`. Records that are damaged, or were dropped, are left out.
         """
         with self._lock:
-            pending_blocks = self._drafts_between(start, stop)
+            pending_blocks = self._pending_between(start, stop)
         written = min(pending_blocks[-1].first, stop) if pending_blocks else stop
         if start < written:
             for block in self.blocks_between(start, written):
                 yield BlockSpan(block, max(start, block.sequence), min(written, block.end))
-            self.release_mapped()  # whoever has read them all has no more use for their memory
+            self.release_mapped()  # the caller has read them all
         for pending_block in reversed(pending_blocks):
             yield PendingBlockSpan(pending_block, max(start, pending_block.first), min(stop, pending_block.end))
 
-    def _drafts_between(self, start: int, stop: int) -> list[PendingBlock]:
-        """Those at hand that hold some of these records, the last one first. Called with the lock held."""
+    def _pending_between(self, start: int, stop: int) -> list[PendingBlock]:
+        """Return the blocks in memory that hold some of these records, last one first. Called with the lock held."""
         if self._blocks_section.open:
             self._blocks_section.mend()
         found: list[PendingBlock] = []
@@ -253,9 +254,9 @@ class Log(Snapshotter):
         return found
 
     def time_of(self, sequence: int) -> int | None:
-        """For views: when a record was appended, without reading payloads; None where that cannot be read."""
+        """For views: return when a record was appended, without reading payloads; None if that cannot be read."""
         with self._lock:
-            pending_blocks = self._drafts_between(sequence, sequence + 1)
+            pending_blocks = self._pending_between(sequence, sequence + 1)
         if pending_blocks and pending_blocks[-1].first <= sequence < pending_blocks[-1].end:
             return pending_blocks[-1].times[sequence - pending_blocks[-1].first]
         holding = self._holding(sequence, sequence + 1)
@@ -263,18 +264,17 @@ class Log(Snapshotter):
         return None if segment is None else segment.time_of(sequence, self._report)
 
     def page_out(self) -> int:
-        """For views: release the memory of what is on disk; return how many bytes of it were pending blocks."""
+        """For views: release the memory of records on disk; return how many bytes of it were pending blocks."""
         self.release_mapped()
-        return self._let_recent_go(0)
+        return self._release_recent(0)
 
     def release_mapped(self) -> None:
-        """Release pages of segments that were read: the page cache keeps them, but they do not count as our memory."""
+        """Release mapped pages that were read: the page cache keeps them, but they do not count as process memory."""
         for segment in self._opened:
             segment.page_out()
 
     def bytes_after(self, sequence: int) -> int:
-        """For views: the payload bytes that were appended from here on, as far as the pending blocks in memory have
-        them."""
+        """For views: return the payload bytes that were appended from here on, counting the blocks in memory only."""
         total = 0
         with self._lock, self._blocks_section:
             for pending_block in reversed(self._recent):
@@ -284,9 +284,9 @@ class Log(Snapshotter):
         return total
 
     def sequence_at(self, when: Instant, *, past_damage: bool = True) -> int:
-        """The first sequence whose record is not before `when`; the end if there is none.
+        """Return the first sequence whose record is not before `when`; the end if there is none.
 
-        Where the block that would tell is damaged: the first sequence behind it or, if not `past_damage`, its first.
+        If the block with that record is damaged: the first sequence behind it or, if not `past_damage`, its first.
         """
         timestamp = instant_ns(when, "when")
         end = self.readable()[1]
@@ -303,12 +303,12 @@ class Log(Snapshotter):
         return end
 
     def readable(self) -> tuple[int, int]:
-        """The first and the end of what can be read now; under `async` and `batch` that is all that was appended."""
+        """Return the first sequence that can be read, and the end; under `async` and `batch`, of all appended ones."""
         self.refresh()
         return self.start, self._visible_end
 
     def refresh(self) -> None:
-        """Make readable what was appended here, or published by the writing process. A failed flush is not raised."""
+        """Make records readable that were appended here, or published by the writer. Ignores a failed flush."""
         if self._writer is None:
             if not self.closed:
                 with translate_os_errors("reading the log in", self.folder):
@@ -318,7 +318,7 @@ class Log(Snapshotter):
             and self._append_error is None
             and (self.pending_block.payloads or self._unwritten)
         ):
-            # On a full disk, or while another thread closes the log, one can still read; the next append tells.
+            # On a full disk, or while another thread closes the log, reads still work; the next append raises.
             with contextlib.suppress(StorageError, Closed):
                 self._flush(sync=False)
 
@@ -345,15 +345,15 @@ class Log(Snapshotter):
         return False
 
     def close(self) -> None:
-        """Drain and sync what was accepted, then let go of the files and mappings; idempotent."""
+        """Write and sync accepted records, then close the files and mappings; idempotent."""
         try:
             super().close()
         finally:
             for segment in self._opened:
-                segment.let_go()
+                segment.unmap()
 
     def rest(self, *, at_once: bool) -> None:
-        """Close the files until the next write, if nobody is writing: see `holdfast.base.open_files`.
+        """Close the files until the next write, if no thread is writing: see `holdfast.base.open_files`.
 
         Unless `at_once`, files stay open that were used since the last call, or that would have to be synced.
         """
@@ -365,23 +365,23 @@ class Log(Snapshotter):
             return
         held: list[bool] = []
         try:
-            # Who asks has the I/O lock of another log, so this one is not waited for. Taken and noted by one call of
-            # C code: a signal's handler that raises behind it finds it noted.
+            # The caller holds the I/O lock of another log, so it does not wait for this one. Taken and recorded by one
+            # call of C code: a signal's handler that raises afterwards finds it in the list.
             held.extend(map(self._io.acquire, (False,)))
             if True in held:
                 writer.rest()
         except WriterStopped as stopped:
-            self._give_up([], stopped)
+            self._drop_unconfirmed([], stopped)
         except OSError as error:  # the files are closed, and all was on disk before
             if not is_reported(error):
                 raise
-            logger.warning("closing the files of %s failed: %s", self.name, error, extra=self.fields)
+            logger.warning("closing idle files failed: log=%s error=%s", self.name, error, extra=self.fields)
         finally:
             if True in held:
                 self._io.release()
 
     def stats(self) -> LogStats:
-        """Sizes, ends, times and named tailers."""
+        """Return sizes, range, times and named tailers."""
         self._check_open()
         start, end = self.readable()
         segments = self._segments
@@ -404,7 +404,7 @@ class Log(Snapshotter):
         )
 
     def segments(self) -> list[SegmentStats]:
-        """Each segment, oldest first."""
+        """Return size, range and times of each segment, oldest first."""
         self._check_open()
         self.refresh()
         return [
@@ -420,7 +420,7 @@ class Log(Snapshotter):
         return verify_segments(self._segments, self._report, progress)
 
     def inspect(self, offset: int, segment: str | None = None) -> Inspection:
-        """What is at this byte of a segment (the last one, or the one of that file name)."""
+        """Return what a byte of a segment belongs to (of the last one, or of the one with that file name)."""
         self._check_open()
         self.refresh()
         with translate_os_errors("reading the log in", self.folder):
@@ -474,54 +474,54 @@ class Log(Snapshotter):
         """Drop segments that hold only records before this one, and that no named tailer has yet to read."""
         self._check_writable()
         with self._io:
-            return self._drop_by(Retention(max_age=_FOR_EVER_S), past=sequence)
+            return self._drop_by(Retention(max_age=_CENTURY_S), past=sequence)
 
     def shed(self, asking: Appender | None = None, free_space: Callable[[], bool] = lambda: False) -> Freed:
         """Drop every segment that all named readers have read, also the one being written: for a full disk.
 
         A log without named readers keeps everything.
 
-        `asking` is the log that needs the space, whose I/O lock is held. Where it is another, this one's is taken only
-        if it is free; where there is none, this one's is waited for. `free_space` is called where there is no space for
-        the header of the next segment.
+        `asking` is the log that needs the space, whose I/O lock is held. If it is another log, this one's I/O lock is
+        taken only if it is free; without `asking` it is waited for. `free_space` is called if there is no space for the
+        header of the next segment.
         """
         held: list[bool] = []
         try:
             if asking is not self:
-                held.extend(map(self._io.acquire, (asking is None,)))  # noted by C code, as in `rest`
+                held.extend(map(self._io.acquire, (asking is None,)))  # one call of C code, as in `rest`
             if (asking is not self and True not in held) or self._append_error is not None or self._floor() is None:
                 return Freed()
             with contextlib.suppress(StorageError):  # without space for another segment, the last one stays
                 try:
-                    self._roll_if(_END_OF_TIME, with_drafts=True)
+                    self._roll_if(_END_OF_TIME, with_pending=True)
                 except DiskFull:
                     if free_space():
-                        self._roll_if(_END_OF_TIME, with_drafts=True)
-            return self._drop_by(Retention(max_age=_FOR_EVER_S), past=self._segments[-1].base if self._segments else 0)
+                        self._roll_if(_END_OF_TIME, with_pending=True)
+            return self._drop_by(Retention(max_age=_CENTURY_S), past=self._segments[-1].base if self._segments else 0)
         finally:
             if True in held:
                 self._io.release()
 
     @property
     def stored_end(self) -> int:
-        """The end of what readers find in segments: under `sync` what is durable, else what is written."""
+        """The end of the records that readers find in segments: under `sync` durable ones, else written ones."""
         return self._visible_end
 
     def has_segment_below(self, sequence: int) -> bool:
-        """Whether a whole segment holds only records before this one. Cheap: it looks at no file."""
+        """Return whether a whole segment holds only records before this one. Cheap: it reads no file."""
         writer = self._writer
         if writer is None or not (segments := writer.segments):
             return False
         return (len(segments) > 1 and segments[1].base <= sequence) or segments[-1].base < writer.end <= sequence
 
     def held_from(self) -> int | None:
-        """Return the first record that a named tailer or a queue has yet to read; None where there is none."""
+        """Return the first record that a named tailer or a queue has yet to read; None without named readers."""
         return self._floor()
 
     def clear(self, *, force: bool = False) -> int:
         """Drop every segment that all named readers have read (or, forced, all records); return how many segments.
 
-        Sequences go on. A segment with a record that is yet to be read stays as a whole. Waits while a backup has
+        Sequences continue. A segment with a record that is yet to be read is kept completely. Waits while a backup has
         pinned the log.
         """
         self._check_writable()
@@ -543,11 +543,11 @@ class Log(Snapshotter):
 
     @property
     def _segments(self) -> tuple[Segment, ...]:
-        """All segments. A log that is only read opens each of them for this: see `_holding`."""
+        """All segments. A read-only log opens each of them for this: see `_holding`."""
         return self._writer.segments if self._writer is not None else self._view.segments.all()
 
     def _holding(self, start: int, stop: int) -> tuple[Segment, ...]:
-        """The segments that hold these records, and perhaps others."""
+        """Return the segments that hold these records, and perhaps others."""
         return self._writer.segments if self._writer is not None else self._view.segments.between(start, stop)
 
     @property
@@ -572,7 +572,10 @@ class Log(Snapshotter):
             self._damage_seen.add(seen)
             self.damage.append(damage)
             logger.warning(
-                "damage: %s", damage, extra={"log": self.name, "segment": damage.path, "offset": damage.offset}
+                "damage found: log=%s damage=%s",
+                self.name,
+                damage,
+                extra={"log": self.name, "segment": damage.path, "offset": damage.offset},
             )
 
     def _floor(self) -> int | None:
@@ -585,15 +588,15 @@ class Log(Snapshotter):
             writer.seal_segment()
             writer.begin_segment(writer.end)
 
-    def _roll_if(self, past: int, *, with_drafts: bool = False) -> bool:
-        """Begin a new segment if all that was appended is from before this moment, and may go.
+    def _roll_if(self, past: int, *, with_pending: bool = False) -> bool:
+        """Begin a new segment if all appended records are from before this moment, and no reader needs them.
 
-        With `with_drafts` only what was written counts: the pending blocks go into the new segment.
+        With `with_pending` only written records count: the pending blocks are written to the new segment.
         """
         writer = self._writer
         assert writer is not None
         with self._lock:
-            if self.pinned or not (with_drafts or (not self.pending_block.payloads and self._unwritten is None)):
+            if self.pinned or not (with_pending or (not self.pending_block.payloads and self._unwritten is None)):
                 return False
         if not writer.segments or writer.end == writer.segments[-1].base or writer.last_timestamp >= past:
             return False
@@ -615,7 +618,7 @@ class Log(Snapshotter):
             if dry_run:
                 return freed
             if self.pinned:
-                return Freed()  # a backup needs them: they go the next time
+                return Freed()  # a backup needs them: they are dropped the next time
             self._drop(count)
         if count:
             logger.info(
@@ -631,11 +634,12 @@ class Log(Snapshotter):
         assert self._writer is not None
         self._writer.drop(count)
         for view in self._views if count else ():
-            view.let_go_below(self.start)
+            view.release_below(self.start)
 
     def _before_first_write(self) -> None:
         if not self._assigned_any:
-            # What a queue knows beyond the end that survived must not be taken for what is given these numbers now.
+            # A queue may know messages beyond the end that survived a crash. Their sequences are assigned again now:
+            # it must not take the new messages for the old ones.
             self.positions.keep_settled()
             super()._before_first_write()
 
@@ -644,7 +648,7 @@ class Log(Snapshotter):
             try:
                 self._drop_by(self.settings.retention)
             except StorageError as error:  # the record that made it roll is safe: its append must not fail
-                logger.warning("retention of %s failed: %s", self.name, error, extra={"log": self.name})
+                logger.warning("retention failed: log=%s error=%s", self.name, error, extra={"log": self.name})
 
     def _notify(self) -> None:
         super()._notify()

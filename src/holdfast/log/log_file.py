@@ -23,20 +23,20 @@ _ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What `log.json` holds."""
+    """The contents of `log.json`."""
 
     id: bytes
     name: str
     start: int | None = None
-    """The first sequence that was not dropped on purpose. None: never noted, by an earlier version."""
+    """The first sequence that was not dropped on purpose. None: not recorded, by an earlier version."""
     checked: bool = True
     """Whether a checksum confirms it."""
 
 
 def read_identity(files: Files, folder: Path) -> Identity | None:
-    """Return what `log.json` of this folder holds; None where there is none.
+    """Return the contents of `log.json` in this folder; None if there is none.
 
-    Raises `Corrupt` where it is damaged, and `NewerFormat` where a newer version wrote it.
+    Raises `Corrupt` if it is damaged, and `NewerFormat` if a newer version wrote it.
     """
     path = folder / META
     try:
@@ -50,7 +50,7 @@ def read_identity(files: Files, folder: Path) -> Identity | None:
     except (ValueError, KeyError, TypeError) as error:
         if raised_by_handler(error):
             raise
-        raise Corrupt(f"{str(path)!r} is not legible: {error}", str(path)) from error
+        raise Corrupt(f"{str(path)!r} is damaged: {error}", str(path)) from error
     if meta.get("format", _FORMAT) != _FORMAT:
         raise NewerFormat(f"{str(path)!r} was written by a newer Holdfast: update this one")
     return Identity(log_id, name, start, has_checksum(raw))
@@ -63,9 +63,9 @@ def keep_identity(files: Files, folder: Path, identity: Identity) -> None:
 
 
 def note_start(files: Files, folder: Path, start: int) -> None:
-    """Note that records before `start` were dropped on purpose, to tell that from the loss of the first segment.
+    """Record that records before `start` were dropped on purpose, to distinguish that from a lost first segment.
 
-    Where there is no legible `log.json` nothing is noted: the next opening repairs it. Raises OSError.
+    Nothing is recorded if `log.json` is missing or damaged: the next opening repairs it. Raises OSError.
     """
     with contextlib.suppress(Corrupt, NewerFormat):
         known = read_identity(files, folder)
@@ -74,7 +74,7 @@ def note_start(files: Files, folder: Path, start: int) -> None:
 
 
 def ids_in_segments(files: Files, folder: Path) -> set[bytes]:
-    """Return the ids of logs that the headers of the segments in a folder name; each header has its own checksum."""
+    """Return the log ids in the headers of the segments in a folder; each header has its own checksum."""
     found = set()
     for name in list_segments(files, folder):
         with contextlib.suppress(FileNotFoundError):  # retention in another process
@@ -85,19 +85,19 @@ def ids_in_segments(files: Files, folder: Path) -> set[bytes]:
 
 
 def known_id(files: Files, folder: Path) -> bytes | None:
-    """Return the id of a log by what else knows it: its segments, or the positions of its readers.
+    """Return the id of a log from its segments, or from the positions of its readers.
 
-    None where nothing does, and nothing is lost with a new one: there are no segments. Raises `Corrupt` where that
-    cannot be known, or where they disagree.
+    None if there are no segments and no positions: nothing is lost with a new id. Raises `Corrupt` if there are
+    segments and no id can be found, or if ids differ.
     """
     found = ids_in_segments(files, folder) or log_ids_in(files, folder)
     if len(found) == 1:
         return next(iter(found))
     if found or list_segments(files, folder):
-        why = "its segments are of different logs" if found else "no segment says which it was"
+        why = "its segments have ids of different logs" if found else "no segment has a readable id"
         raise Corrupt(
-            f"{str(folder / META)!r} is lost or damaged, and the id of the log cannot be found: {why}. Put log.json "
-            "back from a backup; with another id, queues and tailers of this log would begin again",
+            f"{str(folder / META)!r} is missing or damaged, and the id of the log cannot be found: {why}. Restore "
+            "log.json from a backup; with a new id, queues and tailers of this log would start from the beginning",
             str(folder / META),
         )
     return None

@@ -25,9 +25,9 @@ __all__ = ["EncodedBlock", "PendingBlock", "frame", "seal"]
 
 Sections = list[bytes]
 Extras = dict[str, dict[int, Any]]
-"""For each optional column the values by position in the block: most blocks have none, so none are kept."""
-_RECORD_COST, _DRAFT_COST = 80, 700
-"""Bytes of memory that a record takes besides its payload, and a pending block besides its records."""
+"""For each optional column the values by position in the block. Most blocks have none, so there are no empty ones."""
+_RECORD_COST, _BLOCK_COST = 80, 700
+"""Bytes of memory of a record besides its payload, and of a pending block besides its records."""
 _TIMESTAMP, *_EXTRAS = COLUMNS
 _PAD = [b"\0" * n for n in range(ALIGN)]
 _ONE = Struct("<iiI4x")
@@ -43,18 +43,18 @@ class PendingBlock:
     def __init__(self, first: int, bytes_left: int, stop: int) -> None:
         self.first = first
         self.bytes_left = bytes_left
-        """Bytes that can yet be added; below zero, an append takes the slow path."""
+        """Bytes that can still be added; below zero, an append takes the slow path."""
         self.stop = stop
         """Records of this sequence and above are not accepted."""
         self.payloads: list[bytes] = []
         self.times: list[int] = []
         self.extras: Extras = {}
         self.gate = threading.Lock()
-        """Held by the one thread that writes the pending block for all whose records are in it."""
+        """Held by the thread that writes the pending block, for all threads whose records are in it."""
         self.written = False
-        """Its records are as safe as the log's flush mode promises."""
+        """Whether its records are as safe as the log's flush mode promises."""
         self.error: HoldfastError | None = None
-        """Why its records will never be written."""
+        """The reason why its records will never be written."""
 
     @property
     def end(self) -> int:
@@ -63,11 +63,11 @@ class PendingBlock:
 
     @property
     def weight(self) -> int:
-        """Return roughly how many bytes it takes in memory."""
-        return sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads) + _DRAFT_COST
+        """Return roughly how many bytes of memory it uses."""
+        return sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads) + _BLOCK_COST
 
     def take_extras(self, extras: list[ColumnValue], before: int, count: int) -> None:
-        """Add the optional columns of the next `count` records behind the first `before`; add their payloads next."""
+        """Add the optional columns of the `count` records behind the first `before`. Their payloads are added next."""
         own = self.extras
         for position, column, value, _ in extras:
             values = own.get(column)
@@ -79,7 +79,7 @@ class PendingBlock:
                 values[before + position] = value
 
     def forget_after(self, count: int) -> None:
-        """Remove all but the first `count` records, after an append was interrupted half-way."""
+        """Remove all except the first `count` records, after an append was interrupted half-way."""
         del self.payloads[count:]
         del self.times[count:]
         for column in self.extras.values():
@@ -89,9 +89,9 @@ class PendingBlock:
 
 _LARGE = 16 << 10
 _CHECKED = 15 << 10
-"""Bytes that are summed at once: for 16 KiB the library would let go of the interpreter."""
+"""Bytes of one checksum call: from 16 KiB on the library would release the interpreter lock."""
 _PARTS_MAX = 1000
-"""Buffers that one write may have on Linux, and some in reserve: 1024."""
+"""Buffers of one write, below the limit of Linux, which is 1024."""
 
 
 class EncodedBlock(NamedTuple):
@@ -107,16 +107,16 @@ class EncodedBlock(NamedTuple):
     columns_crc: int
     payload_crc: int
     more: tuple[bytes, ...] = ()
-    """What follows `payload` and belongs to it: large bodies are not copied together only to be written."""
+    """The payloads behind `payload`: large bodies are not joined only to be written."""
 
     @property
     def length(self) -> int:
-        """Bytes in the file, without the padding behind."""
+        """Bytes in the file, without the padding at the end."""
         return HEADER_SIZE + len(self.columns) + len(self.payload) + sum(map(len, self.more))
 
 
 def seal(pending_block: PendingBlock, after: int, codec: Codec | None) -> EncodedBlock:
-    """Lay the block out in columns. `after` is the last timestamp before it: time in a log never runs backwards."""
+    """Encode the block as columns. `after` is the last timestamp before it: timestamps in a log never decrease."""
     payloads = pending_block.payloads
     count = len(payloads)
     times = pending_block.times[:count]  # an append that was interrupted by a signal may have left one too many
@@ -130,11 +130,11 @@ def seal(pending_block: PendingBlock, after: int, codec: Codec | None) -> Encode
     if count == 1:
         sections.append(_ONE.pack(0, len(payloads[0]), *crcs))
     else:
-        # struct.pack takes the items of an iterator in one go; array would resize as it grows (36 against 56 ns each).
+        # struct.pack takes all items of an iterator at once; array would resize as it grows (36 against 56 ns each).
         _add(sections, _offsets(map(len, payloads), count))
         _add(sections, pack(f"<{count}I", *crcs))
     flags = 0
-    if times[0] != times[-1]:  # sorted, so else all are the same: the header has it
+    if times[0] != times[-1]:  # sorted: otherwise all are the same, and the header has the value
         _add(sections, pack(f"<{count}q", *times))
         flags |= _TIMESTAMP.flag
     if pending_block.extras:
@@ -165,8 +165,8 @@ def seal(pending_block: PendingBlock, after: int, codec: Codec | None) -> Encode
 def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
     """Return the checksum of each payload, and that of all of them in sequence.
 
-    In pieces that are too small for the checksum to release the interpreter: for large ones it does, and to get it back
-    from a busy thread took 60 us a message, where the checksum takes 2.
+    In pieces that are too small for the checksum to release the interpreter lock: for large ones it does, and getting
+    the lock back from a busy thread took 60 us a message, where the checksum takes 2.
     """
     each: list[int] = []
     whole = 0
@@ -181,7 +181,7 @@ def _checksums(payloads: list[bytes]) -> tuple[list[int], int]:
 
 
 def frame(sealed: EncodedBlock, offset: int, durable: int, segment_id: int) -> tuple[bytes | memoryview, ...]:
-    """The parts of the block as they follow each other at this offset: header, columns, payloads, padding."""
+    """Return the parts of the block as written at this offset: header, columns, payloads, padding."""
     length = sealed.length
     header = BlockHeader(
         offset,
@@ -200,7 +200,7 @@ def frame(sealed: EncodedBlock, offset: int, durable: int, segment_id: int) -> t
 
 
 def _add_extras(sections: Sections, count: int, extras: Extras) -> int:
-    """Add the columns that some record has a value for; their flags."""
+    """Add the columns that some record has a value for; return their flags."""
     flags = 0
     for name, flag, kind in _EXTRAS:
         values = extras.get(name)
@@ -245,9 +245,9 @@ def _add_bytes(sections: Sections, count: int, values: dict[int, bytes]) -> None
 
 
 def _add_headers(sections: Sections, count: int, values: dict[int, dict[str, HeaderValue]]) -> None:
-    # Arrow's list<struct<name, value>>, and one byte a value that says whether it was text.
+    # Arrow's list<struct<name, value>>, and one byte for each value that is 1 for bytes and 0 for text.
     rows = [values.get(position, {}) for position in range(count)]
-    if count > 1 and rows.count(rows[0]) == count:  # put alike: encoded once
+    if count > 1 and rows.count(rows[0]) == count:  # all the same: encoded once
         _add_alike(sections, count, rows[0])
         return
     flat = [item for row in rows for item in row.items()]

@@ -8,9 +8,9 @@ from holdfast.base.errors import InvalidArgument
 __all__ = ["Flush", "Retention", "Roll"]
 
 BLOCK_BYTES = 96 * 1024
-"""What `async` and `sync` gather into one block at most."""
+"""Bytes of a block under `async` and `sync`; a larger record or batch gets its own block."""
 ASYNC_INTERVAL_S = 0.02
-"""Under `async`, how long a record may wait in memory before it is handed to the operating system."""
+"""Under `async`, how long a record may wait in memory before it is written to the operating system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class Flush:
 
     @staticmethod
     def sync() -> "Flush":
-        """`append` returns after fdatasync; threads that append at the same time share one."""
+        """Make `append` return after fdatasync; threads that append at the same time share one."""
         return Flush("sync", BLOCK_BYTES, 0)
 
     @staticmethod
     def batch(bytes: int = BLOCK_BYTES, interval: Duration = 0.1) -> "Flush":
-        """`append` does not wait for the disk; an fdatasync comes after so many bytes or so much time.
+        """Make `append` return without waiting for the disk; an fdatasync follows after so many bytes or so much time.
 
-        The append that finds so many bytes gathered writes and syncs them first.
+        An append that finds so many bytes pending writes and syncs them first.
         """
         if not isinstance(bytes, int) or not 1 <= bytes <= 1 << 28:
             raise InvalidArgument(f"Flush.batch(bytes=...) must be from 1 to {1 << 28}, not {bytes!r}")
@@ -38,7 +38,7 @@ class Flush:
 
     @staticmethod
     def async_() -> "Flush":
-        """`append` does not wait for the disk: records go to the operating system after 20 ms, or when a block is full.
+        """Make `append` return at once: records are written to the operating system after 20 ms, or with a full block.
 
         The background syncs them about a second later. A killed process may lose the last 20 ms, a power cut about the
         last second.
@@ -56,17 +56,17 @@ class Roll:
 
     @staticmethod
     def size(bytes: int) -> "Roll":
-        """Before a segment would grow beyond so many bytes. A larger record or batch gets a segment of its own."""
+        """Roll before a segment would exceed so many bytes. A larger record or batch gets its own segment."""
         return Roll(bytes=_at_least_one(bytes, "Roll.size"))
 
     @staticmethod
     def time(interval: Duration) -> "Roll":
-        """With the first write after the segment has this age."""
+        """Roll with the first write after the segment has this age."""
         return Roll(interval_ns=_positive(interval, "Roll.time"))
 
     @staticmethod
     def count(records: int) -> "Roll":
-        """After exactly so many records. A batch is never divided: it begins the next segment if it does not fit."""
+        """Roll after exactly so many records. A batch that does not fit is not divided: it begins the next segment."""
         return Roll(records=_at_least_one(records, "Roll.count"))
 
     @staticmethod
@@ -87,7 +87,7 @@ class Roll:
 class Retention:
     """Which segments may be dropped: whole sealed ones, oldest first, while any limit is exceeded.
 
-    At least `min_segments` stay, the active one among them, and everything a named tailer has yet to read.
+    At least `min_segments` are kept, including the active one, and everything that a named tailer has yet to read.
     """
 
     max_age: Duration | None = None
@@ -96,7 +96,7 @@ class Retention:
     min_segments: int = 1
 
     def __post_init__(self) -> None:
-        """Reject limits that make no sense."""
+        """Reject invalid limits."""
         if self.max_age is not None:
             duration_ns(self.max_age, "Retention(max_age=...)")
         for name in ("max_bytes", "max_segments", "min_segments"):
@@ -107,7 +107,7 @@ class Retention:
 
 def _at_least_one(value: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidArgument(f"{what} must be a whole number from 1 up, not {value!r}")
+        raise InvalidArgument(f"{what} must be a whole number of at least 1, not {value!r}")
     return value
 
 

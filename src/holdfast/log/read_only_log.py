@@ -1,4 +1,4 @@
-"""A view of a log that can be read and followed, and not written: its owner is the only writer."""
+"""Read-only view of a log, for logs that only their owner may write, such as that of a table."""
 
 from collections.abc import Iterator
 from typing import NoReturn
@@ -17,15 +17,15 @@ __all__ = ["ReadOnlyLog"]
 
 
 class ReadOnlyLog:
-    """What can be read of a log. Whatever would change it raises `ReadOnly`, and says what to do instead.
+    """The reading methods of a log. Methods that would change it raise `ReadOnly`, and say what to do instead.
 
-    Threads: as those of a `Log`.
+    Threads: as for `Log`.
     """
 
     __slots__ = ("_instead", "_log")
 
     def __init__(self, log: Log, instead: str) -> None:
-        """`instead` completes an error: who writes this log, and what to call."""
+        """Make a view; `instead` completes the error message: what to call instead."""
         self._log = log
         self._instead = instead
 
@@ -39,12 +39,12 @@ class ReadOnlyLog:
 
     @property
     def id(self) -> bytes:
-        """The log's id, which no other log has."""
+        """The log's unique id."""
         return self._log.id
 
     @property
     def settings(self) -> LogSettings:
-        """What was chosen for the log."""
+        """The settings of the log."""
         return self._log.settings
 
     @property
@@ -54,7 +54,7 @@ class ReadOnlyLog:
 
     @property
     def end(self) -> int:
-        """The next sequence to be written; in a store that was opened read-only, the end of what may be read."""
+        """The next sequence to be written; in a store that was opened read-only, the end of the readable records."""
         return self._log.end
 
     @property
@@ -63,7 +63,7 @@ class ReadOnlyLog:
         return self._log.closed
 
     def readable(self) -> tuple[int, int]:
-        """From which sequence on, and up to which, not included, it can be read now."""
+        """Return the first sequence that can be read now, and the one after the last."""
         return self._log.readable()
 
     def read(self, start: int | None = None, stop: int | None = None, *, reverse: bool = False) -> Iterator[Record]:
@@ -75,7 +75,7 @@ class ReadOnlyLog:
         return self._log.blocks(start, stop)
 
     def blocks_between(self, start: int, stop: int) -> Iterator[Block]:
-        """Return the same, for a caller that has asked `readable` already."""
+        """As `blocks`, for a caller that has called `readable` already."""
         return self._log.blocks_between(start, stop)
 
     def tailer(self, name: str | None = None) -> Tailer:
@@ -97,7 +97,7 @@ class ReadOnlyLog:
         return self._log.wait_for(sequence, timeout)
 
     def sync(self) -> None:
-        """Return when all that was appended is on disk."""
+        """Return when all appended records are on disk."""
         self._log.sync()
 
     def stats(self) -> LogStats:
@@ -105,7 +105,7 @@ class ReadOnlyLog:
         return self._log.stats()
 
     def segments(self) -> list[SegmentStats]:
-        """Return what is known of each segment."""
+        """Return size, range and times of each segment."""
         return self._log.segments()
 
     def verify(self, progress: Progress | None = None) -> Verification:
@@ -113,32 +113,32 @@ class ReadOnlyLog:
         return self._log.verify(progress)
 
     def inspect(self, offset: int, segment: str | None = None) -> Inspection:
-        """Return what is at a byte of a segment."""
+        """Return what a byte of a segment belongs to."""
         return self._log.inspect(offset, segment)
 
-    # What an owner alone may do.
+    # Methods that only the owner may call.
 
     def append(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._fail_appends("append")
+        self._reject("append")
 
     def append_many(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._fail_appends("append_many")
+        self._reject("append_many")
 
     def clear(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._fail_appends("clear")
+        self._reject("clear")
 
     def compact(self, *args: object, **options: object) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._fail_appends("compact")
+        self._reject("compact")
 
     def close(self) -> NoReturn:
         """Raise `ReadOnly`."""
-        self._fail_appends("close")
+        self._reject("close")
 
-    def _fail_appends(self, name: str) -> NoReturn:
+    def _reject(self, name: str) -> NoReturn:
         raise ReadOnly(
             f"{name}() was called on the log {self._log.name!r}, which can only be read here: {self._instead}"
         )

@@ -20,7 +20,10 @@ _PAUSE_S = 0.002
 
 
 class ReadOnlySegments:
-    """The segments of a log that another process may be writing. Changes nothing on disk. Threads: any may refresh."""
+    """The segments of a log that another process may be writing. Changes nothing on disk.
+
+    Threads: any may call `refresh`. `_guard` protects the segments and the watermark.
+    """
 
     def __init__(self, files: Files, log: Path, lock: Path, report: Report) -> None:
         self.segments = OpenedSegments(files, log, [], report)
@@ -33,7 +36,7 @@ class ReadOnlySegments:
         self._load()
 
     def refresh(self) -> None:
-        """Read what the writer has published since the last call."""
+        """Read the watermark that the writer has published since the last call."""
         with self._guard:
             mark = read_watermark(self._files, self._log)
             if mark is None or mark == self._mark:
@@ -46,9 +49,9 @@ class ReadOnlySegments:
                 self._load()
 
     def durable(self) -> tuple[int, int]:
-        """Return the byte of the last segment, and the sequence, up to which a power cut loses nothing.
+        """Return the offset in the last segment, and the sequence, up to which all survives a power cut.
 
-        Never beyond what may be read.
+        Never beyond the readable records.
         """
         with self._guard:
             last, mark = self.segments.last, self._mark
@@ -56,14 +59,14 @@ class ReadOnlySegments:
                 return 0, 0
             if mark is not None and mark.segment_id == last.segment_id:
                 found = mark.durable_offset, mark.durable_end
-            else:  # an entry of the index is written after the sync of what it speaks of
+            else:  # an index entry is written after the sync of the records before it
                 entry = last.index.last()
                 found = (entry.offset, entry.sequence) if entry is not None else (HEADER_SIZE, last.base)
             limit, end = last.extent
             return found if end is None or found[1] <= end else (limit, end)
 
     def _load(self) -> None:
-        # The writer may roll and drop segments while they are being listed: then it is done again.
+        # The writer may roll and drop segments while they are being listed: then they are listed again.
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE_S)
@@ -74,7 +77,7 @@ class ReadOnlySegments:
                 if self._bound(segments, mark, last_try=attempt == _TRIES - 1):
                     replaced, self.segments, self._mark = self.segments, segments, mark
                     for segment in replaced.opened():
-                        segment.let_go()
+                        segment.unmap()
                     return
 
     def _bound(self, segments: OpenedSegments, mark: Watermark | None, *, last_try: bool) -> bool:
@@ -87,12 +90,12 @@ class ReadOnlySegments:
             return True
         known = next((segment for segment in segments.newest_first() if segment.segment_id == mark.segment_id), None)
         if known is not None and mark.visible_offset <= known.limit:
-            # Behind the segment that the watermark names there may be one that is being made: not yet ours to see.
+            # Behind the segment that the watermark names there may be one that is being created: ignore it for now.
             segments.cut_behind(known)
             known.extent = (mark.visible_offset, mark.visible_end)
             return True
         if known is last:
-            # The watermark is of before a power cut, and the process that has the lock has not opened this log yet.
+            # The watermark is from before a power cut, and the process that has the lock has not opened this log yet.
             self._survey(last, mark)
             return True
         if last_try:
@@ -101,8 +104,8 @@ class ReadOnlySegments:
         return last_try
 
     def _survey(self, segment: Segment, mark: Watermark | None) -> None:
-        # Nobody writes: what recovery would keep is what there is. Read, not mapped: a writer that opens now may cut
-        # the file, and a mapping that was cut kills whoever touches it.
+        # No process writes: the log ends where recovery would end it. Read, not mapped: a writer that opens now may cut
+        # the file, and an access to mapped memory behind the cut kills the process.
         def read(size: int) -> memoryview:
             with contextlib.closing(self._files.open(segment.path, "r")) as file:
                 data = file.read(size, 0)

@@ -1,4 +1,4 @@
-"""Records as they are read from a log, messages as they are appended, and reports of damage."""
+"""Records that are read from a log, messages that are appended to it, and reports of damage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ Headers = Mapping[str, HeaderValue]
 
 
 class _NoHeaders(dict[str, HeaderValue]):
-    """The headers of all records that have none: one object, so it must not change; copied or pickled it is a dict."""
+    """The headers of all records without headers: one immutable object; a copy or a pickle of it is a dict."""
 
-    def _fail_appends(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a record's headers are as they were written: make a dict of them to change one")
+    def _reject(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("the headers of a record cannot be changed: copy them with dict(headers)")
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _fail_appends
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _reject
 
     def __reduce__(self) -> tuple[type[dict[str, HeaderValue]], tuple[()]]:
         return dict, ()
@@ -45,7 +45,7 @@ class Record(NamedTuple):
 
     sequence: int
     timestamp: int
-    """Nanoseconds since 1970 (UTC); never less than that of the record before."""
+    """Nanoseconds since 1970 (UTC); never less than the timestamp of the record before."""
     key: bytes | None
     headers: Headers
     payload: bytes
@@ -66,7 +66,7 @@ class Message:
     delay: Duration | None = None
     """For queues: not delivered before so much time has passed."""
     priority: int = 0
-    """For queues: 0 to 255, the highest is delivered first; up to 9 they cost least."""
+    """For queues: 0 to 255, the highest is delivered first; priorities up to 9 cost least."""
     ttl: Duration | None = None
     """For queues: not delivered after so much time has passed."""
     dedup: str | bytes | None = None
@@ -74,25 +74,25 @@ class Message:
 
     @property
     def is_for_queues(self) -> bool:
-        """Whether it carries what only a queue understands."""
+        """Whether it has options that only a queue supports."""
         return bool(self.priority) or not (self.delay is None and self.ttl is None and self.dedup is None)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are not what was written. They stay where they are; readers go on behind them."""
+    """Bytes on disk that are not what was written. They are kept; readers continue behind them."""
 
     path: str
     offset: int
     length: int
     reason: str
     first_lost: int | None = None
-    """The first sequence that cannot be read, where that is known."""
+    """The first sequence that cannot be read, if that is known."""
     lost: int | None = None
-    """How many records cannot be read: 0 where the hit touched none, None where it cannot be known."""
+    """How many records cannot be read: 0 if no record was damaged, None if it is unknown."""
 
     def __str__(self) -> str:
-        """One line for logs and terminals."""
+        """Return one line for logs and terminals."""
         if self.lost == 0:
             cost = "no record lost"
         elif self.first_lost is None or self.lost is None:
@@ -105,7 +105,7 @@ class Damage:
 
 
 def as_bytes(value: object, what: str) -> bytes:
-    """The value as immutable bytes, so that a caller's later change of a buffer cannot reach the log."""
+    """Return the value as immutable bytes, so that a caller's later change of a buffer does not change the log."""
     if isinstance(value, bytes):
         return bytes(value)
     if isinstance(value, bytearray | memoryview):
@@ -115,7 +115,7 @@ def as_bytes(value: object, what: str) -> bytes:
 
 
 def check_headers(headers: Headers) -> dict[str, HeaderValue]:
-    """A copy of the headers that is known to be storable."""
+    """Return a validated copy of the headers."""
     if not isinstance(headers, Mapping):
         raise InvalidArgument(f"headers must be a mapping of str to str or bytes, not {type(headers).__name__}")
     checked: dict[str, HeaderValue] = {}
@@ -123,17 +123,17 @@ def check_headers(headers: Headers) -> dict[str, HeaderValue]:
         if not isinstance(name, str):
             raise InvalidArgument(f"a header's name must be a str, not {type(name).__name__}")
         if not isinstance(value, str):
-            value = as_bytes(value, f"header {name!r} (where it is not a str)")
+            value = as_bytes(value, f"header {name!r} (if it is not a str)")
         checked[name] = value
     return checked
 
 
 def headers_size(headers: dict[str, HeaderValue]) -> int:
-    """The bytes of headers that count against the message limit."""
+    """Return the bytes of headers that count towards `max_message`."""
     size = 0
     try:
         for name, value in headers.items():
             size += len(name.encode()) + len(value if isinstance(value, bytes) else value.encode())
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"header {name!r} holds characters that UTF-8 cannot: {error.reason}") from error
+        raise InvalidArgument(f"header {name!r} cannot be encoded as UTF-8: {error.reason}") from error
     return size

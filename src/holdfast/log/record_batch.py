@@ -18,48 +18,48 @@ class RecordSpan(Protocol):
     end: int
 
     def payloads(self) -> list[bytes]:
-        """The payloads."""
+        """Return the payloads."""
         ...
 
     def sizes(self) -> list[int]:
-        """The length of each payload."""
+        """Return the length of each payload."""
         ...
 
     def times(self) -> list[int]:
-        """When each was written, in nanoseconds."""
+        """Return when each record was appended, in nanoseconds."""
         ...
 
     def keys(self) -> list[bytes | None]:
-        """The keys."""
+        """Return the keys."""
         ...
 
     def headers(self) -> list[Headers]:
-        """The headers."""
+        """Return the headers."""
         ...
 
     def has(self, column: str) -> bool:
-        """Return whether any record of the pending block or block has a value in this optional column."""
+        """Return whether any record of the whole block has a value in this optional column."""
         ...
 
     def numbers(self, column: str) -> list[int] | None:
-        """An optional column of numbers, 0 where a record has none; None where no record has one."""
+        """Return an optional column of numbers, 0 if a record has none; None if no record has one."""
         ...
 
     def strings(self, column: str) -> list[bytes | None] | None:
-        """An optional column of byte strings; None where no record has one."""
+        """Return an optional column of byte strings; None if no record has one."""
         ...
 
     def fitting(self, most: int) -> "RecordSpan":
-        """Return as many of the first records as have at most so many bytes of payload; at least one."""
+        """Return the first records that together have at most so many bytes of payload; at least one record."""
         ...
 
     def lost(self) -> list[int]:
-        """The sequences of records that were hit and cannot be read."""
+        """Return the sequences of damaged records."""
         ...
 
 
 class PendingBlockSpan(RecordSpan):
-    """A range of a pending block, which may grow behind it."""
+    """A range of a pending block. Other threads may append to the block meanwhile."""
 
     __slots__ = ("_pending_block", "_start", "_stop", "end", "first")
 
@@ -92,7 +92,7 @@ class PendingBlockSpan(RecordSpan):
         return bool(self._pending_block.extras.get(column))
 
     def numbers(self, column: str) -> list[int] | None:
-        # By position, never by walking the dict: other threads may be adding to it.
+        # By position, never by iterating over the dict: other threads may be adding to it.
         values = self._pending_block.extras.get(column)
         return list(map(values.get, range(self._start, self._stop), repeat(0))) if values else None
 
@@ -143,7 +143,7 @@ class BlockSpan(RecordSpan):
         return self._block.has(column)
 
     def numbers(self, column: str) -> list[int] | None:
-        if not self._block.has(column):  # else the block would have to be cut into columns to say so
+        if not self._block.has(column):  # a flag in the header: the columns need not be parsed
             return None
         values = self._block.numbers(column)
         return None if values is None else values[self._start : self._stop].tolist()
@@ -160,7 +160,7 @@ class BlockSpan(RecordSpan):
 
     @property
     def block(self) -> Block:
-        """Return the block that it is a part of."""
+        """The block that it is a part of."""
         return self._block
 
     def lost(self) -> list[int]:

@@ -18,11 +18,11 @@ def locate(log: Log, sequence: int) -> Inspection:
     record = next(log.read(sequence, sequence + 1), None)
     if block is None or record is None:
         where = f": {log.damage[-1]}" if log.damage else ""
-        raise Corrupt(f"the record {sequence} cannot be read{where}")
+        raise Corrupt(f"the record {sequence} of the log {log.name!r} cannot be read{where}")
     start = block.header.offset + HEADER_SIZE + block.header.columns_length
     holding = [row.name for row in log.segments() if row.first <= sequence][-1]
     found = log.inspect(start, holding)
     compressed = bool(found.details.get("compression"))
-    # Compressed payloads have no byte of their own in the file, only their block has.
+    # A compressed payload has no offset in the file, only its block has.
     at = start if compressed else start + block.offsets[sequence - block.sequence]
     return Inspection(found.path, at, "payload", found.details | {"sequence": sequence}, record)

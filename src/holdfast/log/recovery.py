@@ -1,10 +1,10 @@
 """Recovery after any stop: finds the true end of a log, and cuts off what a crash left half-written.
 
-Only what may be torn is read: the last segment, from the last point that is known to be on disk. Every block says up to
-where its segment was durable when it was written. So if a later block vouches for damaged bytes, these were damaged
-afterwards and are kept; if nothing vouches for them, they are taken for a torn write, cut off, and kept in a file
-beside the segment. (The last sync of all is vouched for by the watermark. Only where a power cut lost that too can
-damage in it not be told from a torn write.)
+Only bytes that may be torn are read: those of the last segment, from the last point that is known to be on disk. Every
+block records up to which offset its segment was durable when it was written. So if a later block confirms damaged
+bytes, these were damaged afterwards and are kept; if nothing confirms them, they are treated as a torn write: cut off,
+and copied to a file next to the segment. (The watermark confirms the last sync. If a power cut lost the watermark too,
+damage in the bytes of that sync cannot be distinguished from a torn write.)
 """
 
 import contextlib
@@ -35,25 +35,25 @@ class Survey:
     """The true end of a segment."""
 
     end: Checkpoint
-    """After the last record that is kept."""
+    """The end of the last record that is kept."""
     durable: int
-    """Up to here the bytes were on disk before the stop."""
+    """The offset up to which the bytes were on disk before the stop."""
     size: int
     damage: list[Damage] = field(default_factory=list)
-    """Bad places before the end: hit, not torn."""
+    """Damage before the end, which is not a torn write."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """The end of each block that was read."""
     mark: Watermark | None = None
-    """What the watermark says."""
+    """The watermark, if it can be read."""
 
     @property
     def whole(self) -> bool:
-        """Whether the segment may be written on."""
+        """Whether the writer may continue in this segment."""
         return not self.damage and self.end.offset <= self.size
 
 
 def load_segments(files: Files, log: Path, report: Report, names: list[SegmentName] | None = None) -> list[Segment]:
-    """Return every segment that can be identified, oldest first, each with its end where the next one says it.
+    """Return every segment that can be identified, oldest first, each except the last with its end.
 
     `names` is the result of `list_segments`, for callers that have it.
     """
@@ -66,7 +66,7 @@ def load_segments(files: Files, log: Path, report: Report, names: list[SegmentNa
                 unknown.append(Damage(str(name.data_path(log)), 0, 0, "nothing in this file can be identified"))
             else:
                 segments.append(segment)
-                for damage in unknown:  # behind the last one there may be one that is just being made
+                for damage in unknown:  # behind the last one there may be a segment that is just being created
                     report(damage)
                 unknown.clear()
     for segment, following in pairwise(segments):
@@ -75,18 +75,18 @@ def load_segments(files: Files, log: Path, report: Report, names: list[SegmentNa
 
 
 def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], memoryview]) -> Survey:
-    """Find the end of the last segment without changing anything; `memory(size)` gives its bytes if they are needed."""
+    """Find the end of the last segment without changing anything; `memory(size)` returns its bytes if needed."""
     size = segment.limit
-    # No record before this segment is later than its creation, so that is what time goes on from.
+    # No record before this segment is later than its creation, so timestamps continue from there.
     start = known = segment.index.last() or Checkpoint(segment.base, HEADER_SIZE, segment.created)
     marked = Checkpoint(mark.durable_end, mark.durable_offset, mark.last_timestamp) if mark else known
     if mark and mark.segment_id == segment.segment_id and marked[:2] > known[:2]:
         known = marked
-        if segment.index.header is not None:  # else it is made anew, for which the blocks must be seen
+        if segment.index.header is not None:  # otherwise the index is rebuilt, for which the blocks must be read
             start = known
     found = Survey(known, known.offset, size)
     if known.offset > size:
-        lost = "the segment is shorter than what was confirmed"
+        lost = "the segment is shorter than its confirmed records"
         found.damage.append(Damage(str(segment.path), size, known.offset - size, lost))
     if start.offset >= size:
         return found
@@ -99,7 +99,7 @@ def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], mem
         if isinstance(item, Damage):
             bad.append(item)
             continue
-        proven = max(proven, item.durable)  # the header has a checksum of its own, whatever became of the rest
+        proven = max(proven, item.durable)  # the header has its own checksum, also if the rest is damaged
         last_timestamp = item.timestamp
         try:
             block = open_block(bytes_, item)
@@ -112,10 +112,10 @@ def survey(segment: Segment, mark: Watermark | None, memory: Callable[[int], mem
 
     cut = min((damage.offset for damage in bad if damage.offset >= proven), default=size)
     for header, last_timestamp in blocks:
-        if header.offset < cut:  # also one that was hit: its sequences were given
+        if header.offset < cut:  # also a damaged one: its sequences were assigned
             found.end = Checkpoint(header.end, header.next_offset, last_timestamp)
             found.checkpoints.append(found.end)
-    if found.end.sequence < known.sequence:  # the last confirmed blocks were hit: their sequences are not given again
+    if found.end.sequence < known.sequence:  # the last confirmed blocks are damaged: their sequences are not reused
         found.end = known
     found.damage += [damage for damage in bad if damage.offset < cut]
     return found
@@ -143,9 +143,9 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
         if _keep_torn(files, last, cut, found.size):
             _settle(files, last, found.durable, kept, found.size)
         else:
-            _settle(files, last, found.durable, kept, kept)  # made durable all the same, and nothing is cut
+            _settle(files, last, found.durable, kept, kept)  # still made durable, and nothing is cut
             found.damage.append(Damage(str(last.path), cut, found.size - cut, "a torn tail, left in place", None, 0))
-    last.let_go()  # the mapping reaches into what was cut
+    last.unmap()  # the mapping includes bytes that were cut
     last.extent = (min(cut, found.size), found.end.sequence)
     if mark is not None and all(segment.segment_id != mark.segment_id for segment in segments):
         found = _after_loss(log, mark, found.end, report) or found
@@ -154,7 +154,7 @@ def recover(files: Files, log: Path, report: Report) -> tuple[list[Segment], Sur
 
 
 def _after_loss(log: Path, mark: Watermark | None, end: Checkpoint, report: Report) -> Survey | None:
-    """Return where to continue if the last segment is lost: what the watermark confirmed is not assigned again."""
+    """Return where to continue if the last segment is lost: sequences that the watermark confirmed are not reused."""
     if mark is None or mark.durable_end <= end.sequence:
         return None
     lost = Damage(str(log), 0, 0, "the last segment is missing", end.sequence, mark.durable_end - end.sequence)
@@ -163,22 +163,27 @@ def _after_loss(log: Path, mark: Watermark | None, end: Checkpoint, report: Repo
 
 
 def _keep_torn(files: Files, segment: Segment, cut: int, size: int) -> bool:
-    """Copy the tail that will be cut to a file beside the segment: recovery deletes nothing that was ever written."""
+    """Copy the tail that will be cut to a file next to the segment: recovery deletes nothing that was ever written."""
     torn = bytes(segment.memory(size)[cut:size])
-    if not any(torn):  # what the writer keeps ready ahead of itself, or nothing
+    if not any(torn):  # zeros that the writer has preallocated, or nothing
         return True
     logger.warning(
-        "cut a torn tail of %d bytes at byte %d of %s",
-        len(torn),
-        cut,
+        "torn tail cut off: segment=%s offset=%d bytes=%d",
         segment.path,
+        cut,
+        len(torn),
         extra={"segment": str(segment.path), "offset": cut, "bytes": len(torn)},
     )
     try:
         aside = _free_name(files, segment.path.with_suffix(f".torn-{cut}"), torn)
         replace_file(files, aside, torn)
-    except OSError as error:  # a full disk must not keep a log from being opened
-        logger.warning("it could not be kept aside, so it stays: %s", error, extra={"segment": str(segment.path)})
+    except OSError as error:  # a full disk must not prevent opening the log
+        logger.warning(
+            "torn tail not copied, left in place: segment=%s error=%s",
+            segment.path,
+            error,
+            extra={"segment": str(segment.path)},
+        )
         return False
     return True
 
@@ -193,8 +198,8 @@ def _free_name(files: Files, path: Path, content: bytes) -> Path:
 
 
 def _settle(files: Files, segment: Segment, durable: int, cut: int, size: int) -> None:
-    # What is kept is written once more before it is synced: after a failed sync in an earlier run the kernel may
-    # hold pages that it believes are clean and the disk has never seen.
+    # The kept bytes are written again before the sync: after a failed sync in an earlier run the kernel may hold pages
+    # that are marked clean and never reached the disk.
     with contextlib.closing(files.open(segment.path, "w")) as file:
         if cut < size:
             file.truncate(cut)
@@ -205,9 +210,9 @@ def _settle(files: Files, segment: Segment, durable: int, cut: int, size: int) -
 
 
 def _set_aside_unborn(files: Files, path: Path) -> None:
-    # A crash while a segment was being made leaves a file that holds no block and has no index yet.
+    # A crash while a segment was being created leaves a file that holds no block and has no index yet.
     content = read_file(files, path)
-    logger.warning("set aside %s, which a crash left half-made", path, extra={"segment": str(path)})
+    logger.warning("incomplete segment of a crash set aside: segment=%s", path, extra={"segment": str(path)})
     if any(content):
         files.replace(path, _free_name(files, path.with_suffix(".torn-0"), content))
     else:

@@ -1,4 +1,4 @@
-"""Retention: which sealed segments may be dropped, oldest first, without those that a named reader has yet to read."""
+"""Retention: which sealed segments may be dropped, oldest first; never those that a named reader has yet to read."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,14 +16,14 @@ class Freed(int):
     bytes: int
 
     def __new__(cls, segments: int = 0, size: int = 0) -> "Freed":
-        """Of so many segments and bytes."""
+        """Make a result of so many segments and bytes."""
         freed = super().__new__(cls, segments)
         freed.bytes = size
         return freed
 
     @property
     def segments(self) -> int:
-        """The number itself."""
+        """The number of segments."""
         return int(self)
 
 
@@ -32,8 +32,8 @@ def droppable(
 ) -> int:
     """Return how many of the oldest segments the policy allows to drop.
 
-    The last segment always stays, and so does any with a record at or above `floor`, the lowest position of the
-    named readers (None: nobody holds anything back). Records below `past` are known to be past `max_age`.
+    The last segment is always kept, and so is any with a record at or above `floor`, the lowest position of the named
+    readers (None: there are no named readers). Records below `past` are known to be older than `max_age`.
     """
     max_age = None if policy.max_age is None else duration_ns(policy.max_age, "max_age")
     kept_bytes = sum(segment.limit for segment in segments)

@@ -33,11 +33,11 @@ logger = logging.getLogger("holdfast.log")
 
 _FORGET_EVERY = 8 << 20
 _MAPPED_MAX = 64
-"""Segments that stay mapped in this process: each costs a file descriptor."""
+"""How many segments stay mapped in this process: each costs a file descriptor."""
 _mapped: OrderedDict["Segment", None] = OrderedDict()
 _mapped_guard = threading.Lock()
 _alive: weakref.WeakSet[object] = weakref.WeakSet()
-"""Mappings that someone reads from, also of segments that no longer count as mapped."""
+"""Mappings that are in use, also of segments that are no longer in `_mapped`."""
 
 
 def mapped_files() -> int:
@@ -46,7 +46,7 @@ def mapped_files() -> int:
 
 
 def _forget_mappings_in_child() -> None:
-    # Another thread of the parent may have held the guard, and will never let go of the child's copy.
+    # Another thread of the parent may have held the guard, and will never release the child's copy.
     global _mapped_guard  # noqa: PLW0603
     _mapped_guard = threading.Lock()
     _mapped.clear()
@@ -74,14 +74,14 @@ class Segment:
         self.base = header.base
         self.created = header.created
         self.extent: tuple[int, int | None] = (limit, None)
-        """Bytes that may be read, and the sequence after the last readable record where it is known: one attribute,
-        so that no thread ever sees one without the other."""
+        """Bytes that may be read, and the sequence after the last readable record if it is known: one attribute, so
+        that no thread ever sees one without the other."""
         self.header_damaged = False
         self._index: SparseIndex | None = None
         self._memory: memoryview | None = None
         self._passed = Checkpoint(self.base, HEADER_SIZE, 0)
-        """Behind the last block that was read: who reads one block after the other, where each holds little, need not
-        come there from the index entry each time (with blocks of one record: 500 headers for each)."""
+        """The end of the last block that was read: a reader of many small blocks in sequence need not walk there from
+        the index entry each time (with blocks of one record: 500 headers for each)."""
 
     @property
     def limit(self) -> int:
@@ -90,12 +90,12 @@ class Segment:
 
     @property
     def end(self) -> int | None:
-        """The sequence after the last readable record, where it is known."""
+        """The sequence after the last readable record, if it is known."""
         return self.extent[1]
 
     @property
     def index(self) -> SparseIndex:
-        """The sparse index, loaded when first asked for."""
+        """The sparse index, loaded on first use."""
         if self._index is None:
             index = SparseIndex.load(self.files, self.name.index_path(self.log))
             self._index = index if index.header and index.header.segment_id == self.segment_id else SparseIndex()
@@ -106,14 +106,14 @@ class Segment:
         self._index = index
 
     def memory(self, limit: int) -> memoryview:
-        """The first `limit` bytes, mapped; fewer if someone cut the file. All readers share one mapping."""
+        """Return the first `limit` bytes, mapped; fewer if the file is shorter. All readers share one mapping."""
         memory = self._memory
         if memory is None or len(memory) < limit:
             try:
                 with contextlib.closing(self.files.open(self.path, "r")) as file:
                     memory = file.map(min(max(limit, self.limit), file.size()))
             except FileNotFoundError:
-                raise  # retention took it: callers go on behind it
+                raise  # dropped by retention: callers continue behind it
             except OSError as error:
                 raise storage_error(error, "reading", self.path) from error
             self._memory = memory
@@ -126,20 +126,20 @@ class Segment:
         return memory
 
     def bounded(self, limit: int, end: int) -> "Segment":
-        """The same segment for a reader that sees less of it."""
+        """Return this segment for a reader that sees only its first bytes."""
         header = SegmentHeader(self.segment_id, self.log_id, self.base, self.created)
         found = Segment(self.files, self.log, self.name, header, limit)
         found.extent = (limit, end)
         return found
 
-    def let_go(self) -> None:
-        """Drop the mapping; readers that use it keep it."""
+    def unmap(self) -> None:
+        """Drop the mapping; it exists as long as readers use it."""
         with _mapped_guard:
             _mapped.pop(self, None)
         self._memory = None
 
     def page_out(self) -> None:
-        """Release the memory of what was read; it is read again from the page cache or the disk."""
+        """Release the mapped pages; they are read again from the page cache or the disk."""
         if (memory := self._memory) is not None:
             forget(memory, 0, len(memory))
 
@@ -160,12 +160,14 @@ class Segment:
         return entry if entry and entry.offset <= self.limit else Checkpoint(self.base, HEADER_SIZE, 0)
 
     def headers(self, place: Checkpoint, report: Report) -> Iterator[tuple[memoryview, BlockHeader]]:
-        """Return the headers of whole blocks, from this index entry on."""
+        """Yield the headers of whole blocks, from this index entry on."""
         limit, end = self.extent
         try:
             memory = self.memory(limit)
-        except FileNotFoundError:  # there is nothing left to read, and whoever reads should know
-            logger.warning("%s was dropped before it was read", self.path, extra={"segment": str(self.path)})
+        except FileNotFoundError:
+            logger.warning(
+                "segment was dropped before it was read: segment=%s", self.path, extra={"segment": str(self.path)}
+            )
             return
         limit = min(limit, len(memory))
         for item in walk(memory, str(self.path), place, limit, self.segment_id, end):
@@ -175,7 +177,7 @@ class Segment:
                 yield memory, item
 
     def blocks(self, start: int, stop: int, report: Report) -> Iterator[Block]:
-        """The blocks that hold records from `start` up to, not including, `stop`."""
+        """Yield the blocks that hold records from `start` up to, not including, `stop`."""
         passed = 0
         for memory, header in self.headers(self.start_at(start), report):
             if header.sequence >= stop:
@@ -188,13 +190,13 @@ class Segment:
                 yield block
 
     def all_blocks(self, report: Report) -> Iterator[Block]:
-        """Every block from the first byte on, without the index."""
+        """Yield every block from the first byte on, without the index."""
         for memory, header in self.headers(Checkpoint(self.base, HEADER_SIZE, 0), report):
             if block := self.open(memory, header, report):
                 yield block
 
     def blocks_reversed(self, start: int, stop: int, report: Report) -> Iterator[Block]:
-        """The same, last block first: forward by checkpoints, each stretch of headers then taken backwards."""
+        """As `blocks`, last block first: from each index entry the headers are read forwards, then used backwards."""
         upper = stop
         while upper > start:
             place = self.start_at(upper - 1)
@@ -210,12 +212,12 @@ class Segment:
             upper = place.sequence
 
     def time_of(self, sequence: int, report: Report) -> int | None:
-        """The time of one record, from the columns of its block alone; None where they cannot be read."""
+        """Return the time of one record, from the columns of its block alone; None if they cannot be read."""
         for memory, header in self.headers(self.start_at(sequence), report):
             if header.sequence > sequence:
                 return None
             if header.end > sequence:
-                with contextlib.suppress(Corrupt):  # told to whoever reads the record
+                with contextlib.suppress(Corrupt):  # reported when the record is read
                     times = open_columns(memory, header).numbers("timestamp")
                     found = header.timestamp if times is None else times[sequence - header.sequence]
                     forget(memory, header.offset, header.offset + HEADER_SIZE + header.columns_length)
@@ -223,10 +225,9 @@ class Segment:
         return None
 
     def sequence_at_time(self, timestamp: int, report: Report, *, past_damage: bool = True) -> int | None:
-        """The first sequence whose record is not before `timestamp`, None if all are.
+        """Return the first sequence whose record is not before `timestamp`, None if all are.
 
-        Where the block that would tell cannot be read: the first sequence behind it or, if not `past_damage`, its
-        first.
+        If the block with that record cannot be read: the first sequence behind it or, if not `past_damage`, its first.
         """
         last: tuple[memoryview, BlockHeader] | None = None
         for memory, header in self.headers(self.start_before_time(timestamp), report):
@@ -248,7 +249,7 @@ class Segment:
         return block.sequence + position if position < block.count else None
 
     def open(self, memory: memoryview, header: BlockHeader, report: Report) -> Block | None:
-        """The block that this header announces, verified; None where it cannot be read, which is reported."""
+        """Return the verified block of this header; report the damage and return None if it cannot be read."""
         try:
             block = open_block(memory, header)
         except Corrupt as error:
@@ -268,9 +269,9 @@ class Segment:
 
 
 def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> Segment | None:
-    """Read what identifies a segment; where its header is damaged, use the index or the first whole block.
+    """Open a segment by its header or, if that is damaged, by its index or its first whole block.
 
-    None where nothing tells: a file that a crash left half-made, or one that is damaged from end to end.
+    None if it cannot be identified: a file that a crash left half-written, or one that is damaged completely.
     """
     path = name.data_path(log)
     with contextlib.closing(files.open(path, "r")) as file:
@@ -293,10 +294,10 @@ def open_segment(files: Files, log: Path, name: SegmentName, report: Report) -> 
 def walk(
     memory: memoryview, path: str, place: Checkpoint, limit: int, segment_id: int, end: int | None
 ) -> Iterator[BlockHeader | Damage]:
-    """Go from block to block by their headers; bytes that are not a block become a `Damage`, and the walk continues.
+    """Go from block to block by their headers; yield a `Damage` for bytes that are not a block, and continue.
 
-    A block belongs here only if it carries this segment's id and its sequences follow: leftovers of anything else,
-    even in a payload that holds a copy of a segment, are never taken for one.
+    A block belongs to the segment only if it has this segment's id and its sequences follow: other bytes, even a
+    payload that is a copy of a segment, are never treated as a block.
     """
     offset, expected = place.offset, place.sequence
     while offset < limit:

@@ -24,19 +24,19 @@ class SegmentName(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The file's name without its ending."""
+        """The file's name without its suffix."""
         return f"{self.year:04}{self.month:02}{self.day:02}-{self.number:04}"
 
     def folder(self, log: Path) -> Path:
-        """The dated folder it lies in."""
+        """Return the dated folder of the segment."""
         return log / f"{self.year:04}" / f"{self.month:02}" / f"{self.day:02}"
 
     def data_path(self, log: Path) -> Path:
-        """The segment itself."""
+        """Return the path of the segment."""
         return log / self._path(DATA)
 
     def index_path(self, log: Path) -> Path:
-        """Its sparse index."""
+        """Return the path of its sparse index."""
         return log / self._path(INDEX)
 
     def _path(self, ending: str) -> str:
@@ -44,7 +44,7 @@ class SegmentName(NamedTuple):
 
 
 def list_segments(files: Files, log: Path) -> list[SegmentName]:
-    """Every segment there is, oldest first."""
+    """Return the names of all segments, oldest first."""
     return sorted(
         SegmentName(int(year), int(month), int(day), int(match[1]))
         for year in files.list(log)
@@ -60,7 +60,7 @@ def list_segments(files: Files, log: Path) -> list[SegmentName]:
 
 
 def next_name(last: SegmentName | None, now_ns: int) -> SegmentName:
-    """Return the name that follows; a clock that was set back to another day cannot sort it before the last one."""
+    """Return the next name. It sorts behind the last one, also if the clock was set back to another day."""
     today: date = from_ns(now_ns).date()
     day = (today.year, today.month, today.day)
     if last is None or day > last[:3]:

@@ -16,7 +16,7 @@ _MESSAGE_CEILING = 400 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a log behaves; nothing of it is stored, so it may differ from one opening to the next."""
+    """The settings of a log. They are not stored, so they may differ from one opening to the next."""
 
     flush: Flush = field(default_factory=Flush.async_)
     roll: Roll = field(default_factory=lambda: Roll.size(256 << 20))
@@ -30,21 +30,21 @@ class LogSettings:
     """Bytes of payload, key and headers together."""
 
     def __post_init__(self) -> None:
-        """Reject settings that cannot work."""
+        """Reject invalid settings."""
         for name, kind in (("flush", Flush), ("roll", Roll), ("index_interval", int), ("max_message", int)):
             if not isinstance(getattr(self, name), kind):
                 raise InvalidArgument(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
         if self.retention is not None and not isinstance(self.retention, Retention):
             raise InvalidArgument(f"retention must be a Retention, not {self.retention!r}")
         if self.index_interval < 1:
-            raise InvalidArgument(f"index_interval must be from 1 up, not {self.index_interval}")
+            raise InvalidArgument(f"index_interval must be at least 1, not {self.index_interval}")
         if not 1 <= self.max_message <= _MESSAGE_CEILING:
             raise InvalidArgument(f"max_message must be from 1 to {_MESSAGE_CEILING}, not {self.max_message}")
         codec_by_name(self.compression)
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> "LogSettings":
-        """Make settings from keyword arguments; the error names a wrong one."""
+        """Make settings from keyword arguments; the error names an unknown one."""
         unknown = given.keys() - cls.__dataclass_fields__.keys()
         if unknown:
             known = ", ".join(cls.__dataclass_fields__)

@@ -23,7 +23,7 @@ logger = logging.getLogger("holdfast.log")
 
 @dataclass(slots=True)
 class LogSnapshot:
-    """A log as it was at one moment. Until `unpin` retention drops none of its segments."""
+    """The extent of a log at one moment. Until `unpin` retention drops none of its segments."""
 
     log: "Snapshotter"
     end: int
@@ -31,9 +31,9 @@ class LogSnapshot:
     pending_block: PendingBlock | None = field(repr=False)
     """The pending block that was not written yet at that moment. It belongs to the cut and accepts no more records."""
     segments: tuple[Segment, ...] = ()
-    """Known, as the rest, after `settle`."""
+    """Set by `settle`, like the fields below."""
     size: int = 0
-    """How many bytes of the last segment belong to it."""
+    """How many bytes of the last segment belong to the cut."""
     last_timestamp: int = 0
 
     def settle(self) -> None:
@@ -45,21 +45,21 @@ class LogSnapshot:
             except StorageError:
                 if pending_block.error is None:
                     raise
-                # Its callers were told that it is not there: then it need not be here.
+                # Its callers got this error: its records need not be in the backup.
         self.segments, self.last_timestamp = self.log.pinned_segments(self.end)
         if self.segments:
             self.size, self.end = _place(self.segments[-1], self.end)
 
     @property
     def mark(self) -> Watermark | None:
-        """Return the watermark of a log that ends at this cut."""
+        """The watermark of a log that ends at this cut."""
         if not self.segments:
             return None
         last = self.segments[-1]
         return Watermark(last.segment_id, self.end, self.size, self.end, self.size, self.last_timestamp)
 
     def index(self) -> bytes | None:
-        """Return the index of the last segment, up to the cut; None where there is none."""
+        """Return the index of the last segment, up to the cut; None if there is none."""
         known = self.segments[-1].index
         if known.header is None:
             return None
@@ -82,7 +82,7 @@ class Snapshotter(BatchAdoption):
 
     @property
     def pinned(self) -> bool:
-        """Return whether a backup needs the segments as they are."""
+        """Whether a backup needs the segments unchanged."""
         return self._pins > 0
 
     def unpin(self) -> None:
@@ -91,21 +91,21 @@ class Snapshotter(BatchAdoption):
             self._pins -= 1
 
     def write_gathered(self) -> None:
-        """Return when all that was appended is written, and as safe as the flush mode promises."""
-        with contextlib.suppress(Closed):  # who closed it meanwhile, to delete it, has written what was gathered
+        """Return when all appended records are written, and as safe as the flush mode promises."""
+        with contextlib.suppress(Closed):  # a thread that closed it meanwhile, to delete it, has written them
             self.write_out()
 
     def pinned_segments(self, end: int) -> tuple[tuple[Segment, ...], int]:
         """Return the segments that begin at or before this sequence, and a time that none of their records exceeds."""
         writer = self._writer
         assert writer is not None
-        with self._io:  # who began to drop some before the log was pinned has done so now
+        with self._io:  # a thread that began to drop some before the log was pinned has finished by now
             found = tuple(one for one in writer.segments if one.base <= end)
-            # Who was just clearing it has left none of them: then it is empty, and goes on where that one begins.
+            # If the log was just cleared none of them is left: then it is empty, and continues in the first segment.
             return found or writer.segments[:1], writer.last_timestamp
 
     def _cut(self) -> LogSnapshot | None:
-        """Note where the log ends, and pin it; return None if it is closed. Called with the lock held."""
+        """Record the end of the log, and pin it; return None if it is closed. Called with the lock held."""
         writer = self._writer
         if writer is None or self.closed:
             return None
@@ -115,8 +115,7 @@ class Snapshotter(BatchAdoption):
         pending_block = self.pending_block
         end, gathered = pending_block.end, bool(pending_block.payloads)
         if gathered:
-            # It takes no more, so that a block ends here. Whoever comes next finds it full, as any pending block is at
-            # times.
+            # It accepts no more records, so that a block ends here. The next append treats it as full.
             pending_block.stop, pending_block.bytes_left = end, -1
         unwritten = pending_block if gathered else self._unwritten
         self._pins += 1
@@ -126,8 +125,8 @@ class Snapshotter(BatchAdoption):
 def snapshot_logs(logs: Sequence[Snapshotter]) -> tuple[list[LogSnapshot], float]:
     """Cut these logs at one moment, and return the cuts and for how many seconds appends waited.
 
-    So if an entry in one cut was caused by an entry in another log, the cut of that log has the cause. Writes and syncs
-    that are under way continue: only the pending blocks are held. Nobody else holds two of these locks at once, and
+    So if a record in one cut was caused by a record in another log, the cut of that log contains the cause. Running
+    writes and syncs continue: only the pending blocks are locked. No other thread holds two of these locks at once, and
     only one thread may cut at a time.
     """
     if not logs:
@@ -135,7 +134,7 @@ def snapshot_logs(logs: Sequence[Snapshotter]) -> tuple[list[LogSnapshot], float
     clock = logs[0].clock
     cuts: list[LogSnapshot] = []
     started = clock.monotonic()
-    # Taken and noted, and released, by one call of C code each: an interrupt leaves none of them taken.
+    # Taken and recorded, and released, by one call of C code each: an interrupt leaves none of them taken.
     locks = [log._lock for log in logs]
     held: list[bool] = []
     releases = map(methodcaller("release"), compress(locks, held))
@@ -144,7 +143,7 @@ def snapshot_logs(logs: Sequence[Snapshotter]) -> tuple[list[LogSnapshot], float
             held.extend(map(methodcaller("acquire"), locks))
             for log in logs:
                 if (cut := log._cut()) is not None:
-                    cuts.append(cut)  # noqa: PERF401 - those before an error must be known
+                    cuts.append(cut)  # noqa: PERF401 - after an error, those before it are unpinned
         finally:
             deque(releases, maxlen=0)
     except BaseException:

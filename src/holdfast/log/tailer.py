@@ -19,21 +19,21 @@ __all__ = ["Tailer"]
 
 logger = logging.getLogger("holdfast.log")
 _SLICE = 4096
-"""Records made at a time: a block may hold a million, and a reader should not have to hold them all."""
+"""Records that are created at a time: a block may hold a million, and a reader should not need memory for all."""
 
 
 class Tailer:
     """An independent reader of a log, for one thread. With a name, `commit` saves its position.
 
-    A record that was hit by damage is left out (its sequence is missing) and reported by `Log.damage`.
+    A damaged record is left out (its sequence is missing) and reported by `Log.damage`.
     """
 
     def __init__(self, log: "Log", name: str | None = None) -> None:
         if name is not None and name.startswith(QUEUE):
-            raise InvalidName(f"a tailer's name must not begin with {QUEUE!r}: that is how queues keep their place")
+            raise InvalidName(f"the tailer name {name!r} must not begin with {QUEUE!r}, which is reserved for queues")
         self._log = log
         self.log: Log | ReadOnlyLog = log
-        """The log that is read, or the view through which this tailer was made."""
+        """The log that is read, or the view that created this tailer."""
         self.name = name
         self._records: list[Record] = []
         self._at = 0
@@ -47,17 +47,17 @@ class Tailer:
 
     @property
     def position(self) -> int:
-        """The next sequence this tailer will read."""
+        """The next sequence that this tailer will read."""
         return self._records[self._at].sequence if self._at < len(self._records) else self._position
 
     @property
     def lag(self) -> int:
-        """How many records lie ahead."""
+        """The number of records that are not read yet."""
         self._log.refresh()
         return max(0, self._log.end - self.position)
 
     def read(self) -> Record | None:
-        """Return the next record; None at the present end."""
+        """Return the next record; None at the current end."""
         if self._at >= len(self._records) and not self._fill():
             return None
         record = self._records[self._at]
@@ -65,9 +65,9 @@ class Tailer:
         return record
 
     def read_many(self, count: int) -> list[Record]:
-        """Up to `count` records; fewer only at the present end."""
+        """Return up to `count` records; fewer only at the current end."""
         if count < 1:
-            raise InvalidArgument(f"read_many needs a count from 1 up, not {count!r}")
+            raise InvalidArgument(f"read_many needs a count of at least 1, not {count!r}")
         found: list[Record] = []
         while (missing := count - len(found)) > 0:
             if self._at >= len(self._records) and not self._fill():
@@ -78,12 +78,12 @@ class Tailer:
         return found
 
     def __iter__(self) -> Iterator[Record]:
-        """Return the records up to the present end."""
+        """Yield the records up to the current end."""
         while (record := self.read()) is not None:
             yield record
 
     def follow(self, wait: Duration | None = None) -> Iterator[Record]:
-        """Return records as they arrive, also from another process; stop after `wait` seconds without one."""
+        """Yield records as they arrive, also from another process; stop after `wait` seconds without one."""
         patience = None if wait is None else duration_ns(wait, "wait") / 1e9
         while True:
             record = self.read()
@@ -98,7 +98,7 @@ class Tailer:
         start, end = self._log.readable()
         if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= end:
             raise InvalidArgument(f"cannot seek to {sequence!r}: the log {self._log.name!r} ends at {end}")
-        self._let_go()
+        self._release()
         self._position = max(sequence, start)
 
     def seek_time(self, when: Instant) -> None:
@@ -114,7 +114,7 @@ class Tailer:
         self.seek(self._log.readable()[1])
 
     def commit(self) -> None:
-        """Save the position durably: the next tailer of this name does not read again what was read so far."""
+        """Save the position durably: the next tailer of this name continues from there."""
         if self.name is None:
             raise InvalidArgument("only a named tailer can commit: use log.tailer('some-name')")
         self._log.positions.set(Position(self.name, self.position, self._log.clock.time_ns()))
@@ -126,14 +126,14 @@ class Tailer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release the mapped memory."""
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._position = self.position
         self._records, self._at, self._block, self._blocks, self._stop = [], 0, None, iter(()), 0
 
     def _fill(self) -> bool:
-        """Make the next slice of records; False at the end."""
+        """Create the next slice of records; return False at the end."""
         try:
             while True:
                 block = self._block
@@ -148,13 +148,13 @@ class Tailer:
                 if records:
                     return True
         except BaseException:
-            # A generator that raised is finished, and would look as if the log had been read to its end.
+            # A generator that raised is finished: without this the log would seem to be read to its end.
             self._block, self._blocks, self._stop = None, iter(()), 0
             raise
 
     def _next_block(self) -> Block | None:
         while (block := next(self._blocks, None)) is None:
-            # The stretch is read to its end: what is still missing before `_stop` was damaged, and was reported.
+            # The range is read to its end: records that are still missing before `_stop` are damaged, and reported.
             self._position = max(self._position, self._stop)
             start, stop = self._log.readable()
             self._catch_up(start)
@@ -167,10 +167,11 @@ class Tailer:
     def _catch_up(self, start: int) -> None:
         if self._position < start:
             logger.warning(
-                "retention dropped records %d to %d of %s before they were read",
+                "records dropped before they were read: log=%s tailer=%s first=%d last=%d",
+                self._log.name,
+                self.name,
                 self._position,
                 start - 1,
-                self._log.name,
                 extra={"log": self._log.name, "tailer": self.name},
             )
             self._position = start

@@ -11,12 +11,12 @@ from holdfast.log.segment import Report, Segment
 __all__ = ["Progress", "Verification", "verify_segments"]
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
+"""Called with the verified bytes and the total bytes."""
 
 
 @dataclass(slots=True)
 class Verification:
-    """What a verification found."""
+    """The result of a verification."""
 
     segments: int = 0
     blocks: int = 0
@@ -26,7 +26,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it was written."""
+        """Whether no damage was found."""
         return not self.damage
 
 
@@ -43,7 +43,7 @@ def verify_segments(segments: Sequence[Segment], report: Report, progress: Progr
         limit = segment.limit
         try:
             memory = segment.memory(limit)
-        except FileNotFoundError:  # retention in another process took it
+        except FileNotFoundError:  # dropped by retention in another process
             continue
         if parse_segment_header(bytes(memory[:HEADER_SIZE]), str(segment.path)) is None:
             note(Damage(str(segment.path), 0, min(limit, HEADER_SIZE), "the segment's header is damaged", None, 0))
@@ -62,7 +62,7 @@ def verify_segments(segments: Sequence[Segment], report: Report, progress: Progr
                 if entry is None or (entry[:2] not in boundaries and entry.offset <= limit):
                     at = HEADER_SIZE + position * ENTRY_SIZE
                     note(Damage(index_path, at, ENTRY_SIZE, "an index entry is damaged", None, 0))
-        segment.let_go()
+        segment.unmap()
         result.segments += 1
         result.bytes += limit
         if progress is not None:

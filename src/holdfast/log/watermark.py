@@ -2,9 +2,9 @@
 
 The writer rewrites it after each sync and, under `batch` and `async`, after each block.
 
-It is not synced itself, and need not be: what it calls durable was durable when it was written, so an old copy is
-never wrong, only short. Readers in other processes use it to see neither half a block nor, under `sync`, anything that
-a power cut could take back; recovery uses it to know what cannot be torn.
+It is not synced, and need not be: records below its durable end were durable when it was written, so an old copy is
+never wrong, only behind. With it, readers in other processes see neither half a block nor, under `sync`, a record that
+a power cut could remove; recovery uses it to know which bytes cannot be torn.
 """
 
 import struct
@@ -24,7 +24,7 @@ _SIZE = _FORM.size + _CRC.size
 
 
 class Watermark(NamedTuple):
-    """Ends, in the active segment, of what is visible and of what is durable."""
+    """Ends of the visible and of the durable records in the active segment."""
 
     segment_id: int
     visible_end: int
@@ -39,20 +39,20 @@ class WatermarkFile:
     """The writer's side of the watermark. The file is opened with the first write, and again after `rest`."""
 
     def __init__(self, files: Files, folder: Path, last: Watermark | None = None) -> None:
-        """`last` is what the file says, where that is known."""
+        """Make the writer's side; `last` is the content of the file, if that is known."""
         self._files = files
         self._path = folder / WATERMARK
         self._last = last
         self._file: File | None = None
 
     def write(self, mark: Watermark) -> None:
-        """Publish. One small write within a page: another process sees the old or the new, or a bad checksum."""
+        """Publish a watermark with one small write: others read the old one, the new one or a bad checksum."""
         if self._file is None:
             if mark == self._last:
                 return
             self._file = self._files.open(self._path, "w" if self._files.exists(self._path) else "x")
         raw = _FORM.pack(WATERMARK_MAGIC, 1, *mark)
-        self._last = None  # until it is written it may be half of each
+        self._last = None  # unknown while it is being written
         write_all(self._file, raw + _CRC.pack(crc32c(raw)), 0)
         self._last = mark
 
@@ -64,8 +64,8 @@ class WatermarkFile:
 
 
 def read_watermark(files: Files, folder: Path) -> Watermark | None:
-    """Return the last watermark that the writer published; None where there is no legible one."""
-    for _ in range(3):  # the writer may be in the middle of it
+    """Return the last watermark that the writer published; None if it is missing or damaged."""
+    for _ in range(3):  # the writer may be writing it just now
         try:
             raw = read_file(files, folder / WATERMARK)[:_SIZE]
         except FileNotFoundError:

@@ -43,7 +43,7 @@ class WriterSettings:
     index_interval: int
     codec: Codec | None
     durable_only: bool
-    """Readers see only what is synced; otherwise what is written."""
+    """Whether readers see only synced records; otherwise they see written ones."""
 
 
 class SegmentWriter:
@@ -53,8 +53,8 @@ class SegmentWriter:
     except `await_disk`.
     Invariant: `durable_offset <= offset <= file size`, and an index entry in the file is never beyond `durable_offset`.
     Behind `offset` the active segment may have zeros; a sealed one ends there.
-    The files of the active segment are open or, while it rests, not: the next write opens them. Invariant: what rests
-    is on disk, `durable_offset == offset`, by an fdatasync through the descriptor that wrote it.
+    `rest` closes the files of the active segment; the next write opens them. Invariant: while they are closed,
+    everything is on disk, `durable_offset == offset`, by an fdatasync through the descriptor that wrote it.
     """
 
     def __init__(
@@ -68,32 +68,32 @@ class SegmentWriter:
         found: Survey | None,
         rest: Callable[[], OpenFileLimit | None] = lambda: None,
     ) -> None:
-        """`rest`: a weak reference to what asks this writer to rest, with its lock held."""
+        """Continue behind `segments`; `rest` is a weak reference to the callback that closes this writer's files."""
         self.files = files
         self.clock = clock
         self.log = log
         self.log_id = log_id
         self.settings = settings
         self.segments: tuple[Segment, ...] = tuple(segments)
-        """Replaced as a whole when a segment is added or dropped, so that readers may keep the tuple they have."""
+        """Replaced when a segment is added or dropped, so that readers may keep the tuple that they have."""
         self.stopped: WriterStopped | None = None
         self.recoverable = True
-        """Where it has stopped: whether `recover` may help."""
+        """If it has stopped: whether `recover` may help."""
         self._disk = Disk()
         self._preallocation = Preallocation()
         self._reached: PendingSync | None = None
-        """The last sync that was done without the log's I/O lock."""
+        """The last sync that was completed without the log's I/O lock."""
         self._published: tuple[Segment, int, int] | None = None
-        """What was published last to other processes: the segment, and how far it is durable."""
+        """The segment, durable offset and durable end that were last published to other processes."""
         self.used = False
-        """Set with each block, to tell which logs were used lately."""
+        """Set with each block, to find the logs that were used lately."""
         self._rest = rest
         self._writing = False
-        """Whether the last segment takes more; its files may be closed all the same."""
+        """Whether the last segment accepts more blocks; its files may be closed."""
         self._changed = False
-        """Whether that was written to since the log was opened."""
+        """Whether the last segment was written to since the log was opened."""
         self._was_cut = False
-        """Whether its file was made shorter since the last sync of all of it."""
+        """Whether its file was truncated since the last complete sync."""
         self._file: File | None = None
         self._index_file: File | None = None
         self._index_offset = 0
@@ -114,22 +114,21 @@ class SegmentWriter:
 
     @property
     def is_durable(self) -> bool:
-        """Whether all that was written is on disk."""
+        """Whether everything that was written is on disk."""
         return self.durable_offset == self.offset
 
     def write(self, pending_block: PendingBlock, *, syncs: bool = False) -> None:
-        """Append the records of a pending block, without a sync. After an OSError it may be tried again.
+        """Append the records of a pending block, without a sync. After an OSError the call may be repeated.
 
-        Raises `WriterStopped` if a failed write could not be undone.
-
-        If a sync follows at once, that publishes the watermark, and not this.
+        Raises `WriterStopped` if a failed write could not be undone. With `syncs`, a sync follows and publishes the
+        watermark.
         """
         self.put(seal(pending_block, self.last_timestamp, self.settings.codec), tell=not syncs)
 
     def put(self, sealed: EncodedBlock, *, tell: bool = True) -> None:
         """Write a block behind the last one."""
         assert sealed.sequence == self.end, f"a block of {sealed.sequence} cannot follow {self.end}"
-        self.check()  # its files may be closed by now: opened again, they would know of no failure
+        self.check()  # the files may be closed by now: a new descriptor would not report an earlier failure
         if self._reached is not None:
             self._note_reached()
         if self._is_full(sealed):
@@ -145,8 +144,8 @@ class SegmentWriter:
         except OSError:
             self._undo_write()
             raise
-        # Assignments only, so that an interrupt finds the block either wholly counted, and to be read here, or to be
-        # written again in place.
+        # Assignments only, so that an interrupt leaves the block either counted completely, and readable, or not at
+        # all: then it is written again at the same offset.
         end, offset = self.end + sealed.records, self.offset + size
         extent = segment.extent if durable_only else (offset, end)
         self.end, self.offset, self.last_timestamp, segment.extent = end, offset, sealed.last_timestamp, extent
@@ -156,11 +155,11 @@ class SegmentWriter:
             self._publish()
 
     def sync(self, *, tell: bool = True) -> None:
-        """Make all that was written durable, or stop: raises `WriterStopped`.
+        """Make everything that was written durable, or stop: raises `WriterStopped`.
 
-        A failed fdatasync is not repeated, because the pages may be lost and seem clean; `recover` writes them again.
+        A failed fdatasync is not repeated, because the pages may be lost and marked clean; `recover` writes them again.
 
-        Without `tell`, other processes learn of it from the call of `tell` that follows.
+        Without `tell`, the watermark for other processes is published by a later call of `tell`.
         """
         if (file := self._to_sync()) is not None:
             self._sync_file(file)
@@ -168,22 +167,23 @@ class SegmentWriter:
             self._publish(tell=tell)
 
     def begin_sync(self, *, ahead: bool = True) -> PendingSync | None:
-        """Return what `await_disk` is to make durable while other threads write; None if all is durable.
+        """Return the sync that `await_disk` runs while other threads write; None if everything is durable.
 
-        Without `ahead` no space is made behind the end: that pays for those who wait for many small syncs.
+        Without `ahead` no zeros are written behind the end: they only help callers that wait for many small syncs.
         """
         file = self._to_sync(ahead=ahead)
         return None if file is None else PendingSync(file, self.segments[-1], self.offset, self.end)
 
     def await_disk(self, begun: PendingSync) -> bool:
-        """Make that durable; return False if it fails. Called without the I/O lock, because it takes the most time.
+        """Run this sync; return False if it fails. Called without the I/O lock, because it takes the most time.
 
-        The next call of `tell` or `sync` notes the result.
+        The next call of `tell` or `sync` uses the result.
         """
         disk = self._disk
         with disk.lock:
             reached = self._reached
-            # Else it was closed, after a sync of all or because the writer had stopped; or a later sync was quicker.
+            # Otherwise the file was closed, after a complete sync or because the writer had stopped; or a later sync
+            # was faster.
             if begun.file is self._file and (
                 reached is None or reached.segment is not begun.segment or reached.offset < begun.offset
             ):
@@ -206,7 +206,7 @@ class SegmentWriter:
             assert self.is_durable, "files were closed before all that was written to them was on disk"
             return None
         if self.is_durable:
-            if self._published != (self.segments[-1], self.offset, self.end):  # an interrupt came before it was told
+            if self._published != (self.segments[-1], self.offset, self.end):  # an interrupt prevented the publication
                 self._publish()
             return None
         if ahead:
@@ -226,15 +226,15 @@ class SegmentWriter:
         self._write_entries()
 
     def tell(self) -> None:
-        """Publish the watermark, so that other processes see how far they may read."""
+        """Publish the watermark, so that other processes know how far they may read."""
         self._note_reached()
         self._publish()
 
     def rest(self) -> None:
-        """Make all durable, unless the writer has stopped, and close the files; the next write opens them again."""
+        """Make everything durable, unless the writer has stopped, and close the files; the next write opens them."""
         if self.stopped is None:
             self.sync()
-            assert self.is_durable, "only what is on disk may rest"
+            assert self.is_durable, "files may be closed only after a complete sync"
         self._close_files()
 
     def _wake(self) -> File:
@@ -245,7 +245,7 @@ class SegmentWriter:
         try:
             size = file.size()
             if size < self.offset:
-                raise self.stop(f"the segment was cut to {size} bytes, of which {self.offset} were written")
+                raise self.stop(f"the segment was truncated to {size} bytes, but {self.offset} were written")
             index_file = self._open_index(segment)
         except BaseException:
             file.close()
@@ -257,20 +257,20 @@ class SegmentWriter:
         path = segment.name.index_path(self.log)
         file = self.files.open(path, "w" if self.files.exists(path) else "x")
         size = file.size()
-        if size > self._index_offset:  # what a crash left half-written
+        if size > self._index_offset:  # half-written entries of a crash
             file.truncate(self._index_offset)
-        elif size < self._index_offset:  # someone took it away, or it is new
+        elif size < self._index_offset:  # it is new, or was deleted
             write_all(file, segment.index.content()[: self._index_offset], 0)
         return file
 
     def seal_segment(self, *, closing: bool = False) -> None:
-        """Finish the active segment; from here on it never changes, unless the log is only being closed."""
+        """Finish the active segment. It never changes again, unless the log is only being closed."""
         if not self._writing or (closing and self._file is None and not self._changed):
             return
         file = self._file or self._wake()
         self.sync()
         if file.size() > self.offset or (self._was_cut and not closing):
-            # On disk before there is a next segment: only the last may end in zeros.
+            # Synced before there is a next segment: only the last segment may end in zeros.
             file.truncate(self.offset)
             self._sync_file(file)
             self._was_cut = False
@@ -283,9 +283,12 @@ class SegmentWriter:
             if not is_reported(error):
                 raise
             logger.warning(
-                "the index of %s was not finished: %s", segment.path, error, extra={"segment": str(segment.path)}
+                "index not sealed, deleting it: segment=%s error=%s",
+                segment.path,
+                error,
+                extra={"segment": str(segment.path)},
             )
-            with contextlib.suppress(OSError):  # what a failed sync has lost of it would pass for damage
+            with contextlib.suppress(OSError):  # entries that a failed sync has lost would be reported as damage
                 self.files.remove(segment.name.index_path(self.log))
         self._publish()
         self._writing, self._changed, self._entries = False, False, []
@@ -295,7 +298,7 @@ class SegmentWriter:
         last = index.last()
         if index.sealed and last is not None and last.sequence == self.end:
             return
-        # The last entry vouches for the others, so they are on disk before it is written.
+        # A sealed last entry confirms the others, so they are on disk before it is written.
         file.sync()
         final = Checkpoint(self.end, self.offset, self.last_timestamp)
         position = index.seal(final)
@@ -322,7 +325,7 @@ class SegmentWriter:
                 if name.startswith(segment.name.stem + "."):
                     self.files.remove(folder / name)
             self.segments = self.segments[1:]
-            segment.let_go()
+            segment.unmap()
             self.files.sync_dir(folder)
             while folder != self.log and not self.files.list(folder):
                 self.files.remove_dir(folder)
@@ -332,18 +335,20 @@ class SegmentWriter:
             self._note_start(start)  # there is space now
 
     def _note_start(self, start: int) -> bool:
-        """Note what is dropped on purpose; False where it cannot be written, which must not keep a full disk full."""
+        """Record what is dropped on purpose; return False if that fails: a full disk must not prevent dropping."""
         try:
             note_start(self.files, self.log, start)
         except OSError as error:
-            logger.warning("the start of %s could not be noted: %s", self.log, error, extra={"log": str(self.log)})
+            logger.warning(
+                "start of the log not recorded: path=%s error=%s", self.log, error, extra={"log": str(self.log)}
+            )
             return False
         return True
 
     def _resume(self, segment: Segment, found: Survey) -> bool:
         if segment.header_damaged or not found.whole:
-            # Evidence is never written upon: the next record begins a new segment. Until then the old watermark stays,
-            # because it knows what was confirmed and is now missing.
+            # A damaged segment is never written to: the next record begins a new one. Until then the old watermark is
+            # kept, because it records what was confirmed and is now missing.
             return False
         index = segment.index
         is_new = index.header is None
@@ -351,13 +356,13 @@ class SegmentWriter:
             index = SparseIndex(SegmentHeader(segment.segment_id, self.log_id, segment.base, segment.created))
         segment.index = index
         self._index_offset = HEADER_SIZE + len(index) * ENTRY_SIZE
-        self._writing = self._was_cut = True  # perhaps: whoever closed it may have failed to sync that
+        self._writing = self._was_cut = True  # perhaps: the process that closed it may have failed to sync the cut
         last = index.last()
         self._entry_sequence = last.sequence if last else segment.base
         for entry in found.checkpoints:
             if entry.sequence - self._entry_sequence >= self.settings.index_interval or entry == found.end:
                 self._add_entry(entry)
-        if is_new or self._entries:  # else there is nothing to write yet, and no file need be opened
+        if is_new or self._entries:  # otherwise there is nothing to write yet, and no file is opened
             self._wake()
             assert self._index_file is not None
             if is_new:
@@ -377,11 +382,11 @@ class SegmentWriter:
         )
 
     def begin_segment(self, base: int) -> None:
-        """Make the next segment and its index.
+        """Create the next segment and its index.
 
-        The header is durable and the name is in its folder before any record in the file can be confirmed.
+        The header and the name in its folder are durable before any record in the file can be confirmed.
         """
-        # Never before the last record: readers skip segments by the time at which the next one was created.
+        # Never before the last record: readers skip segments by the creation time of the next one.
         now = max(self.clock.time_ns(), self.last_timestamp)
         name = self._next_place(now)
         header = SegmentHeader(int.from_bytes(self.files.random_bytes(8), "little"), self.log_id, base, now)
@@ -414,7 +419,7 @@ class SegmentWriter:
     def place(self, part: Path, blocks: list[BlockHeader], now: int) -> None:
         """Make a finished part the next segment: its headers are rewritten, its records are not copied.
 
-        Until the part is renamed nothing of the log has changed, and it may be done again. Durable when this returns.
+        Until the part is renamed the log is unchanged, and the call may be repeated. Durable when this returns.
         """
         self.seal_segment()
         created = max(now, self.last_timestamp)
@@ -444,16 +449,16 @@ class SegmentWriter:
         self._publish()
 
     def _next_place(self, now: int) -> SegmentName:
-        """Return the next segment's name; makes its folders, and removes an index that was left under that name."""
+        """Return the next segment's name; create its folders, and remove an index that was left under that name."""
         name = next_name(self.segments[-1].name if self.segments else None, now)
         folder = name.folder(self.log)
-        if not self.segments or self.segments[-1].path.parent != folder:  # else it was durable before that was made
+        if not self.segments or self.segments[-1].path.parent != folder:  # else the folder is durable already
             there = [one for one in (folder.parent.parent, folder.parent, folder) if self.files.exists(one)]
             self.files.make_dirs(folder)
-            for one in there:  # an earlier try may have made them, and stopped before they were durable
+            for one in there:  # an earlier attempt may have made them, and stopped before they were durable
                 self.files.sync_dir(one.parent)
         index_path = name.index_path(self.log)
-        if self.files.exists(index_path):  # an index without its segment would speak for the one that is made now
+        if self.files.exists(index_path):  # an index without its segment would be used for the new one
             self.files.remove(index_path)
         return name
 
@@ -487,15 +492,15 @@ class SegmentWriter:
         try:
             self._file.truncate(self.offset)
         except OSError as error:
-            if not is_reported(error):  # then the next block is written over what is there
+            if not is_reported(error):  # raised by a signal handler: the next block is written at the same offset
                 raise
             raise self.stop(f"a failed write could not be undone: {error.strerror or error}") from error
 
     def recover(self) -> None:
         """Resume after a disk failure, once the end of the active segment is known to be on disk.
 
-        What was written and not synced is written once more; where readers see only what is durable, nobody was
-        promised that, and it is cut off. Raises OSError or `Corrupt` where that is not possible: it stays stopped.
+        Blocks that were written and not synced are written again. With `durable_only` they were never confirmed, and
+        are cut off instead. Raises OSError or `Corrupt` if that is not possible: the writer stays stopped.
         """
         assert self.stopped is not None and self.recoverable
         self._close_files()
@@ -517,7 +522,7 @@ class SegmentWriter:
         self._publish()
 
     def stop(self, reason: str, *, recoverable: bool = True) -> WriterStopped:
-        """Stop writing, and return the exception to raise: beyond what was durable, it is not known what is on disk.
+        """Stop writing, and return the exception to raise: it is unknown what is on disk behind the durable offset.
 
         Unless `recoverable`, only opening the log again helps.
         """
@@ -525,14 +530,14 @@ class SegmentWriter:
         self.recoverable = recoverable
         path = self.segments[-1].path if self.segments else self.log
         self.stopped = WriterStopped(
-            f"{reason}, so {str(path)!r} takes no more writes. All that was confirmed is safe. "
+            f"{reason}: {str(path)!r} accepts no more writes. Confirmed records are safe. "
             + (
-                "Check the disk: the log goes on when its end can be written again, without opening the store again"
+                "Check the disk: the log resumes automatically when its end can be written again"
                 if recoverable
                 else "Check the disk, then close the store and open it again"
             )
         )
-        logger.error("the writer stopped: %s", reason, extra={"segment": str(path)})
+        logger.error("log writer stopped: segment=%s reason=%s", path, reason, extra={"segment": str(path)})
         return self.stopped
 
     def _add_entry(self, entry: Checkpoint | None = None) -> None:
@@ -551,13 +556,16 @@ class SegmentWriter:
         except OSError as error:  # derived: tried again at the next sync, at the same offset
             if not is_reported(error):
                 raise
-            logger.warning("an index entry was not written: %s", error, extra={"segment": str(self.segments[-1].path)})
+            path = str(self.segments[-1].path)
+            logger.warning(
+                "index entry not written, will retry: segment=%s error=%s", path, error, extra={"segment": path}
+            )
             return
         self._index_offset += len(data)
         del self._entries[: len(entries)]
 
     def _publish(self, *, tell: bool = True) -> None:
-        """Show readers of this process how far they may read; with `tell`, also those of other processes."""
+        """Set how far readers of this process may read; with `tell`, also those of other processes."""
         if not self.segments:
             return
         segment = self.segments[-1]
@@ -569,10 +577,10 @@ class SegmentWriter:
         mark = Watermark(segment.segment_id, end, limit, self.durable_end, self.durable_offset, self.last_timestamp)
         try:
             self._watermark.write(mark)
-        except OSError as error:  # other processes see the new records later, at the next one
+        except OSError as error:  # other processes see the new records later, with the next watermark
             if not is_reported(error):
                 raise
-            logger.warning("the watermark was not written: %s", error, extra={"log": str(self.log)})
+            logger.warning("watermark not written: path=%s error=%s", self.log, error, extra={"log": str(self.log)})
         if self._file is None:
             self._watermark.rest()
         self._published = (segment, self.durable_offset, self.durable_end)

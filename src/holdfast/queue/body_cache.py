@@ -92,7 +92,7 @@ class BodyCache:
         self._last = self._block = None
         self.bytes = 0
 
-    def let_go_below(self, sequence: int) -> None:
+    def release_below(self, sequence: int) -> None:
         """Let go of the block at hand if it is below: its segment was deleted. May be called without the lock."""
         block = self._block
         if block is not None and block.end <= sequence:

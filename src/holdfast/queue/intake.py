@@ -180,7 +180,7 @@ class Intake(Transfers):
         """
         columns = decided or (lambda one: _columns(one, now))
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
-        in_flight = self.log.ids_in_flight
+        in_flight = self.log.pending_ids
         while True:
             # The guard is of the log: another group may be putting the same id. What is no longer in pending commit is
             # visible.
@@ -229,7 +229,7 @@ class Intake(Transfers):
 
         Return the pending block of another thread that is putting one of them, which the caller must wait for.
         """
-        in_flight, find = self.log.ids_in_flight, self.queue_state.dedup.find
+        in_flight, find = self.log.pending_ids, self.queue_state.dedup.find
         for position, key in enumerate(keys):
             if key is None:
                 positions.append(position)
@@ -256,7 +256,7 @@ class Intake(Transfers):
     def _land(self, pending_block: PendingBlock) -> None:
         """Forget the pending dedup ids of this pending block: it is visible, or never will be."""
         with self.log.ids_guard:
-            _forget(self.log.ids_in_flight, pending_block)
+            _forget(self.log.pending_ids, pending_block)
 
     def tick(self) -> float | None:
         """As in `Transfers`; and enforce the length limit, which others who append to the log do not know."""

@@ -107,7 +107,7 @@ class QueueCore:
         self._pending = self._journal.pending
         self._bodies = BodyCache(log)
         self._waiters = WaitQueue(clock)
-        self._waiters.let_go_below = self._bodies.let_go_below
+        self._waiters.release_below = self._bodies.release_below
         self._lock = threading.Lock()
         self._whole = CriticalSection(self._poison)
         """Entered after the lock, by every reader and writer of the state."""

@@ -43,8 +43,8 @@ class WaitQueue:
         """Callbacks to call when there may be more messages."""
         self.on_signal: Callable[[], None] = lambda: None
         """Called with each signal, from any thread, perhaps with locks held: must be short."""
-        self.let_go_below: Callable[[int], None] = lambda sequence: None
-        """As `View.let_go_below`."""
+        self.release_below: Callable[[int], None] = lambda sequence: None
+        """As `ReadView.release_below`."""
         self.signals = 0
         self._clock = clock
         self._guard = threading.RLock()

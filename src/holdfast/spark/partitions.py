@@ -269,7 +269,7 @@ def read_stretches(stretches: Sequence[Stretch], wanted: Wanted) -> Iterator[Rec
             start, stop = max(0, stretch.start - block.sequence), min(block.count, stretch.stop - block.sequence)
             if (piece := wanted.narrowed(block, start, stop))[1] < piece[2]:
                 yield piece
-        segment.let_go()
+        segment.unmap()
 
 
 def _blocks(segment: Segment, stretch: Stretch, wanted: Wanted) -> Iterator[Block]:
