@@ -71,7 +71,7 @@ def test_what_is_too_much_may_become_dead_letters(store: Store) -> None:
 def test_reject_refuses_and_writes_nothing(store: Store, flush: Flush) -> None:
     queue = store.queue("orders", flush=flush, max_bytes=5, overflow="reject")
     queue.put(b"aaa")
-    with pytest.raises(QueueFull, match="3 of at most 5 bytes and cannot take 3 more"):
+    with pytest.raises(QueueFull, match="3 of at most 5 bytes and cannot accept 3 more"):
         queue.put(b"bbb")
     queue.put(b"bb")
     with pytest.raises(QueueFull):

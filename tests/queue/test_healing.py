@@ -34,7 +34,7 @@ def test_nothing_acked_is_delivered_again_while_the_state_cannot_be_read_again(
         queue.lease(1)
     calls: list[Callable[[], object]] = [queue.stats, queue.peek, queue.lease, queue.checkpoint, store.tick]
     for call in calls[:times]:
-        with pytest.raises(StorageError, match="the queue 'orders' serves nothing until its state can be read again"):
+        with pytest.raises(StorageError, match="the queue 'orders' is unavailable until its state can be loaded again"):
             call()
     assert [(message.id, message.attempt) for message in queue.lease(9)] == [(2, 1), (3, 1), (4, 1), (5, 1)]
     assert (queue.stats().total_acked, queue.stats().ready) == (2, 0)
@@ -90,7 +90,7 @@ def test_acks_that_are_not_written_yet_count_when_the_state_is_read_again_on_a_f
     clock.interrupts = True
     with pytest.raises(Interrupted):
         queue.get()
-    with pytest.raises(DiskFull, match="serves nothing"):
+    with pytest.raises(DiskFull, match="is unavailable"):
         queue.get()
     while True:
         try:

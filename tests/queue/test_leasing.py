@@ -212,7 +212,7 @@ def test_some_of_a_lease_may_be_lost_and_the_others_are_acked(queue: Queue, cloc
     short = queue.lease(2, lease=5)
     long = queue.lease(2, lease=50)
     clock.advance(6)
-    with pytest.raises(LeaseLost, match=r"2 messages of 'orders'.*lease for longer, or extend") as caught:
+    with pytest.raises(LeaseLost, match=r"2 messages of the queue 'orders'.*longer lease, or extend") as caught:
         queue.ack([*short, *long])
     assert caught.value.ids == [0, 1]
     assert (queue.stats().total_acked, queue.stats().ready) == (2, 3)
@@ -266,11 +266,11 @@ def test_a_delivery_of_another_queue_is_not_ours(store: Store) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ({"count": 0}, "count from 1 up"),
-        ({"count": -1}, "count from 1 up"),
-        ({"count": True}, "count from 1 up"),
-        ({"count": 1.5}, "count from 1 up"),
-        ({"count": "5"}, "count from 1 up"),
+        ({"count": 0}, "count of at least 1"),
+        ({"count": -1}, "count of at least 1"),
+        ({"count": True}, "count of at least 1"),
+        ({"count": 1.5}, "count of at least 1"),
+        ({"count": "5"}, "count of at least 1"),
         ({"lease": 0}, "lease must be more than zero"),
         ({"lease": -1}, "lease must not be negative"),
         ({"lease": "30"}, "lease must be seconds or a timedelta"),
@@ -324,7 +324,7 @@ def test_whatever_an_error_says_it_reaches_its_caller_and_the_message_is_given_b
 
 
 def test_leaving_after_the_lease_ran_out_says_so(queue: Queue, clock: SimClock) -> None:
-    with pytest.raises(LeaseLost, match=r"message 0 of 'orders' ran out.*lease for longer") as caught:  # noqa: SIM117
+    with pytest.raises(LeaseLost, match=r"message 0 of the queue 'orders' expired.*longer lease") as caught:  # noqa: SIM117
         with got(queue, lease=1):
             clock.advance(2)
     assert caught.value.ids == [0]

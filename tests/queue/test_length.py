@@ -69,7 +69,7 @@ def test_reject_refuses_and_writes_nothing(store: Store, flush: Flush) -> None:
 def test_reject_takes_a_batch_whole_or_not_at_all(store: Store) -> None:
     queue = store.queue("orders", max_length=3, overflow="reject")
     queue.put(b"0")
-    with pytest.raises(QueueFull, match="cannot take 3 more"):
+    with pytest.raises(QueueFull, match="cannot accept 3 more"):
         queue.put_many([b"1", b"2", b"3"])
     assert list(queue.put_many([b"1", b"2"])) == [1, 2]
 

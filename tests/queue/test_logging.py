@@ -114,7 +114,7 @@ def test_a_lost_state_is_told_of_and_by_which_queue(
     files.remove(Path("data/state/state.flat"))
     with caplog.at_level(logging.INFO, "holdfast"):
         reopen().queue("orders")
-    (record,) = [record for record in caplog.records if "built anew" in record.getMessage()]
+    (record,) = [record for record in caplog.records if "rebuilding the state" in record.getMessage()]
     assert (record.name, fields(record)["queue"], fields(record)["log"]) == ("holdfast.queue", "orders", "orders")
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_fails_while_closing_is_told_of(
     store.close()
     records = [record for record in told() if record.name == "holdfast.queue"]
     assert {fields(record)["queue"] for record in records} == {"orders"}
-    assert "the last checkpoint of orders failed" in " ".join(record.getMessage() for record in records)
+    assert "last checkpoint failed: queue=orders" in " ".join(record.getMessage() for record in records)
 
 
 def test_background_work_that_fails_is_told_of_with_its_queue(

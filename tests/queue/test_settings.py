@@ -150,7 +150,7 @@ def test_what_makes_no_sense_is_refused_by_name(store: Store, wrong: dict[str, A
 
 @pytest.mark.parametrize("wrong", [{"overflow": "dead-letter"}, {"expired": "dead-letter"}], ids=str)
 def test_dead_letters_need_a_queue_to_go_to(store: Store, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match="needs dead_letter"):
+    with pytest.raises(InvalidArgument, match="set dead_letter"):
         store.queue("orders", dead_letter=None, **wrong)
 
 

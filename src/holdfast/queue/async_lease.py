@@ -21,7 +21,7 @@ __all__ = ["AsyncLeases"]
 logger = logging.getLogger("holdfast.queue")
 
 _AT_ONCE = 128
-"""Polls that are served while the queue's lock is held: other threads must not wait for thousands."""
+"""How many polls are served while the queue's lock is held: other threads must not wait for thousands."""
 _WATCH_S = 1.0
 """Interval in seconds of the check whether the queue was closed: listeners are not notified of that."""
 _LONGEST_WAIT_S = 10 * 365 * 86_400.0
@@ -42,13 +42,13 @@ class _Poll:
 
 
 class AsyncLeases:
-    """The polls of one queue in one event loop. Made and used in that loop's thread.
+    """The waiting polls of one queue in one event loop. Created and used in that loop's thread.
 
     A queue calls its listeners whenever there may be more to lease: after a put, when a delay ends, when a lease
     expires. Then one *dealing* runs in a thread of the executor, never two at once, because it may wait for the disk.
     It counts the ready messages, takes at most that many polls from the head of the line, and leases its share to each;
-    all leases of a dealing are made durable together. So a message costs the same whether one poll waits or ten
-    thousand do.
+    all leases of a dealing are made durable together. So a message costs the same with one waiting poll or ten
+    thousand. `_guard` protects the line.
     """
 
     def __init__(self, queue: Queue, *, executor: Executor | None = None) -> None:
@@ -59,7 +59,7 @@ class AsyncLeases:
         """The waiting polls in order of arrival. Changed by the loop and by the dealing, with the guard held."""
         self._guard = threading.Lock()
         self._hasty: list[_Poll] = []
-        """Polls that wait no longer than until the next dealing has ended."""
+        """Polls that wait only until the next dealing has ended."""
         self._called = False
         """Whether the loop was notified that there may be more, and has not checked yet."""
         self._deals = False
@@ -70,7 +70,7 @@ class AsyncLeases:
         self._closed: HoldfastError | None = None
 
     def __len__(self) -> int:
-        """How many polls wait."""
+        """Return the number of waiting polls."""
         return len(self._line)
 
     async def lease(
@@ -86,7 +86,7 @@ class AsyncLeases:
         A poll that is cancelled keeps nothing: messages that were just leased to it are released.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidArgument(f"lease needs a count from 1 up, not {count!r}")
+            raise InvalidArgument(f"lease needs a count of at least 1, not {count!r}")
         queue = self.queue
         lease_ns = queue._lease_ns if lease is None else positive_ns(lease, "lease")
         patience = _LONGEST_WAIT_S if wait is None else duration_ns(wait, "wait") / NS
@@ -106,7 +106,7 @@ class AsyncLeases:
             return await poll.answer
         except asyncio.CancelledError:
             self._leave(poll)
-            if not poll.answer.cancelled() and poll.answer.exception() is None:  # dealt to, but not yet awake
+            if not poll.answer.cancelled() and poll.answer.exception() is None:  # served, but not resumed yet
                 self.give_back(poll.answer.result())
             raise
         finally:
@@ -114,14 +114,14 @@ class AsyncLeases:
                 timer.cancel()
 
     def give_back(self, deliveries: list[Delivery]) -> None:
-        """Release these in the background, for callers that can no longer use them."""
+        """Release deliveries in the background, for callers that can no longer use them."""
         if deliveries:
             self._keep(self._release(deliveries))
 
-    async def close(self, reason: str = "nobody can wait here any longer: the server stops") -> None:
+    async def close(self, reason: str = "waiting for messages was ended: the server is stopping") -> None:
         """Fail all polls with `Closed`, and return when nothing is running."""
         self._closed = Closed(reason)
-        self._let_go()
+        self._stop_watching()
         self._fail_all(self._closed)
         while self._at_work:
             await asyncio.wait(set(self._at_work))
@@ -137,13 +137,13 @@ class AsyncLeases:
     def _look_around(self) -> None:
         self._watch = None
         if not self._line and not self._deals:
-            self._let_go()  # until the next one comes, puts need not call anybody
+            self._stop_watching()  # without polls, puts need not call a listener
             return
         if self.queue.closed:
-            self._start()  # which finds out why
+            self._start()  # which fails the polls with the reason
         self._watch = self._loop.call_later(_WATCH_S, self._look_around)
 
-    def _let_go(self) -> None:
+    def _stop_watching(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -152,7 +152,7 @@ class AsyncLeases:
             self._stop_listening = None
 
     def _start(self) -> None:
-        """Start a dealing, or another one after the present one."""
+        """Start a dealing, or another one after the running one."""
         if self._deals:
             self._deals_again = True
         elif self._line:
@@ -172,7 +172,7 @@ class AsyncLeases:
         else:
             orphans: list[Delivery] = []
             for poll, deliveries in dealt:
-                if poll.answer.done():  # it was cancelled, or its time was up, while it was dealt to
+                if poll.answer.done():  # it was cancelled, or its time was up, while it was served
                     orphans += deliveries
                 else:
                     poll.answer.set_result(deliveries)
@@ -203,8 +203,8 @@ class AsyncLeases:
     async def _release(self, deliveries: list[Delivery]) -> None:
         try:
             await self._loop.run_in_executor(self._executor, self.queue.try_release, deliveries)
-        except HoldfastError as error:  # then their lease runs out
-            logger.warning("what a poll of %s left behind is not given back: %s", self.queue.name, error)
+        except HoldfastError as error:  # then their lease expires
+            logger.warning("release of unclaimed messages failed: queue=%s error=%s", self.queue.name, error)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -216,15 +216,15 @@ class AsyncLeases:
     def _may_be_more(self) -> None:
         if self._line and not self._called:
             self._called = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits in it
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and no poll waits in it
                 self._loop.call_soon_threadsafe(self._hear)
 
     def _hear(self) -> None:
         self._called = False
         self._start()
 
-    # In a thread of the executor. This stands inside the queue, as `Queue.lease` does: with its lock held it decides
-    # for many at once, which no sequence of calls from outside could do with one wait for the disk.
+    # In a thread of the executor. This uses private parts of the queue, as `Queue.lease` does: with the queue's lock
+    # held it leases for many polls at once. Public calls could not do that with one wait for the disk.
 
     def _serve_waiters(self, dealt: list[tuple[_Poll, list[Delivery]]]) -> None:
         queue = self.queue
@@ -249,22 +249,22 @@ class AsyncLeases:
                         if poll not in self._line:
                             continue
                     deliveries, pending_block = queue._lease_messages(share, poll.lease_ns, now, poll.most_bytes)
-                    if not deliveries:  # others took what was there
+                    if not deliveries:  # other consumers have leased the rest
                         break
                     if pending_block is not pending_blocks[-1]:
                         pending_blocks.append(pending_block)
                     with self._guard:
                         self._line.pop(poll, None)
                     dealt.append((poll, deliveries))
-                    if len(deliveries) < share:  # its bytes were enough: the rest is for those behind
+                    if len(deliveries) < share:  # its `most_bytes` were reached: the rest is for the next polls
                         self._deals_again = True
         for pending_block in pending_blocks:
             queue._commit(pending_block)
         if queue.queue_state.moving:
             try:
                 queue._start_transfers()
-            except HoldfastError as error:  # the background tries again; what was dealt must reach those it is for
-                logger.warning("dead letters of %s could not be moved: %s", queue.name, error)
+            except HoldfastError as error:  # the background tries again; the polls must still get their messages
+                logger.warning("transfer of dead letters failed, will retry: queue=%s error=%s", queue.name, error)
 
 
 _ABSENT = object()
@@ -273,4 +273,4 @@ _ABSENT = object()
 def _answer_error(poll: _Poll, error: Exception) -> None:
     if not poll.answer.done():
         poll.answer.set_exception(type(error)(*error.args) if isinstance(error, HoldfastError) else error)
-        poll.answer.exception()  # whoever waited may be gone
+        poll.answer.exception()  # marks it as retrieved: the caller may be gone

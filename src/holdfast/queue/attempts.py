@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
 
 class AttemptLog:
-    """Failures by sequence. The sequences that have one are always in memory, as ranges."""
+    """Failures by sequence. The sequences with failures are always in memory, as ranges."""
 
     def __init__(self, state: State, prefix: bytes) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class AttemptLog:
         return self._index.count
 
     def __iter__(self) -> Iterator[tuple[int, Failure]]:
-        """All of them, in order."""
+        """Yield all failures, by sequence."""
         for start, stop in self._index:
             for sequence in range(start, stop):
                 if (failure := self.get(sequence)) is not None:
@@ -81,7 +81,7 @@ class AttemptLog:
 
     @property
     def unsaved(self) -> int:
-        """Return how many changes a checkpoint would write."""
+        """How many changes a checkpoint would write."""
         return len(self._changed)
 
     def save(self, batch: Transaction) -> None:
@@ -95,13 +95,13 @@ class AttemptLog:
                 batch.put(_FAMILY, number(self._prefix, sequence), raw)
 
     def saved(self) -> None:
-        """Note that the checkpoint is durable: memory may shrink."""
+        """Mark the changes as saved: the checkpoint is durable, and memory may be released."""
         self._changed.clear()
         if len(self._known) > MEMORY_MAX:
             self._known.clear()
 
     def restore(self) -> None:
-        """Restore what the state has."""
+        """Restore the sequences from the state."""
         for key, _ in self._state.scan(_FAMILY, self._prefix, after(self._prefix)):
             sequence = number_of(key)
             self._index.add(sequence, sequence + 1)

@@ -13,14 +13,14 @@ __all__ = ["RECENT_PART", "BodyCache", "Page"]
 PAGE_RECORDS = 256
 PAGE_BYTES = 1 << 20
 SPENT_PAGES = 8
-"""Pages that a reader has passed and that are kept nevertheless: some messages are redelivered at once."""
+"""How many pages are kept that a reader has passed: some messages are redelivered at once."""
 CACHE_BYTES = 128 << 20
 RECENT_PART = 2
-"""Of the limit, what was just put may take one part in so many."""
+"""Newly put messages may use one part in so many of the limit."""
 _RELEASE_BYTES = 1 << 20
-"""Bytes of a segment that are read before their memory is given back."""
+"""Bytes of a segment that are read before their memory is released."""
 _RECORD_COST = 100
-"""Bytes of memory that a record takes in a page besides its payload."""
+"""Bytes of memory of a record in a page besides its payload."""
 
 
 class Page:
@@ -39,37 +39,37 @@ class Page:
         self.dues = piece.numbers("due")
         self.lost = set(piece.lost())
         self.size = sum(map(len, self.payloads)) + _RECORD_COST * len(self.payloads)
-        """Roughly what it takes in memory, in bytes."""
+        """Roughly its memory in bytes."""
         self.unseen = 0
         """How many of its records were read from a segment and not yet delivered."""
 
 
 class BodyCache:
-    """Reads and caches records by sequence. Used with the queue's lock held: later calls share a page.
+    """Reads and caches records by sequence, in pages. Used with the queue's lock held.
 
-    Invariant: pages do not overlap, and together with what the log has at hand take no more than `limit`, or else
-    there is only one. A reader that goes from page to page leaves behind only the last few.
+    Invariant: pages do not overlap, and together with the log's recent blocks use no more than `limit`, or there is
+    only one page. Of the pages that a reader has passed only the last few are kept.
     """
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self.limit = CACHE_BYTES
         self.bytes = 0
-        """What the pages take in memory."""
+        """Memory of the pages in bytes."""
         self.misses = 0
-        """Records that were delivered and had to be read from a segment."""
+        """How many delivered records had to be read from a segment."""
         self._pages: OrderedDict[int, Page] = OrderedDict()
-        """By first sequence, the one that was longest not used first."""
+        """The pages by first sequence, the least recently used first."""
         self._firsts: list[int] = []
         self._spent: deque[int] = deque()
         self._last: Page | None = None
         self._block: Block | None = None
-        """The last block that was opened: the next page is mostly in it, and checking it again would cost more."""
+        """The last block that was opened: the next page is mostly in it, and it need not be verified again."""
         self._released = 0
-        """Up to where the memory of its segment was given back."""
+        """The offset up to which the memory of its segment was released."""
 
     def page(self, sequence: int) -> Page | None:
-        """Return a page that holds this record, which may begin before it; None where the record cannot be read."""
+        """Return a page that holds this record, which may begin before it; None if the record cannot be read."""
         page = self._last
         if page is None or not page.first <= sequence < page.end:
             page = self._find(sequence) or self._load(sequence)
@@ -93,19 +93,19 @@ class BodyCache:
         self.bytes = 0
 
     def release_below(self, sequence: int) -> None:
-        """Let go of the block at hand if it is below: its segment was deleted. May be called without the lock."""
+        """Release the open block if it is below: its segment was deleted. May be called without the lock."""
         block = self._block
         if block is not None and block.end <= sequence:
             self._block = None
 
     def shrink(self) -> None:
-        """Drop pages beyond the limit; one stays."""
+        """Drop pages beyond the limit, but keep one."""
         bytes_left = self.limit - self._log.recent_bytes
         while self.bytes > bytes_left and len(self._pages) > 1:
             self._drop(next(iter(self._pages)))
 
     def headers(self, sequence: int) -> Headers:
-        """The headers of one record."""
+        """Return the headers of one record."""
         page = self.page(sequence)
         return page.headers[sequence - page.first] if page is not None and page.headers else NO_HEADERS
 
@@ -138,7 +138,7 @@ class BodyCache:
             page.unseen = len(page.payloads)
             self._release(piece.block)
         if at > 0 and self._pages[before := firsts[at - 1]].end == sequence:
-            self._spend(before)  # who reads on from there is through with it
+            self._spend(before)  # the reader has passed it
         self._pages[sequence] = page
         insort(firsts, sequence)
         self.bytes += page.size
@@ -159,9 +159,9 @@ class BodyCache:
         return piece
 
     def _release(self, block: Block) -> None:
-        """Release the memory of what was read from a mapped segment: until then it counts as ours.
+        """Release the pages that were read from a mapped segment: until then they count as process memory.
 
-        A large block is given back with each page that was copied from it: the next one touches only what it copies.
+        A large block is released with each page that was copied from it: the next page maps only what it copies.
         """
         start, stop = min(self._released, block.header.offset), block.header.offset + block.header.length
         if stop - start >= _RELEASE_BYTES:

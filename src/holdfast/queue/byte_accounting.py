@@ -13,7 +13,7 @@ __all__ = ["PayloadSizes", "SizedRanges", "WeighedDelayed"]
 
 
 class PayloadSizes:
-    """The payload bytes of each message that may wait: 8 bytes a message, and only where bytes are limited.
+    """The payload bytes of each message that may wait. Uses 8 bytes a message, and only if bytes are limited.
 
     Stored as sums from `base` on, so that the size of any range is found in one step. Unknown messages count 0.
     """
@@ -21,10 +21,10 @@ class PayloadSizes:
     def __init__(self) -> None:
         self.base = 0
         self._sums = array("Q", [0])
-        """At `i` the bytes of all messages up to, not including, `base + i`, from some beginning on."""
+        """At `i` the bytes of all messages before `base + i`, counted from an arbitrary start."""
 
     def begin(self, sequence: int) -> None:
-        """Forget all; the next message is this one."""
+        """Remove all; the next message is this one."""
         self.base = sequence
         self._sums = array("Q", [0])
 
@@ -39,11 +39,11 @@ class PayloadSizes:
         sums.extend(list(accumulate(sizes, initial=sums[-1]))[1:])
 
     def cut(self, end: int) -> None:
-        """Forget the messages from here on."""
+        """Remove the messages from here on."""
         del self._sums[max(1, end - self.base + 1) :]
 
     def forget_before(self, sequence: int) -> None:
-        """Forget the messages below this one, which are not asked for any more."""
+        """Remove the messages below this one, which are no longer needed."""
         gone = min(sequence - self.base, len(self._sums) - 1)
         if gone > 0:
             del self._sums[:gone]  # only differences count
@@ -56,7 +56,7 @@ class PayloadSizes:
         return sums[min(max(stop - base, 0), last)] - sums[min(max(start - base, 0), last)]
 
     def reach(self, start: int, stop: int, wanted: int) -> int:
-        """Return the first sequence up to which, from `start` on, there are so many bytes; else `stop`."""
+        """Return the first end at which the messages from `start` on have so many bytes; at most `stop`."""
         sums, base = self._sums, self.base
         low = min(max(start - base, 0), len(sums) - 1)
         return min(stop, base + bisect_left(sums, sums[low] + wanted, low))
@@ -73,14 +73,14 @@ class SizedRanges(Ranges):
         self.bytes = 0
 
     def add(self, start: int, stop: int) -> None:
-        """As `Ranges.add`, which first takes out, through `remove`, what is in the set already."""
+        """As `Ranges.add`, which first calls `remove` for sequences that are in the set already."""
         if start < stop:
             self.bytes += self.weights.between(start, stop)
             super().add(start, stop)
 
     def extend(self, starts: list[int], stops: list[int]) -> None:
         """As `Ranges.extend`."""
-        if not self.count or starts[0] > self.last + 1:  # else it adds one by one
+        if not self.count or starts[0] > self.last + 1:  # otherwise `add` is called for each
             self.bytes += sum(map(self.weights.between, starts, stops))
         super().extend(starts, stops)
 
@@ -99,7 +99,7 @@ class SizedRanges(Ranges):
         super().clear()
 
     def weigh(self) -> None:
-        """Count again: the set was restored before the weights were known."""
+        """Count the bytes again: the set was restored before the sizes were known."""
         self.bytes = sum(self.weights.between(*span) for span in self)
 
 
@@ -124,12 +124,12 @@ class WeighedDelayed(Delayed):
         super().clear()
 
     def weigh(self) -> None:
-        """Count again: the set was restored before the weights were known. Reads everything."""
+        """Count the bytes again: the set was restored before the sizes were known. Reads everything."""
         self.bytes = self._weight(list(self))
 
     def _fetch(self) -> None:
         super()._fetch()
-        if self.at_hand:  # what was counted may have been wrong, as in `Delayed`
+        if self.in_memory:  # the saved count may have been wrong, as in `Delayed`
             self.bytes = self._weight(self._near)
 
     def _leave(self, sequence: int) -> None:

@@ -22,20 +22,20 @@ __all__ = ["Checkpoint", "KeptPosition"]
 logger = logging.getLogger("holdfast.queue")
 
 RESIDENT_CHUNKS = 64
-"""Chunks of the ready index, for each priority, that stay in memory after a checkpoint: 1 MiB."""
+"""Chunks of the ready index that stay in memory after a checkpoint, for each priority: 1 MiB."""
 _LEASED = Struct("<cQQBI")
 _EXPIRY = Struct(">QQ")
 _VALUE = Struct("<q")
 _FIELDS = {"position", "scanned", "expiring", "last_lease", "delayed", "dedup"}
 KeptPosition = dict[str, Any]
-"""What the family `positions` holds for a queue."""
+"""The value of the family `positions` for a queue."""
 
 
 class Checkpoint:
-    """Writes what changed in a `QueueState` to the state, and reads it back. Used with the queue's lock held.
+    """Writes the changes of a `QueueState` to the state, and reads it back. Used with the queue's lock held.
 
-    Only a checkpoint writes to the state, after log and journal are durable: so the state is never ahead of the
-    truth, and whatever a crash does to it, the journal from its position on leads to the same end.
+    Only a checkpoint writes to the state, after log and journal are durable. So the state is never ahead of the
+    journal, and after any crash the journal from the saved position on gives the same result.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class Checkpoint:
         self._prefix = prefix
         self._journal_id = journal_id.hex()
         self._leases: dict[int, tuple[int, int, list[int]]] = {}
-        """Kept leases: expiry, how many messages, the keys of their spans."""
+        """Saved leases: expiry, number of messages, the keys of their spans."""
         self._moving: set[int] = set()
         self._last: bytes | None = None
         self.orphans = 0
         """Dangling entries that were found and repaired when the state was read."""
         self._orphaned: list[tuple[str, bytes]] = []
-        """Their keys: they go with the next checkpoint, which also has what became of their messages."""
+        """Their keys: the next checkpoint deletes them, and saves the repaired entries."""
         self._undumped: bytes | None = None
-        """The position of a snapshot that was just put back."""
+        """The position of a snapshot that was just restored."""
 
     def position(self) -> KeptPosition | None:
         """Return the last checkpoint for this journal's id; None if there is none."""
@@ -73,13 +73,17 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError) as error:
             if raised_by_handler(error):
                 raise
-            logger.warning("the kept position of a queue is not legible: its state is built anew", extra=self._fields)
+            logger.warning(
+                "saved position is damaged, rebuilding the state: queue=%s",
+                self._fields.get("queue"),
+                extra=self._fields,
+            )
             return None
 
     def adopt(self, queue: str) -> KeptPosition | None:
-        """Take over the checkpoint of this queue for another journal, which is lost; return None if there is none.
+        """Take over this queue's checkpoint for its old journal, which is lost; return None if there is none.
 
-        The rows get the prefix of the present journal, and lie before its first event.
+        The rows get the prefix of the present journal, and the position before its first event.
         """
         others = [
             (kept["scanned"], key, kept)
@@ -103,7 +107,9 @@ class Checkpoint:
         batch = self._state.transaction()
         prefix = self._prefix
         if batch.get("positions", prefix) != self._last:
-            logger.warning("the state was changed by someone else: it is written whole", extra=self._fields)
+            logger.warning(
+                "state was changed by another writer: queue=%s", self._fields.get("queue"), extra=self._fields
+            )
         for family, key in self._orphaned:
             batch.delete(family, key)
         for priority, level in enumerate(queue_state.ready.levels):
@@ -115,7 +121,7 @@ class Checkpoint:
         delayed = queue_state.delayed.save(batch)
         dedup = queue_state.dedup.save(batch, now)
         queue_state.failures.save(batch)
-        for sequence in self._moving - queue_state.moving.keys():  # before the leases: one of them may have it again
+        for sequence in self._moving - queue_state.moving.keys():  # before the leases: one may have the message again
             batch.delete("in_progress", number(prefix, sequence))
         leases = self._save_leases(queue_state, batch)
         for sequence, move in queue_state.moving.items():
@@ -147,7 +153,7 @@ class Checkpoint:
         queue_state.expiring = kept["expiring"]
         queue_state.last_lease = kept["last_lease"]
         queue_state.totals = Totals(**kept["totals"])
-        queue_state.plain = False  # until it looks
+        queue_state.plain = False  # until it is checked
         try:
             queue_state.delayed.restore(kept["delayed"])
             queue_state.dedup.restore(kept["dedup"])
@@ -158,9 +164,7 @@ class Checkpoint:
         except (ValueError, LookupError, TypeError, StructError) as error:
             if raised_by_handler(error):
                 raise
-            raise Corrupt(
-                f"the state of the queue {queue_state.name!r} holds what no checkpoint writes: {error}"
-            ) from error
+            raise Corrupt(f"the saved state of the queue {queue_state.name!r} is damaged: {error}") from error
         self.orphans += queue_state.delayed.orphans
 
     def clear(self) -> None:
@@ -184,8 +188,8 @@ class Checkpoint:
     def undump(self, rows: list[tuple[str, bytes, bytes]]) -> None:
         """Restore the rows that `dump` returned.
 
-        Except the position, which the next checkpoint writes: until then the dedup ids, which are read from the log,
-        are in memory only, and after a crash this must run again.
+        The position is not restored, but written by the next checkpoint: until then the dedup ids, which are read from
+        the log, are in memory only, and after a crash this must run again.
         """
         batch = self._state.transaction()
         for family, key, value in rows:
@@ -221,7 +225,7 @@ class Checkpoint:
         return leases
 
     def _load_ready(self, queue_state: QueueState) -> None:
-        queue_state.ready.has_priorities = True  # until it looks
+        queue_state.ready.has_priorities = True  # until it is checked
         for key, value in self._state.scan("available", self._prefix, after(self._prefix)):
             priority, low = key[-9], number_of(key)
             level = queue_state.ready.level(priority)
@@ -232,11 +236,11 @@ class Checkpoint:
                 level.add_all(value)
         for level in queue_state.ready.levels:
             if level and level.last >= queue_state.scanned:
-                self._count_orphan("available", f"messages from {queue_state.scanned} on, of which nothing is known")
+                self._count_orphan("available", f"messages from {queue_state.scanned} on, which are unknown")
                 level.remove(queue_state.scanned, level.last + 1)
 
     def _load_held(self, queue_state: QueueState) -> None:
-        """Restore leases and moves. A message is held once: by the first that has it, and then it is not ready."""
+        """Restore leases and moves. A message belongs to the first lease or move that has it, and is not ready."""
         prefix, state = self._prefix, self._state
         expires = {
             number_of(key): int(_VALUE.unpack(value)[0]) for key, value in state.scan("leases", prefix, after(prefix))
@@ -247,7 +251,7 @@ class Checkpoint:
             if expires.get(lease_id) == at:
                 ends.add(lease_id)
             else:
-                self._orphan("lease_expiry", key, f"the end of lease {lease_id}, which is not there")
+                self._orphan("lease_expiry", key, f"the expiry of lease {lease_id}, which does not exist")
         leases: dict[int, Lease] = {}
         starts: dict[int, list[int]] = {}
         taken = 0
@@ -257,7 +261,7 @@ class Checkpoint:
                 _, lease_id, stop, priority, attempt = _LEASED.unpack(value)
             first, last = max(start, taken), min(stop, queue_state.scanned)
             if (first, last) != (start, stop):
-                self._orphan("in_progress", key, f"messages {start} to {stop - 1} are not all there to be held")
+                self._orphan("in_progress", key, f"messages {start} to {stop - 1}, some unknown or held elsewhere")
                 if first >= last:
                     continue
             if value[:1] == b"M":
@@ -271,30 +275,30 @@ class Checkpoint:
                     LeasedSpan(first, last, priority, attempt),
                 )
                 starts.setdefault(lease_id, []).append(start)
-            else:  # nobody can ever give these back, so they are ready
-                self._orphan("in_progress", key, f"messages {start} to {stop - 1} of a lease that is not there")
+            else:  # no consumer can ever return these, so they are ready
+                self._orphan("in_progress", key, f"messages {start} to {stop - 1} of a lease that does not exist")
                 queue_state.ready.add(priority, first, last)
                 continue
             taken = last
             if queue_state.ready.remove_anywhere(first, last):
-                self._count_orphan("available", f"messages {first} to {last - 1} are held, and not ready")
+                self._count_orphan("available", f"messages {first} to {last - 1}, which are held")
         for lease_id in sorted(expires):
             if lease_id not in leases:
                 self._orphan("leases", number(prefix, lease_id), f"lease {lease_id} without messages")
                 continue
             if lease_id not in ends:
-                self._count_orphan("lease_expiry", f"lease {lease_id} had no entry")
+                self._count_orphan("lease_expiry", f"no expiry of lease {lease_id}")
             queue_state.leases.add(lease_id, leases[lease_id])
-            # Where something was put right, a wrong count makes the next checkpoint write the lease anew.
+            # After a repair, a wrong count makes the next checkpoint write the lease again.
             count = -1 if self.orphans else len(leases[lease_id].left)
             self._leases[lease_id] = (expires[lease_id], count, starts[lease_id])
         self._moving = set(queue_state.moving)
 
     def _check_failures(self, queue_state: QueueState) -> None:
-        """Drop failures of messages that are in no set: they would stay forever, and count for others after a cut."""
-        due = queue_state.delayed.next_due  # has the first ones fetched, and looked at
+        """Drop failures of messages that are in no set: they would stay forever, or count for other messages later."""
+        due = queue_state.delayed.next_due  # reads the first ones from the state, and checks them
         known = {sequence for lease in queue_state.leases.by_id.values() for sequence in lease.left}
-        if due is not None and queue_state.delayed.at_hand:
+        if due is not None and queue_state.delayed.in_memory:
             known |= {sequence for _, sequence, _ in queue_state.delayed}
         for start, stop in queue_state.failures.spans():
             waiting = {
@@ -302,8 +306,8 @@ class Checkpoint:
                 for sequence in range(*span)
             }  # fmt: skip
             for sequence in set(range(start, stop)) - waiting - known:
-                if sequence >= queue_state.scanned or queue_state.delayed.at_hand:
-                    self._count_orphan("attempts", f"the failures of message {sequence}, which is not there")
+                if sequence >= queue_state.scanned or queue_state.delayed.in_memory:
+                    self._count_orphan("attempts", f"the failures of message {sequence}, which does not exist")
                     queue_state.failures.forget(sequence, sequence + 1)
 
     def _orphan(self, family: str, key: bytes, what: str) -> None:
@@ -312,11 +316,17 @@ class Checkpoint:
 
     def _count_orphan(self, family: str, what: str) -> None:
         self.orphans += 1
-        logger.warning("an orphan in %s was put right: %s", family, what, extra={**self._fields, "family": family})
+        logger.warning(
+            "dangling state entry repaired: queue=%s family=%s entry=%s",
+            self._fields.get("queue"),
+            family,
+            what,
+            extra={**self._fields, "family": family},
+        )
 
 
 def _of_queue(raw: bytes, queue: str) -> KeptPosition | None:
-    """Return the checkpoint if it is of this queue; rows of earlier versions do not say of which they are."""
+    """Return the checkpoint if it is of this queue; rows of earlier versions have no queue name."""
     try:
         kept: KeptPosition = json.loads(raw)
         return kept if kept["queue"] == queue and kept.keys() >= _FIELDS else None

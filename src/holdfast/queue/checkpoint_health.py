@@ -1,4 +1,4 @@
-"""Health of a queue's checkpoints: since when they fail, why, and when the next one is tried."""
+"""Health of a queue's checkpoints: failures, their reason, and the time of the next attempt."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class Failing(NamedTuple):
     since: int
     """When the first of them failed, in nanoseconds since 1970."""
     reason: str
-    """Why the last one did."""
+    """Why the last one failed."""
 
 
 class CheckpointHealth:
@@ -25,18 +25,18 @@ class CheckpointHealth:
 
     def __init__(self) -> None:
         self.failing: Failing | None = None
-        """None while they succeed."""
+        """The current failures; None while checkpoints succeed."""
         self.failures = 0
-        """How many failed since the queue was opened."""
+        """How many checkpoints failed since the queue was opened."""
         self._pause_s = _FIRST_PAUSE_S
         self._next = 0.0
 
     def wait(self, moment: float) -> float:
-        """Seconds until the next attempt may be made; `moment` is of the monotonic clock."""
+        """Return the seconds until the next attempt may be made; `moment` is of the monotonic clock."""
         return 0.0 if self.failing is None else max(0.0, self._next - moment)
 
     def failed(self, reason: str, now: int, moment: float) -> bool:
-        """Note a failure; whether it is the first in a row."""
+        """Record a failure; return whether it is the first in a row."""
         is_first = self.failing is None
         self.failures += 1
         self.failing = Failing(now if self.failing is None else self.failing.since, reason)
@@ -45,7 +45,7 @@ class CheckpointHealth:
         return is_first
 
     def succeeded(self) -> bool:
-        """Note a success; whether there were failures before it."""
+        """Record a success; return whether there were failures before it."""
         was_failing = self.failing is not None
         self.failing, self._pause_s = None, _FIRST_PAUSE_S
         return was_failing

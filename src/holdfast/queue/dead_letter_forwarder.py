@@ -1,4 +1,4 @@
-"""Dead letters that leave the store: what a forwarder receives, and the prefix that names its targets."""
+"""Forwarding of dead letters out of the store: the type of a forwarder, and the prefix of its targets."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class ForwardedLetter:
     payload: bytes
     key: bytes | None
     headers: Headers
-    """As they were put."""
+    """The headers of the put."""
     priority: int
     cause: str
     """`attempts`, `rejected`, `ttl` or `overflow`."""
@@ -30,15 +30,15 @@ class ForwardedLetter:
     """Deliveries that failed."""
     enqueued_at: int
     moved_at: int
-    """When it left, in nanoseconds since 1970: with its id, the same however often it is tried."""
+    """When it left the queue, in nanoseconds since 1970: like the id, the same in every attempt."""
     doubtful: bool
     """Whether an earlier attempt, interrupted by a crash or an error, may have delivered it to the forwarder."""
 
 
 Forwarder = Callable[[str, str, list[ForwardedLetter]], None]
-"""Called with the queue's name, its `dead_letter` and the letters; returns when they are durable elsewhere.
+"""Called with the queue's name, its `dead_letter` and the dead letters; returns when they are durable elsewhere.
 
-A `HoldfastError` means: later, again. It is called from any thread, one call at a time for each queue.
+After a `HoldfastError` the call is repeated later. Called from any thread, one call at a time for each queue.
 """
 
 
@@ -48,7 +48,7 @@ def is_forwarded(target: str) -> bool:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the prefix, or raise `InvalidArgument`: a queue's name must never be taken for an outside target."""
+    """Return the prefix, or raise `InvalidArgument`: the name of a queue must never look like an outside target."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
-        raise InvalidArgument(f"a prefix of forwarded dead letters is a word and '-dlx:', not {prefix!r}")
+        raise InvalidArgument(f"the prefix of a forwarder must be a word of a-z and '-dlx:', not {prefix!r}")
     return prefix

@@ -1,4 +1,4 @@
-"""Delayed messages by due time: the next ones in memory, the others in the state, however many there are."""
+"""Delayed messages by due time: the next ones in memory, any number of others in the state."""
 
 import heapq
 import logging
@@ -17,7 +17,7 @@ __all__ = ["Delayed", "Entry"]
 logger = logging.getLogger("holdfast.queue")
 
 NEAR_MAX = 32_768
-"""Entries in memory; beyond that a checkpoint leaves the later ones to the state."""
+"""Entries in memory; if there are more, a checkpoint keeps the later ones only in the state."""
 NEAR_KEEP = 4_096
 """Entries fetched from the state at a time."""
 BUCKET_BITS = 12
@@ -25,42 +25,42 @@ _FAMILY = "visibility_index"
 _KEY = Struct(">QQ")
 _DUE = Struct(">Q")
 Entry = tuple[int, int, int]
-"""Due time, sequence, priority: they become due in this order."""
+"""Due time, sequence, priority; entries become due in this order."""
 
 
 class Delayed:
-    """Messages that are not to be delivered before their due time.
+    """Messages that are not delivered before their due time. Used with the queue's lock held.
 
     Invariant: `_near` holds every entry below `_horizon`; the others are in the state, or in `_far` until the next
-    checkpoint. Everything up to `_fired` has come up, and nothing that comes later is put before it.
+    checkpoint. Everything up to `_fired` has become due, and later entries are never added before it.
     """
 
     def __init__(
         self, state: State, prefix: bytes, elsewhere: Callable[[list[int]], set[int]] = lambda sequences: set()
     ) -> None:
-        """`elsewhere` returns which messages cannot be delayed, whatever the state says."""
+        """Make an empty set; `elsewhere` returns which messages cannot be delayed, even if the state has them."""
         self.count = 0
         self.orphans = 0
-        """Entries of the state that were wrong, and go with the next checkpoint."""
+        """Entries of the state that were wrong, and are deleted by the next checkpoint."""
         self._state = state
         self._elsewhere = elsewhere
         self._prefix = prefix
         self._near: list[Entry] = []
         self._far: list[Entry] = []
         self._fresh: dict[tuple[int, int], int] = {}
-        """Added since the last checkpoint."""
+        """Entries that were added since the last checkpoint."""
         self._horizon: tuple[int, int] | None = None
-        """None: the state has nothing that is not in memory too."""
+        """None: all entries are in memory."""
         self._fired = (0, 0)
         self._fired_saved = (0, 0)
         self._dropped: list[Entry] = []
         self._cleared = False
-        """What the state has is void, and goes with the next checkpoint."""
+        """Whether all entries in the state are void: the next checkpoint deletes them."""
         self._buckets: Counter[int] = Counter()
 
     def add(self, due: int, sequence: int, priority: int) -> None:
-        """Keep a message back until `due`."""
-        entry = (max(due, self._fired[0] + 1), sequence, priority)  # the clock may have been set back; never early
+        """Delay a message until `due`."""
+        entry = (max(due, self._fired[0] + 1), sequence, priority)  # after `_fired`, if the clock was set back
         self.count += 1
         self._buckets[sequence >> BUCKET_BITS] += 1
         self._fresh[entry[:2]] = priority
@@ -81,7 +81,7 @@ class Delayed:
         fired: list[Entry] = []
         while (due := self.next_due) is not None and due <= now:
             near = self._near
-            if near[len(near) // 2][0] <= now:  # many at once: sorting is cheaper than popping each
+            if near[len(near) // 2][0] <= now:  # many are due: sorting is cheaper than popping each
                 near.sort()
                 cut = next((at for at, entry in enumerate(near) if entry[0] > now), len(near))
                 batch, self._near = near[:cut], near[cut:]
@@ -154,12 +154,12 @@ class Delayed:
             self._leave(entry[1])
 
     def may_have(self, sequence: int) -> bool:
-        """Return False if a message is surely not here, True if one of the 4096 around it is."""
+        """Return False if a message is certainly not delayed, True if one of the 4096 around it is."""
         return sequence >> BUCKET_BITS in self._buckets
 
     def count_before(self, sequence: int) -> int:
-        """Return how many messages are below this sequence; up to 4095 too many where not all are in memory."""
-        if self.at_hand:
+        """Return how many messages are below this sequence; up to 4095 too many if not all are in memory."""
+        if self.in_memory:
             return sum(entry[1] < sequence for entry in self._near) + sum(entry[1] < sequence for entry in self._far)
         return sum(count for bucket, count in self._buckets.items() if bucket << BUCKET_BITS < sequence)
 
@@ -172,7 +172,7 @@ class Delayed:
     def dues(self) -> Iterator[bytes]:
         """Return the due times as 8 bytes each: first of those in memory, in any order, then of the others, ascending.
 
-        As they are at the moment of the call, so that it may be read without the queue's lock.
+        A snapshot at the moment of the call, so that it may be read without the queue's lock.
         """
         memory = [_DUE.pack(entry[0]) for entry in (*self._near, *self._far)]
         if self._horizon is None:
@@ -190,7 +190,7 @@ class Delayed:
         self._buckets.clear()
 
     def __iter__(self) -> Iterator[Entry]:
-        """All of them, by due time."""
+        """Return all entries, by due time."""
         memory = sorted([*self._near, *self._far])
         if self._horizon is None:
             return iter(memory)
@@ -199,17 +199,17 @@ class Delayed:
         return heapq.merge(memory, beyond)
 
     @property
-    def at_hand(self) -> bool:
-        """Return whether all of them are in memory."""
+    def in_memory(self) -> bool:
+        """Whether all entries are in memory."""
         return self._horizon is None
 
     def floor(self) -> int | None:
-        """Return a sequence below which there is no message; to within a bucket."""
+        """Return a sequence below which there is no message, rounded down to a bucket; None without messages."""
         return min(self._buckets) << BUCKET_BITS if self._buckets else None
 
     @property
     def unsaved(self) -> int:
-        """Return how many changes a checkpoint would write."""
+        """How many changes a checkpoint would write."""
         return len(self._fresh) + len(self._dropped) + self._cleared
 
     def save(self, batch: Transaction) -> dict[str, object]:
@@ -229,7 +229,7 @@ class Delayed:
         return {"fired": list(self._fired), "count": self.count, "buckets": list(self._buckets.items())}
 
     def saved(self) -> None:
-        """Note that the checkpoint is durable: the state has everything, and memory may shrink."""
+        """Mark the changes as saved: the state has everything, and memory may be released."""
         self._fresh, self._far, self._dropped, self._cleared = {}, [], [], False
         self._fired_saved = self._fired
         if len(self._near) > NEAR_MAX:
@@ -244,7 +244,7 @@ class Delayed:
         self.count = int(kept["count"])
         self._buckets = Counter(dict(kept["buckets"]))
         self._horizon = (0, 0)
-        if not self.count:  # mostly there is nothing; if there is, it was left behind
+        if not self.count:  # entries in the state, of which there are mostly none, are orphans
             self._disown(list(self._saved(self._horizon)))
             self._horizon = None
 
@@ -255,7 +255,7 @@ class Delayed:
             del self._buckets[bucket]
 
     def _fetch(self) -> None:
-        """Bring the next entries from the state into memory."""
+        """Read the next entries from the state into memory."""
         gone = set(self._dropped)
         waiting = (entry for entry in self._saved(self._horizon or (0, 0)) if entry not in gone)
         found = list(islice(waiting, NEAR_KEEP + 1))
@@ -267,12 +267,12 @@ class Delayed:
         near = [*found, *(entry for entry in self._far if horizon is None or entry[:2] < horizon)]
         self._far = [entry for entry in self._far if horizon is not None and entry[:2] >= horizon]
         last = {sequence: (due, sequence, priority) for due, sequence, priority in sorted(near)}
-        if len(last) < len(near):  # one message twice: never early, so the later one counts
+        if len(last) < len(near):  # one message twice: the later one is used, so that it is never early
             self._disown([entry for entry in near if last[entry[1]] != entry])
             near = list(last.values())
         heapq.heapify(near)
         self._near = near
-        if horizon is None:  # all is at hand: what was kept of it may have been wrong
+        if horizon is None:  # all entries are in memory: the saved counts may have been wrong
             self.count = len(near)
             self._buckets = Counter(sequence >> BUCKET_BITS for _, sequence, _ in near)
 
@@ -280,7 +280,9 @@ class Delayed:
         if entries:
             self.orphans += len(entries)
             self._dropped += entries
-            logger.warning("%d orphans in %s were put right: %s", len(entries), _FAMILY, entries[:10])
+            logger.warning(
+                "dangling state entries repaired: family=%s count=%d entries=%s", _FAMILY, len(entries), entries[:10]
+            )
 
     def _saved(self, start: tuple[int, int]) -> Iterator[Entry]:
         if self._cleared:

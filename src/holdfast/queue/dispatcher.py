@@ -1,4 +1,4 @@
-"""Lease, expire, return and drop messages. All methods require the queue lock."""
+"""Leasing, expiry, return and removal of messages. All methods require the queue lock."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -31,17 +31,17 @@ __all__ = ["LONGEST_SLEEP_S", "SAMPLE", "Core"]
 logger = logging.getLogger("holdfast.queue")
 
 SAMPLE = 15
-"""Of messages that are leased one by one, each sixteenth is timed."""
+"""Mask that selects every sixteenth of the messages that are leased one by one, for the latency histogram."""
 EVENTS_MAX = 1000
-"""Events that are put into one record of the journal."""
+"""The most events in one record of the journal."""
 LONGEST_SLEEP_S = 1.0
-"""Nobody sleeps longer towards a point in time: the wall clock may jump."""
+"""The longest wait for a point in time: the wall clock may jump."""
 Columns = tuple[list[bytes], list[int], list[bytes | None] | None, list[Headers] | None]
-"""Payloads, times, and keys and headers where any message has some."""
+"""Payloads, times, and keys and headers if any message has some."""
 
 
 class Core(QueueCore):
-    """The deciding part of a queue, with its lock held: an event goes to the journal, then changes the state."""
+    """The part of a queue that changes its state, with the lock held: an event is journaled, then applied."""
 
     def _look(self, now: int) -> PendingBlock | None:
         """Bring the state up to now: new messages, due delays, expired leases. Called with the lock held.
@@ -56,7 +56,7 @@ class Core(QueueCore):
         if self.read_only:
             self.log.refresh()
             start, end = self._journal.log.readable()
-            if not start <= self._followed <= end:  # its beginning was dropped, or a crash took its end
+            if not start <= self._followed <= end:  # its beginning was dropped, or its end was lost in a crash
                 self._load()
             self._followed, _ = self._follow(self.queue_state, self._followed)
         queue_state = self.queue_state
@@ -144,7 +144,7 @@ class Core(QueueCore):
     def _lease_one(self) -> Delivery | None:
         """Lease the next message on the fast path, for messages one by one, in a fifth of the time.
 
-        Return None where a condition of the fast path does not hold, or there is no message: then use the slow path.
+        Return None if a condition of the fast path does not hold, or there is no message: then use the slow path.
         Called with the lock held.
         """
         queue_state = self.queue_state
@@ -162,7 +162,7 @@ class Core(QueueCore):
         if not fresh:
             sequence = plain.first
         elif scanned < end:
-            sequence = scanned  # just put, and the first in line: it need not even be taken in
+            sequence = scanned  # just put, and the next one: it need not be added to the ready set
         else:
             return None
         if sequence >= pending_block.first and not pending_block.extras:
@@ -265,7 +265,7 @@ class Core(QueueCore):
         def starved(sequence: int) -> bool:
             page = self._bodies.page(sequence)
             if page is None:
-                return True  # it cannot be read, and whoever takes it will find that out
+                return True  # it cannot be read: leasing drops it
             index = sequence - page.first
             return max(page.times[index], page.dues[index] if page.dues else 0) <= cutoff
 
@@ -274,7 +274,7 @@ class Core(QueueCore):
     def _drop_undeliverable(self, overdue: list[int], lost: list[int], now: int) -> None:
         """Drop unreadable messages, and drop or dead-letter those whose time to live is over."""
         if lost:
-            logger.error("%d messages of %s cannot be read", len(lost), self.name, extra=self.fields)
+            logger.error("unreadable messages dropped: queue=%s count=%d", self.name, len(lost), extra=self.fields)
             self._decide([Dropped(now, "damaged", spans_of(sorted(lost)))])
         overdue = sorted(set(overdue) - set(lost))
         if overdue:
@@ -284,7 +284,7 @@ class Core(QueueCore):
     def _drop(
         self, cause: str, reason: str, sequences: list[int], now: int, *, dead_letter: bool
     ) -> PendingBlock | None:
-        """Remove waiting messages from the queue, for good or to the dead letters."""
+        """Drop waiting messages, or dead-letter them."""
         if dead_letter and self.settings.dead_letter is not None:
             spans = [
                 LeasedSpan(start, stop, priority, 0)
@@ -320,7 +320,7 @@ class Core(QueueCore):
     def _requeue_events(
         self, now: int, cause: str, reason: str, lease_id: int, spans: list[LeasedSpan], delay_ns: int | None
     ) -> list[Event]:
-        """Return the events for messages that come back: redelivered now, after a delay, or dead.
+        """Return the events for returned messages: redelivered now, after a delay, or dead-lettered.
 
         `delay_ns` None means the backoff.
         """
@@ -336,7 +336,9 @@ class Core(QueueCore):
         if dead and self.settings.dead_letter is not None:
             events.append(Transferring(now, "attempts", reason, self.settings.dead_letter, lease_id, dead))
         elif dead:
-            logger.warning("%s drops messages that failed too often", self.name, extra=self.fields)
+            logger.warning(
+                "messages dropped after too many attempts, no dead letter queue: queue=%s", self.name, extra=self.fields
+            )
             events.append(Dropped(now, "attempts", [(span.start, span.stop) for span in dead]))
         return events
 
@@ -353,7 +355,7 @@ class Core(QueueCore):
                     self._waiters.serve(waiter)
 
     def _next_event_in(self, now: int) -> float:
-        """Return the seconds until a delay or lease ends, at most one; infinity if there is none."""
+        """Return the seconds until a delay or lease ends, at most one second; infinity if there is none."""
         moments = [due for due in (self.queue_state.delayed.next_due,) if due is not None]
         if (left := self.queue_state.leases.due_in(now)) is not None:
             moments.append(now + left)
@@ -380,7 +382,7 @@ class Core(QueueCore):
         return NEVER if page is None else self._expiry(page, sequence - page.first)
 
     def _commit_later(self, pending_block: PendingBlock | None) -> None:
-        """Do not wait for the events of `_look` to be durable: the next commit, or the tick, includes them."""
+        """Do nothing: the next commit, or the tick, makes the events of `_look` durable."""
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -389,11 +391,13 @@ class Core(QueueCore):
     def _check_writable(self) -> None:
         self._check_open()
         if self.read_only:
-            raise ReadOnly(f"the queue {self.name!r} was opened read-only: open the store without read_only=True")
+            raise ReadOnly(
+                f"the queue {self.name!r} was opened read-only: open the store without read_only=True to change it"
+            )
 
 
 def _first_of(picks: list[tuple[int, int, int]], count: int) -> list[tuple[int, int, int]]:
-    """The first `count` messages of what was picked."""
+    """Return the first `count` messages of these picks."""
     found: list[tuple[int, int, int]] = []
     for priority, start, stop in picks:
         if count <= 0:

@@ -31,17 +31,17 @@ Span = tuple[int, int]
 """A first sequence and the one after the last."""
 
 CAUSES = (
-    "nacked",  # 0: its holder gave it back
-    "expired",  # 1: its lease ran out
-    "released",  # 2: given back without a try
+    "nacked",  # 0: its consumer returned it as failed
+    "expired",  # 1: its lease expired
+    "released",  # 2: its consumer returned it untried
     "attempts",  # 3: it failed too often
     "ttl",  # 4: its time to live was over
     "overflow",  # 5: the queue was full
     "redriven",  # 6: moved back from the dead letters
-    "moved",  # 7: it arrived where it was moving to
+    "moved",  # 7: its copy is durable in the target
     "damaged",  # 8: its record cannot be read
-    "rejected",  # 9: its holder refused it for good
-    "discarded",  # 10: someone who looks after the queue dropped it
+    "rejected",  # 9: its consumer rejected it permanently
+    "discarded",  # 10: an operator dropped it
 )
 """Causes of events, stored in the journal as their index in this list: only append to it."""
 _CAUSE = {name: number for number, name in enumerate(CAUSES)}
@@ -70,7 +70,7 @@ class Acked(NamedTuple):
 
     time: int
     parts: list[tuple[int, list[Span]]]
-    """For each lease, which of its messages."""
+    """The acknowledged messages of each lease."""
 
 
 class Extended(NamedTuple):
@@ -133,7 +133,7 @@ class Truncated(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A part of the whole state as it was before the first part; the snapshot is valid with its last part."""
+    """A part of the complete state as it was before the first part; the snapshot is valid with its last part."""
 
     time: int
     part: int
@@ -163,9 +163,9 @@ _SNAPSHOT_HEAD = Struct("<BqIB")
 
 
 encode_lease_of_one: Callable[[int, int, int, int], bytes] = partial(_ONE_LEASED.pack, _LEASED_ONE)
-"""(time, lease, expires, sequence) of one message of priority 0 at its first delivery: the common case."""
+"""Encode (time, lease, expires, sequence) of one message of priority 0 at its first delivery: the common case."""
 encode_ack_of_one: Callable[[int, int, int], bytes] = partial(_ONE_ACKED.pack, _ACKED_ONE)
-"""(time, lease, sequence) of one message that is acknowledged."""
+"""Encode (time, lease, sequence) of one acknowledged message."""
 
 
 def _leased_spans(spans: list[LeasedSpan]) -> bytes:
@@ -179,12 +179,12 @@ def _spans(spans: list[Span]) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    raw = text.encode("utf-8", "surrogatepass")  # an exception's text may hold anything
+    raw = text.encode("utf-8", "surrogatepass")  # an exception's text may contain surrogates
     return _COUNT.pack(len(raw)) + raw
 
 
 def encode(event: Event) -> bytes:
-    """The bytes of an event; several may follow each other in one record of the journal."""
+    """Return the bytes of an event; a record of the journal may have several."""
     match event:
         case Leased(time, lease, expires, spans):
             return _LEASED_HEAD.pack(_LEASED, time, lease, expires, len(spans)) + _leased_spans(spans)
@@ -328,11 +328,13 @@ _DECODERS: dict[int, Callable[[_Reader], Event]] = {
 
 
 def decode(raw: bytes) -> Iterator[Event]:
-    """The events of one journal record, in order."""
+    """Yield the events of one journal record, in order."""
     reader = _Reader(raw)
     while reader.at < len(raw):
         kind = raw[reader.at]
         decoder = _DECODERS.get(kind)
         if decoder is None:
-            raise Corrupt(f"an event of kind {kind} is not known: the journal was written by a newer version")
+            raise Corrupt(
+                f"unknown event kind {kind}: the journal was written by a newer version of Holdfast, update this one"
+            )
         yield decoder(reader)

@@ -21,12 +21,12 @@ from holdfast.queue.stats import Counts, LeaseInfo, Preview, Rates
 __all__ = ["QueueInspector", "check_count", "check_position", "checked_ids"]
 
 KEPT_PART = 20
-"""A histogram that took a while is shown for so many times as long, before the delays are read again."""
+"""A histogram that took a while is cached for so many times as long."""
 _A_WHILE_S = 0.05
 _AT_A_TIME = 1000
-"""Messages that are searched for with the lock held at a time."""
+"""How many messages are searched for at a time with the lock held."""
 Bucket = tuple[int, int, int]
-"""Its first moment, the one after its last, and how many messages become due between them."""
+"""The first moment of the bucket, the one after its last, and how many messages become due between them."""
 
 
 class _Stored(NamedTuple):
@@ -36,24 +36,24 @@ class _Stored(NamedTuple):
     time: int
     priority: int
     due: int
-    """Not before; 0: at once."""
+    """The time before which it is not delivered; 0: none."""
     expiry: int
-    """Not after; 0: whenever."""
+    """The time after which it is not delivered; 0: none."""
     owner: str | None
-    """The only queue it is for."""
+    """The only queue that it is for; None: all queues of the log."""
 
 
 class QueueInspector(Settlement):
     """The administrative part of a queue. Inspection reads bodies without the queue's lock."""
 
     _histogram: tuple[float, int, list[Bucket]] = (float("-inf"), 0, [])
-    """Until when the last one is shown, for how many buckets, and what it was."""
+    """The cached histogram: the end of its validity, the number of buckets, and the buckets."""
 
     # Pausing.
 
     @property
     def paused(self) -> bool:
-        """Return whether delivery is paused."""
+        """Whether delivery is paused."""
         return self._is_paused() if self.read_only else self._paused
 
     def pause(self) -> None:
@@ -88,7 +88,7 @@ class QueueInspector(Settlement):
             self._fast_path_allowed = self._fast_path_possible and not paused and self._closed is None
             self._fast_path = self._fast_path_allowed and not self._journal.broken
 
-    # Looking.
+    # Inspecting.
 
     def counts(self) -> Counts:
         """Return how many messages are ready, delayed, leased and moving, in a few microseconds.
@@ -103,10 +103,10 @@ class QueueInspector(Settlement):
         else:
             held: list[bool] = []
             try:
-                held.extend(map(self._lock.acquire, (False,)))  # taken and noted by one call of C code
+                held.extend(map(self._lock.acquire, (False,)))  # taken and recorded by one call of C code
                 if True in held:
                     with self._whole:
-                        self._take_in()
+                        self._apply_new()
             finally:
                 if True in held:
                     self._lock.release()
@@ -119,8 +119,8 @@ class QueueInspector(Settlement):
             len(queue_state.moving),
         )
 
-    def _take_in(self) -> None:
-        """Do what `_look` does, except what must be written."""
+    def _apply_new(self) -> None:
+        """As `_look`, but only the changes that need no event in the journal."""
         queue_state = self.queue_state
         if self._closed is not None or self._journal.broken:
             return
@@ -144,9 +144,9 @@ class QueueInspector(Settlement):
             return self.queue_state.ready.count + self.queue_state.delayed.count
 
     def message(self, id: int) -> PeekedMessage | None:
-        """Return a message by its id, whatever its state, even if acknowledged; None if the log no longer has it."""
+        """Return a message by its id, in any state, even if acknowledged; None if the log no longer has it."""
         if isinstance(id, bool) or not isinstance(id, int):
-            raise InvalidArgument(f"message takes the id of a message, not {id!r}")
+            raise InvalidArgument(f"message needs the id of a message, not {id!r}")
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
             failure = self.queue_state.failures.get(id) if id >= 0 else None
@@ -156,7 +156,7 @@ class QueueInspector(Settlement):
         return None
 
     def each_ready(self, start: int = 0) -> Iterator[PeekedMessage]:
-        """Return the ready messages from this id on, in the order of their ids, however many there are.
+        """Yield the ready messages from this id on, in the order of their ids.
 
         The lock is held only briefly, and never while a body is read. Messages that become ready meanwhile are left
         out; those that are leased meanwhile may be included.
@@ -166,7 +166,7 @@ class QueueInspector(Settlement):
         while True:
             with self._lock, self._whole:
                 self._commit_later(self._look(self._now()))
-                stop = stop or self.log.visible_end  # after the look: a reader learns only then what there is
+                stop = stop or self.log.visible_end  # after `_look`: in a read-only store that moves the end
                 ready = [sequence for sequence, _ in self.queue_state.ready.following(start, stop, _AT_A_TIME)]
                 failures = {sequence: self.queue_state.failures.get(sequence) for sequence in ready}
             if not ready:
@@ -238,7 +238,7 @@ class QueueInspector(Settlement):
         """Return what `seek(position)`, or `seek_time(when)`, would do, without doing it."""
         self._check_open()
         if (position is None) == (when is None):
-            raise InvalidArgument("preview takes a position or when, and not both")
+            raise InvalidArgument("preview needs either a position or when, not both")
         with self._lock, self._whole:
             self._commit_later(self._look(self._now()))
         if when is not None:
@@ -276,10 +276,10 @@ class QueueInspector(Settlement):
     # Dropping.
 
     def discard(self, ids: Iterable[int]) -> int:
-        """Drop waiting messages, ready or delayed, for good, and return how many; others are left unchanged."""
+        """Drop waiting messages, ready or delayed, permanently, and return how many; others are left unchanged."""
         wanted = checked_ids(ids, "discard", "peek() and delayed()")
         self._check_writable()
-        if self.queue_state.delayed.count:  # when it was due first: the way to it, unless it has failed since
+        if self.queue_state.delayed.count:  # its first due time is a hint where to find it, unless it has failed since
             delayed = sorted(filter(self.queue_state.delayed.may_have, wanted))
             hints = [(one.due, sequence) for sequence, one in self._stored(delayed) if one.due]
         else:
@@ -292,7 +292,7 @@ class QueueInspector(Settlement):
             levels = [level for level in queue_state.ready.levels if level]
             ready = {id for id in wanted if any(id in level for level in levels)}
             rest = [id for id in sorted(wanted - ready) if queue_state.delayed.may_have(id)]
-            elsewhere = queue_state.waits_elsewhere(rest)  # for whom all the delays would be read in vain
+            elsewhere = queue_state.waits_elsewhere(rest)  # a search of all delays would not find these
             rest = [id for id in rest if id not in elsewhere]
             sought = set(rest)
             hints = [hint for hint in hints if hint[1] in sought]
@@ -301,7 +301,7 @@ class QueueInspector(Settlement):
             if gone:
                 spans = spans_of(gone)
                 pending_block = self._record(encode(Dropped(now, "discarded", spans)))
-                # As `QueueState.settle` does, which has to look for them.
+                # As in `QueueState.settle`, which has to search for them.
                 queue_state.delayed.leave_out(entries)
                 for start, stop in spans:
                     queue_state.ready.remove_anywhere(start, stop)
@@ -310,24 +310,24 @@ class QueueInspector(Settlement):
         self._commit(pending_block)
         return len(gone)
 
-    def discard_letters(self, ids: set[int] | None, home: str) -> int:
+    def discard_dead_letters(self, ids: set[int] | None, home: str) -> int:
         """On a dead-letter queue: drop the present dead letters of `home`; return how many."""
         count = 0
         start, stop = self._reach(ids)
         while True:
             with self._lock, self._whole:
                 self._commit_later(self._look(self._now()))
-                letters = self.queue_state.ready.following(start, stop, _AT_A_TIME)
-                own = [one for one, _ in letters if (ids is None or one in ids) and self._is_of(one, home)]
-            if not letters:
+                ready = self.queue_state.ready.following(start, stop, _AT_A_TIME)
+                own = [one for one, _ in ready if (ids is None or one in ids) and self._is_of(one, home)]
+            if not ready:
                 return count
             count += self.discard(own) if own else 0
-            start = letters[-1][0] + 1
+            start = ready[-1][0] + 1
 
     # Reading.
 
     def _stored(self, ids: list[int]) -> Iterator[tuple[int, _Stored]]:
-        """Return messages from the log, by ascending ids; those that it no longer has are left out."""
+        """Yield messages from the log, by ascending ids; those that it no longer has are left out."""
         for start, stop in spans_of(ids):
             yield from self._read(max(start, self.log.start), min(stop, self.log.visible_end))
 
@@ -356,9 +356,9 @@ class QueueInspector(Settlement):
 
 
 def check_count(count: int, what: str) -> None:
-    """Reject a value that is not a count."""
+    """Reject a value that is not a positive integer."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InvalidArgument(f"{what} needs a count from 1 up, not {count!r}")
+        raise InvalidArgument(f"{what} needs a count of at least 1, not {count!r}")
 
 
 def check_position(position: object, end: int, log: str) -> int:
@@ -372,7 +372,7 @@ def checked_ids(ids: Iterable[int], what: str, source: str) -> set[int]:
     """Return message ids, which must be whole numbers."""
     listed: list[object] = [ids] if isinstance(ids, int | str | bytes) else list(ids)
     if isinstance(ids, int) or not all(type(id) is int for id in listed):
-        raise InvalidArgument(f"{what} takes ids as {source} gives them, not {ids!r}")
+        raise InvalidArgument(f"{what} needs ids as {source} returns them, not {ids!r}")
     return {id for id in listed if isinstance(id, int)}
 
 

@@ -1,4 +1,4 @@
-"""Enqueue path: most messages go straight to the log; dedup ids and length limits are checked under the queue lock."""
+"""Enqueue path: most messages are appended directly; dedup ids and length limits are checked under the queue lock."""
 
 import contextlib
 import itertools
@@ -21,13 +21,13 @@ from holdfast.queue.transfers import Transfers
 __all__ = ["PENDING_ID", "Intake"]
 
 DEDUP_MAX = 1024
-"""Bytes of a dedup id."""
+"""The most bytes of a dedup id."""
 
 
 Column = tuple[str, Any, int]
 """A column of the log, its value for a message, and how many bytes that adds."""
 PENDING_ID = -1
-"""Stands for the id of a message that is put when its transaction ends."""
+"""The id that a put returns in a transaction: the message has no id before the transaction ends."""
 
 
 class Intake(Transfers):
@@ -67,7 +67,7 @@ class Intake(Transfers):
         return self.put_many([Message(payload, key, headers, delay, priority, ttl, dedup)])[0]
 
     def put_many(self, messages: Iterable[bytes | Message]) -> Sequence[int]:
-        """Add messages as part of one block, and return their ids. All of them or, after an error or crash, none.
+        """Add messages to one block, and return their ids. After an error or crash, all of them or none are added.
 
         A duplicate has the id of the first message. As durable as after `put`.
         """
@@ -143,7 +143,7 @@ class Intake(Transfers):
         self._schedule_expiries([*messages], now)
 
     def put_similar(self, payloads: list[bytes], like: Message) -> Sequence[int]:
-        """Put messages that differ only in their payloads: checked once, so that a run of them is cheap."""
+        """Put messages that differ only in their payloads: checked once, so that many of them are cheap."""
         plain = self._join is None and self._unbounded and like.dedup is None
         if not plain or not set(map(type, payloads)) <= {bytes}:
             return self.put_many([replace(like, payload=payload) for payload in payloads])
@@ -161,7 +161,7 @@ class Intake(Transfers):
 
     @property
     def takes_columns(self) -> bool:
-        """Return whether `put_columns` may be called: no check is needed before a message is put."""
+        """Whether `put_columns` may be called: no check is needed before a message is put."""
         return self._join is None and self._unbounded
 
     def put_columns(self, payloads: list[bytes], extras: list[ColumnValue], largest: int) -> None:
@@ -180,10 +180,10 @@ class Intake(Transfers):
         """
         columns = decided or (lambda one: _columns(one, now))
         keys = [_dedup_key(one) if isinstance(one, Message) else None for one in messages]
-        in_flight = self.log.pending_ids
+        pending_ids = self.log.pending_ids
         while True:
-            # The guard is of the log: another group may be putting the same id. What is no longer in pending commit is
-            # visible.
+            # The guard is the log's: another queue may be putting the same id. A message whose id is no longer in
+            # `pending_ids` is visible.
             with self._lock, self._whole, self.log.ids_guard:
                 self._look(now)
                 ids: list[int | None] = [None] * len(messages)
@@ -198,21 +198,21 @@ class Intake(Transfers):
                         self._check_space(batch[0])
                     pending_block, first, count = self.log.gather(*batch, limited=decided is None)
                     if fresh:
-                        in_flight.update(dict.fromkeys(fresh, pending_block))
+                        pending_ids.update(dict.fromkeys(fresh, pending_block))
                         dedup.put_at.update(dict.fromkeys(map(first.__add__, fresh.values()), present))
                     if count < len(messages):
                         self._measures.duplicates.add(len(messages) - count)
                     break
-            # Another thread is putting the same id: whether it will be there is known when its write is.
+            # Another thread is putting the same id: its commit decides whether this message is a duplicate.
             with contextlib.suppress(HoldfastError):
                 self.log.commit(waits_for)
-            self._land(waits_for)
+            self._forget_pending(waits_for)
         try:
             if count:
                 self.log.commit(pending_block)
         finally:
             if fresh:
-                self._land(pending_block)
+                self._forget_pending(pending_block)
         for place, position in enumerate(positions):
             ids[position] = first + place
         return [first - 1 - id if id is not None and id < 0 else id or 0 for id in ids], count
@@ -229,16 +229,16 @@ class Intake(Transfers):
 
         Return the pending block of another thread that is putting one of them, which the caller must wait for.
         """
-        in_flight, find = self.log.pending_ids, self.queue_state.dedup.find
+        pending_ids, find = self.log.pending_ids, self.queue_state.dedup.find
         for position, key in enumerate(keys):
             if key is None:
                 positions.append(position)
-            elif (waits_for := in_flight.get(key)) is not None:
+            elif (waits_for := pending_ids.get(key)) is not None:
                 return waits_for
             elif (known := find(key, present)) is not None:
                 ids[position] = known
             elif key in fresh:
-                ids[position] = -1 - fresh[key]  # the place of the first with this id in what is written
+                ids[position] = -1 - fresh[key]  # the index of the first message with this id, to be resolved later
             else:
                 fresh[key] = len(positions)
                 positions.append(position)
@@ -253,13 +253,13 @@ class Intake(Transfers):
                 self._tick_at = now + first
                 self._wake_ticker()
 
-    def _land(self, pending_block: PendingBlock) -> None:
-        """Forget the pending dedup ids of this pending block: it is visible, or never will be."""
+    def _forget_pending(self, pending_block: PendingBlock) -> None:
+        """Remove the pending dedup ids of this block: it is visible, or never will be."""
         with self.log.ids_guard:
             _forget(self.log.pending_ids, pending_block)
 
     def tick(self) -> float | None:
-        """As in `Transfers`; and enforce the length limit, which others who append to the log do not know."""
+        """As in `Transfers`; also enforce the limits, which other writers of the log do not know."""
         if self._drops_excess and not (self.read_only or self.closed):
             self._enforce_limit()
         return super().tick()
@@ -274,14 +274,14 @@ class Intake(Transfers):
             return
         if settings.max_length is not None and waiting + count > settings.max_length + extra_capacity:
             raise QueueFull(
-                f"the queue {self.name!r} holds {waiting} of at most {settings.max_length} messages and cannot take "
+                f"the queue {self.name!r} holds {waiting} of at most {settings.max_length} messages and cannot accept "
                 f"{count} more; nothing was written: try again later, or open it with another overflow or max_length"
             )
         if settings.max_bytes is not None:
             held = queue_state.waiting_bytes + self.log.bytes_after(queue_state.scanned)
             if held + (more := sum(map(len, payloads)) + staged[1]) > settings.max_bytes:
                 raise QueueFull(
-                    f"the queue {self.name!r} holds {held} of at most {settings.max_bytes} bytes and cannot take "
+                    f"the queue {self.name!r} holds {held} of at most {settings.max_bytes} bytes and cannot accept "
                     f"{more} more; nothing was written: try again later, or open it with another overflow or max_bytes"
                 )
 
@@ -322,7 +322,7 @@ class Intake(Transfers):
             leaving += range(start, stop)
             messages -= stop - start
             size -= queue_state.weights.between(start, stop) if queue_state.weights is not None else 0
-        # What is left of the excess is delayed: the next ones due go, by way of those that are ready.
+        # The rest of the excess is delayed: those that are due next become ready, and are dropped with the others.
         early: list[Entry] = []
         while (messages > 0 or size > 0) and (taken := queue_state.delayed.take_first(1 if size > 0 else messages)):
             early += taken
@@ -334,14 +334,14 @@ class Intake(Transfers):
             leaving.append(sequence)
         try:
             return self._drop("overflow", "the queue was full", sorted(leaving), now, dead_letter=to_dead)
-        except HoldfastError:  # after anything else the state is read again
+        except HoldfastError:  # after any other exception the state is loaded again
             for due, sequence, priority in early:
                 queue_state.ready.remove(priority, sequence, sequence + 1)
                 queue_state.delayed.add(due, sequence, priority)
             raise
 
     def _oldest(self, messages: int, size: int) -> Iterator[tuple[int, int]]:
-        """Return the oldest ready messages, lowest priority first: at least so many, with at least so many bytes."""
+        """Yield the oldest ready messages, lowest priority first: at least so many, with at least so many bytes."""
         weights = self.queue_state.weights
         for level in self.queue_state.ready.levels:
             if messages <= 0 and size <= 0:
@@ -373,16 +373,16 @@ def _dedup_key(message: Message) -> bytes | None:
         else:  # bytes are the common case, and need no copy
             key = dedup if type(dedup) is bytes else as_bytes(dedup, "a dedup id")
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"a dedup id holds characters that UTF-8 cannot: {error.reason}") from error
+        raise InvalidArgument(f"a dedup id cannot be encoded as UTF-8: {error.reason}") from error
     if not 1 <= len(key) <= DEDUP_MAX:
         raise InvalidArgument(f"a dedup id must have 1 to {DEDUP_MAX} bytes, not {len(key)}")
     return key
 
 
-def _forget(in_flight: dict[bytes, PendingBlock], pending_block: PendingBlock) -> None:
-    for key in list(in_flight):
-        if in_flight[key] is pending_block:
-            del in_flight[key]
+def _forget(pending_ids: dict[bytes, PendingBlock], pending_block: PendingBlock) -> None:
+    for key in list(pending_ids):
+        if pending_ids[key] is pending_block:
+            del pending_ids[key]
 
 
 def _columns(message: Message, now: int) -> list[Column]:
@@ -396,7 +396,7 @@ def _columns(message: Message, now: int) -> list[Column]:
     delay = 0 if message.delay is None else duration_ns(message.delay, "delay")
     if delay:
         found.append(("due", now + delay, 0))
-    if message.ttl is not None:  # from when it could be delivered: what must wait longer than it lives would never be
+    if message.ttl is not None:  # counts from the end of the delay: a delay longer than the ttl must not drop it
         found.append(("expiry", now + delay + positive_ns(message.ttl, "ttl"), 0))
     if (key := _dedup_key(message)) is not None:
         found.append(("dedup", key, len(key)))

@@ -1,4 +1,4 @@
-"""Write-ahead journal of a queue: events in a log of its own; the last snapshot and later events make its state."""
+"""Write-ahead journal of a queue: events in a separate log. The last snapshot and later events give the state."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from holdfast.queue.events import Event, Snapshot, decode, encode
 __all__ = ["PENDING_MAX", "Journal"]
 
 PENDING_MAX = 256
-"""Events that are gathered into one record where the flush mode lets them wait."""
+"""The most events that are collected into one record, if the flush mode lets them wait."""
 _PART_BYTES = 1 << 20
 Rows = list[tuple[str, bytes, bytes]]
 
@@ -21,24 +21,24 @@ Rows = list[tuple[str, bytes, bytes]]
 class Journal:
     """The journal of one queue. Used with the queue's lock held, except `commit`, `make_durable` and `is_past`.
 
-    Under `sync` each call's events are one record, and durable after `commit`. Under `batch` and `async` events gather
-    in memory, as records do in a log, until there are enough or the queue's tick flushes them.
+    Under `sync` each call's events are one record, and durable after `commit`. Under `batch` and `async` events are
+    collected in memory, as records of a log are, until there are enough or the queue's tick flushes them.
     """
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.pending: list[bytes] = []
-        """Events that are not handed to the log yet: with a weaker flush mode at most `PENDING_MAX`."""
+        """Events that are not appended to the log yet, at most `PENDING_MAX`; not used under `sync`."""
         self.since_checkpoint = 0
         """Bytes of events since the last checkpoint."""
         self._handing: tuple[int, int] | None = None
-        """While events are handed to the log: where that ended before, and how many events they are."""
+        """While events are appended to the log: its end before, and how many events they are."""
         self.durable = log.settings.flush.mode == "sync"
         self._expected = log.end
         self._snapshot_end = -1
-        """Where the last snapshot ended: a journal that ends there holds nothing else."""
+        """The end of the last snapshot: a journal that ends there has no later events."""
         self.broken = False
-        """Records were dropped after a failed write: the state in memory is ahead of the journal."""
+        """Whether records were dropped after a failed write: the state in memory may be ahead of the journal."""
 
     def record(self, event: bytes) -> PendingBlock:
         """Accept an event that must be durable; pass the result to `commit` after releasing the queue's lock."""
@@ -61,7 +61,7 @@ class Journal:
     def flush(self) -> None:
         """Append the collected events to the log."""
         pending = self.pending
-        if self._handing is not None:  # the last time this was cut off: the log's end says whether it has them
+        if self._handing is not None:  # the last call was cut off: the log's end tells whether it has the events
             end, count = self._handing
             if self.log.end > end:
                 del pending[:count]
@@ -76,41 +76,40 @@ class Journal:
             self.since_checkpoint += len(record)
 
     def sync(self) -> int:
-        """Make everything durable for a checkpoint; the position behind it."""
+        """Make everything durable for a checkpoint; return the end of the journal."""
         end = self.confirm()
         self.since_checkpoint = 0
         return end
 
     def confirm(self) -> int:
-        """Make everything durable; the position behind it."""
+        """Make everything durable; return the end of the journal."""
         self.flush()
         self.make_durable()
         end = self.log.end
         if self.durable and end != self._expected:
-            # Another thread's write failed, and its caller has not noted that yet. What was decided counts for nothing.
+            # Another thread's write failed, and its caller has not set `broken` yet. Its events did not happen.
             self.broken = True
             raise StorageError(f"events of the journal in {str(self.log.folder)!r} could not be written: try again")
         return end
 
     def make_durable(self) -> None:
-        """Return when all that was appended to the log is on disk. May be called without the queue's lock."""
+        """Return when all appended events are on disk. May be called without the queue's lock."""
         try:
             self.log.sync()
         except BaseException:
-            self.broken = self.durable  # under a weaker mode the log keeps what it took, and tries again
+            self.broken = self.durable  # under a weaker mode the log keeps accepted records, and tries again
             raise
 
     def replay(self, position: int, end: int) -> Iterator[tuple[int, list[Event]]]:
-        """Return the events of each record from a position on. Damaged ones are left out: the log has reported them."""
+        """Yield the events of each record from a position on. Damaged ones are left out: the log has reported them."""
         for record in self.log.read(position, end):
             yield record.sequence, list(decode(record.payload))
 
     def settle(self) -> None:
-        """Decide for every accepted event whether it is in the log. Call it before the state is read again.
+        """Decide for every accepted event whether it is in the log. Called before the state is loaded again.
 
-        Under `sync`, an event that cannot be written did not happen, and its caller has the error. Under a weaker mode
-        the caller was promised that it did: it must be in the log before that is read, or this raises and the event is
-        kept.
+        Under `sync`, an event that cannot be written did not happen, and its caller gets the error. Under a weaker mode
+        it was accepted: it must be in the log before the log is read, or this raises and the event is kept.
         """
         if self.durable:
             with contextlib.suppress(StorageError):
@@ -120,7 +119,7 @@ class Journal:
             self.log.write_out()
 
     def reread(self) -> None:
-        """Note that the state was read from the log again: the journal is no longer `broken`."""
+        """Reset `broken`, after the state was loaded from the log again."""
         self._expected = self.log.end
         self.broken = False
 

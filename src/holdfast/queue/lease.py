@@ -11,7 +11,7 @@ NEVER = 1 << 63
 """Later than any time."""
 
 SWEEP_NS = 1_000_000_000
-"""Leases that live longer than this are put in order of expiry; most are gone before, and never are."""
+"""Only leases that last longer than this are sorted by expiry; most have ended before."""
 
 
 class Lease:
@@ -23,9 +23,9 @@ class Lease:
         self.expires = expires
         self.left = left
         self.attempts: dict[int, int] | None = None
-        """The count of deliveries of those for which this is not the first."""
+        """The number of this delivery, for messages that were delivered before."""
         self.priorities: dict[int, int] | None = None
-        """The priority of those that have one."""
+        """The priority, for messages that have one."""
 
     def attempt(self, sequence: int) -> int:
         """Return the number of this delivery of the message, from 1."""
@@ -48,7 +48,7 @@ class Lease:
 
 
 class Leases:
-    """The live leases. Ids ascend, so the newest are at the end of the dict."""
+    """The live leases of a queue. Ids ascend, so the newest are at the end of the dict. Used with the queue's lock."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, Lease] = {}
@@ -105,13 +105,13 @@ class Leases:
             if lease is not None and lease.expires == expires:
                 if expires > now:
                     break
-                if not found or found[-1] != lease_id:  # extended away and back, it has two entries, side by side
+                if not found or found[-1] != lease_id:  # extended and shortened again, it has two equal entries
                     found.append(lease_id)
             heapq.heappop(order)
-        # Those that begin from here on are looked at within a second, so that they need not be put in order at once.
+        # Leases that begin from here on are checked within a second, so that they need not be sorted at once.
         soonest = order[0][0] if order else now + SWEEP_NS
         self.next_check = max(now + 1, min(soonest, now + SWEEP_NS))
-        for lease_id in found:  # until the caller has ended them they must be found again
+        for lease_id in found:  # they must be found again until the caller has ended them
             heapq.heappush(order, (self.by_id[lease_id].expires, lease_id))
         return found
 

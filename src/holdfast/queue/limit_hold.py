@@ -40,5 +40,5 @@ class LimitHolds:
 
     @property
     def extra_capacity(self) -> int:
-        """Return how many messages above its limit a queue accepts that rejects messages when full."""
+        """How many messages above its limit a queue accepts that rejects messages when full."""
         return max((hold.extra_capacity for hold in self._held), default=0)

@@ -1,4 +1,4 @@
-"""What consumers and operators receive: leased deliveries, waiting and delayed messages, and dead letters."""
+"""Messages as consumers and operators receive them: deliveries, waiting and delayed messages, and dead letters."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -23,12 +23,12 @@ class _Delivered(NamedTuple):
     key: bytes | None
     headers: Headers
     attempt: int
-    """Which delivery of this message it is, from 1."""
+    """The number of this delivery of the message, from 1."""
     enqueued_at: int
     """When it was put, in nanoseconds since 1970."""
     priority: int
     lease: int
-    """The id of its lease, which it shares with the messages leased in the same call."""
+    """The id of its lease, shared with the messages that were leased in the same call."""
     queue: "Queue"
 
 
@@ -59,7 +59,10 @@ class Delivery(_Delivered):
         return not self.queue.try_extend([self], duration)
 
     def release(self) -> bool:
-        """Return it untried: ready at once, and the delivery does not count. Return False if the lease was lost."""
+        """Return the message untried: it is ready at once, and the delivery does not count as an attempt.
+
+        Return False if the lease was lost.
+        """
         return not self.queue.try_release([self])
 
     def __repr__(self) -> str:
@@ -76,24 +79,24 @@ class Delivery(_Delivered):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ack it, nack it with the error's text, or release it after an interrupt, unless it was settled inside."""
-        # Python has looked this method up before `__enter__` ran, so it is not the one of `_Entered`.
+        # Python looks this method up before it calls `__enter__`, so it is not the one of `_Entered`.
         if getattr(self, "settled", False):
             return
         if error is None:
             if not self.ack():
                 raise LeaseLost(
-                    f"the lease of message {self.id} of {self.queue.name!r} ran out before it was acked, and another "
-                    "consumer may have it: lease for longer, or extend in time",
+                    f"the lease of message {self.id} of the queue {self.queue.name!r} expired before the ack, and "
+                    "another consumer may have it: use a longer lease, or extend it in time",
                     [self.id],
                 )
         elif isinstance(error, Exception):
             self.nack(f"{type(error).__name__}: {error}")
         else:
-            self.release()  # Ctrl-C says nothing about the message
+            self.release()  # Ctrl-C is not a failure of the message
 
 
 class _Entered(Delivery):
-    """A delivery in a `with` block, which remembers how it was settled there. Others need not, and are cheaper."""
+    """A delivery in a `with` block, which records whether it was settled there. Others do not, and are cheaper."""
 
     settled = False
 
@@ -111,7 +114,7 @@ class _Entered(Delivery):
 
 
 make_delivery = partial(cast("Any", tuple.__new__), Delivery)
-"""A delivery from a tuple of its fields, without the cost of a call in Python."""
+"""Return a delivery from a tuple of its fields, without the cost of a call in Python."""
 
 
 class PeekedMessage(NamedTuple):
@@ -122,7 +125,7 @@ class PeekedMessage(NamedTuple):
     key: bytes | None
     headers: Headers
     attempts: int
-    """Deliveries that failed so far."""
+    """How many deliveries have failed."""
     enqueued_at: int
     priority: int
 
@@ -138,7 +141,7 @@ class Delayed(NamedTuple):
     headers: Headers
     priority: int
     attempts: int
-    """Deliveries that failed so far."""
+    """How many deliveries have failed."""
     enqueued_at: int
 
 
@@ -146,11 +149,11 @@ class DeadLetter(NamedTuple):
     """A message that could not be delivered, and the reason."""
 
     id: int
-    """Its id in the queue of dead letters, for `redrive`."""
+    """Its id in the dead letter queue, for `redrive`."""
     payload: bytes
     key: bytes | None
     headers: Headers
-    """As they were put, without what dead-lettering added."""
+    """The headers of the put, without those that dead-lettering added."""
     reason: str
     cause: str
     """`attempts`, `rejected`, `ttl` or `overflow`."""
@@ -162,20 +165,20 @@ class DeadLetter(NamedTuple):
     original_id: int
     """Its id there."""
     enqueued_at: int
-    """When it was put there first."""
+    """When it was first put there."""
     died_at: int
     redriven: int
-    """How often it was moved back before."""
+    """How often it was redriven before."""
 
 
 def listed(deliveries: Iterable[Delivery]) -> list[Delivery]:
-    """A list of them, also of a single one: a delivery is a tuple, and would be taken for many things."""
+    """Return a list of deliveries, also for a single one, which is a tuple and would be iterated by field."""
     return [deliveries] if isinstance(deliveries, Delivery) else list(deliveries)
 
 
 def by_lease(deliveries: list[Delivery]) -> dict[int, set[int]]:
     """Group the message ids by lease."""
-    if len(leases := set(map(itemgetter(7), deliveries))) == 1:  # all of one lease, as they mostly are
+    if len(leases := set(map(itemgetter(7), deliveries))) == 1:  # mostly all have one lease
         return {leases.pop(): set(map(itemgetter(0), deliveries))}
     found: dict[int, set[int]] = {}
     for delivery in deliveries:

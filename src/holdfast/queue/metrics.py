@@ -12,29 +12,31 @@ if TYPE_CHECKING:
 __all__ = ["Measures"]
 
 _TOTALS = {
-    "leased": "Messages handed out.",
-    "acked": "Messages that are done.",
-    "nacked": "Deliveries that were given back as failed.",
-    "expired": "Deliveries whose lease ran out.",
+    "leased": "Messages leased to consumers.",
+    "acked": "Messages acknowledged.",
+    "nacked": "Deliveries returned as failed.",
+    "expired": "Deliveries whose lease expired.",
     "dead": "Messages that became dead letters.",
-    "redriven": "Dead letters that were moved back from here.",
-    "dropped": "Messages that went without an ack: overdue, too many, damaged or purged.",
+    "redriven": "Dead letters redriven from this queue.",
+    "dropped": "Messages removed without an ack: expired, over a limit, unreadable, rejected, discarded or purged.",
 }
 
 
 class Measures:
-    """The instruments of one queue. Counts that the queue keeps anyway are only read; the histograms are its own."""
+    """The instruments of one queue. It owns the histograms; counts that the queue keeps anyway are only read."""
 
     def __init__(self, queue: "QueueCore", registry: Registry, clock: Clock) -> None:
         self._labels = {"queue": queue.name}
         self._registry = registry
-        self.waits = registry.histogram("holdfast_queue_wait_seconds", "From put to delivery.", self._labels)
-        self.holds = registry.histogram("holdfast_queue_hold_seconds", "From delivery to ack.", self._labels)
+        self.waits = registry.histogram("holdfast_queue_wait_seconds", "Time from put to delivery.", self._labels)
+        self.holds = registry.histogram("holdfast_queue_hold_seconds", "Time from delivery to ack.", self._labels)
         self.duplicates = registry.counter(
-            "holdfast_queue_duplicates_total", "Puts that were answered with the first message's id.", self._labels
+            "holdfast_queue_duplicates_total",
+            "Puts of duplicates, which returned the first message's id.",
+            self._labels,
         )
         self.orphans = registry.counter(
-            "holdfast_queue_orphans_total", "Entries of the state that led nowhere and were put right.", self._labels
+            "holdfast_queue_orphans_total", "Dangling state entries that were repaired.", self._labels
         )
 
         def total(name: str) -> Callable[[], int]:
@@ -49,7 +51,7 @@ class Measures:
             registry.gauge(f"holdfast_queue_{name}", help, self._labels, read)
 
         def ready() -> int:
-            """What nobody has looked at yet counts as ready: a scrape of ten thousand queues takes no lock."""
+            """Count messages as ready that are not applied yet: a scrape of ten thousand queues takes no lock."""
             return queue.queue_state.ready.count + max(0, queue.log.visible_end - queue.queue_state.scanned)
 
         registry.reading(
@@ -64,11 +66,11 @@ class Measures:
             lambda: max(0, clock.time_ns() - failing.since) / 1e9 if (failing := queue.checkpoints.failing) else 0.0,
         )
         gauge("ready", "Messages that may be delivered now.", ready)
-        gauge("delayed", "Messages that must wait.", lambda: queue.queue_state.delayed.count)
-        gauge("leased", "Messages that are held by consumers.", lambda: queue.queue_state.leases.count)
+        gauge("delayed", "Delayed messages.", lambda: queue.queue_state.delayed.count)
+        gauge("leased", "Messages held by consumers.", lambda: queue.queue_state.leases.count)
         gauge(
             "dedup_window_seconds",
-            "How far back a duplicate is found: less than asked for where the limit of ids was met.",
+            "Seconds within which a duplicate is found; fewer than configured if dedup_limit was reached.",
             lambda: queue.queue_state.dedup.window_at(clock.time_ns()) / 1e9,
         )
         put = registry.reading("holdfast_queue_put_total", "Messages put.", self._labels, lambda: queue.log.end)

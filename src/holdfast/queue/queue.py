@@ -25,10 +25,10 @@ Stop = threading.Event | Callable[[], bool]
 
 
 class Queue(QueueInspector):
-    """A work queue on a log; made by `Store.queue`.
+    """A work queue on a log; created by `Store.queue`.
 
     A message is delivered until it is acknowledged: to one consumer at a time, oldest first in the highest priority.
-    All methods may be called from any thread.
+    All methods may be called from any thread. `QueueCore` describes the locks.
     """
 
     def _opened(self) -> None:
@@ -39,11 +39,11 @@ class Queue(QueueInspector):
             follow(self)
 
     def tick(self) -> float | None:
-        """As in `Intake`; and check whether the application has begun to trace since."""
+        """As in `Intake`; also check whether the application has begun to trace."""
         self._opened()
         return super().tick()
 
-    # Taking.
+    # Leasing.
 
     def lease(
         self,
@@ -56,9 +56,9 @@ class Queue(QueueInspector):
         """Return up to `count` messages, leased for `lease` seconds (the queue's own if None), by priority and age.
 
         The oldest of the highest priority come first. If there is none, wait up to `wait` seconds for at least one;
-        None waits forever. The call that has waited longest is served first, and messages that come while several calls
-        wait are shared among them in turn. With `most_bytes`, no more are leased once their payloads have so many,
-        where nobody has to wait.
+        None waits forever. The call that has waited longest is served first, and messages that arrive while several
+        calls wait are shared among them in turn. With `most_bytes`, no more are leased once their payloads have so many
+        bytes; it does not apply to messages that the call had to wait for.
         """
         check_count(count, "lease")
         lease_ns = self._lease_ns if lease is None else positive_ns(lease, "lease")
@@ -66,7 +66,7 @@ class Queue(QueueInspector):
         try:
             self._check_writable()
             if self._drops_excess:
-                self._enforce_limit()  # others may have put into the log, who do not know our limit
+                self._enforce_limit()  # other writers of the log do not know the limit of this queue
             with self._lock, self._whole:
                 now = self._now()
                 swept = self._look(now)
@@ -90,7 +90,7 @@ class Queue(QueueInspector):
         if lease is None and self._fast_path and (wait == 0 or wait is None or _is_sound(wait)):
             section = self._whole
             with self._lock:
-                if section.open:  # a change was cut off: the long way begins with that
+                if section.open:  # a change was cut off: the slow path repairs it
                     delivery = None
                 else:
                     section.open = True
@@ -104,10 +104,10 @@ class Queue(QueueInspector):
     def consume(
         self, batch: int = 100, stop: Stop | None = None, *, lease: Duration | None = None
     ) -> Iterator[Delivery]:
-        """Return messages as they come, leased `batch` at a time, until `stop` is set (or says so). Ack each of them.
+        """Yield messages as they arrive, leased `batch` at a time, until `stop` is set (or returns True). Ack each.
 
-        Messages that were leased and not yet returned when you leave the loop are released; so are those that are not
-        yet returned after half of their lease.
+        Messages that were leased and not yet yielded when you leave the loop are released; so are those that are not
+        yet yielded after half of their lease.
         """
         said: Callable[[], bool] = stop.is_set if isinstance(stop, threading.Event) else stop or (lambda: False)
         if not callable(said):
@@ -119,8 +119,8 @@ class Queue(QueueInspector):
                 waiting = self.lease(batch, lease=lease, wait=0.5)[::-1]
                 while waiting and not said():
                     if self._now() - waiting[-1].lease > half_ns:
-                        # The work is slower than the batch is long. What nobody has seen must not run out: that would
-                        # count as a failure, and make dead letters of messages that were never tried.
+                        # The consumer is too slow for the batch. Leases of unseen messages must not expire: that would
+                        # count as a failure, and dead-letter messages that were never tried.
                         self.try_release(waiting)
                         waiting = []
                         break
@@ -150,7 +150,7 @@ class Queue(QueueInspector):
             with self._lock, self._whole:
                 waiters.join(waiter)
             while True:
-                seen = waiters.signals  # before looking: what comes after is a newer sign
+                seen = waiters.signals  # before the check: a later change is a newer signal
                 with self._lock, self._whole:
                     if waiter.result is None:
                         now = self._now()
@@ -167,8 +167,8 @@ class Queue(QueueInspector):
                     return self._leave_line(waiter), waiter.pending_block
                 waiters.wait(waiter, seen, min(max(left, 0.0), threading.TIMEOUT_MAX))
         except BaseException:
-            waiter.gone = True  # first, and by no call: then nothing is dealt to it, whatever else is cut off here
-            if dealt := self._leave_line(waiter):  # in the moment of giving up: it takes nothing with it
+            waiter.gone = True  # first, and by an assignment: then nothing is leased to it, even if this is cut off
+            if dealt := self._leave_line(waiter):  # leased just before it left the line
                 self.try_release(dealt)
             raise
 
@@ -178,7 +178,7 @@ class Queue(QueueInspector):
             self._waiters.leave(waiter)
             return waiter.result or []
 
-    # Looking, and moving the queue itself.
+    # Inspecting, and moving the position.
 
     def peek(self, count: int = 10) -> list[PeekedMessage]:
         """Return the next messages in order of delivery, without leasing them."""
@@ -191,7 +191,7 @@ class Queue(QueueInspector):
     def _peeked(self, count: int, now: int) -> list[PeekedMessage]:
         found: list[PeekedMessage] = []
         wanted = count
-        while True:  # some of the next ones may be overdue, and nobody has swept them up yet
+        while True:  # some of the next ones may be expired, and not dropped yet
             picks = self.queue_state.ready.pick(wanted, self._starved(now))
             alive = [
                 (priority, sequence)
@@ -225,8 +225,8 @@ class Queue(QueueInspector):
             check_count(count, "dead_letters")
         self._check_open()
         target = self._dead_letter_queue()
-        letters = map(dead_letter_of, target.each_ready()) if target is not None else iter(())
-        return list(islice((one for one in letters if one.queue in (self.name, "")), count))
+        dead = map(dead_letter_of, target.each_ready()) if target is not None else iter(())
+        return list(islice((one for one in dead if one.queue in (self.name, "")), count))
 
     def redrive(self, ids: Iterable[int] | None = None) -> int:
         """Move dead letters (all, or those with these ids) back into this queue, and return how many.
@@ -239,11 +239,11 @@ class Queue(QueueInspector):
         return 0 if target is None else target.redrive_to(wanted, self.name)
 
     def delete_dead_letters(self, ids: Iterable[int] | None = None) -> int:
-        """Drop dead letters of this queue (all, or those with these ids) for good, and return how many."""
+        """Drop dead letters of this queue (all, or those with these ids) permanently, and return how many."""
         self._check_writable()
         wanted = None if ids is None else checked_ids(ids, "delete_dead_letters", "dead_letters()")
         target = self._dead_letter_queue()
-        return 0 if target is None else target.discard_letters(wanted, self.name)
+        return 0 if target is None else target.discard_dead_letters(wanted, self.name)
 
     def purge(self) -> int:
         """Drop every message that is not leased, also delayed ones; return how many."""
@@ -259,7 +259,7 @@ class Queue(QueueInspector):
     def seek(self, sequence: int) -> None:
         """Move the position: earlier messages count as acknowledged, later ones are delivered, again if necessary.
 
-        All leases end and attempts start again. Position 0 replays all that the log has kept.
+        All leases end and attempts start again. Position 0 replays all messages that the log has kept.
         """
         self._check_writable()
         with self._lock, self._whole:
@@ -268,7 +268,7 @@ class Queue(QueueInspector):
             start, end = self.log.start, self.log.visible_end
             position = max(check_position(sequence, end, self.log.name), start)
             if self._floor_kept > position:
-                self._keep_floor(position)  # before retention could take what will be wanted again
+                self._keep_floor(position)  # before retention could drop messages that are needed again
             pending_block = self._decide([SeekTo(now, position)])
             self._catch_up(now)
         self._commit(pending_block)
@@ -285,7 +285,7 @@ class Queue(QueueInspector):
         self._settle_journal()
 
     def stats(self) -> QueueStats:
-        """Counts, ages and rates."""
+        """Return counts, ages and rates."""
         dead = self._dead_letter_queue()
         dead_count = dead.waiting() if dead is not None else 0
         paused = self.paused
@@ -338,17 +338,17 @@ class Queue(QueueInspector):
 
     @property
     def cache_limit(self) -> int:
-        """How many bytes of bodies are kept in memory at most: pages that were read, and what was just put.
+        """The most bytes of bodies that are kept in memory: pages that were read, and messages that were just put.
 
-        What was just put is kept by the log for all its queues, up to a half of what was set last; what is not
-        written yet is kept in any case.
+        The log keeps messages that were just put, for all its queues, up to half of the limit that was set last;
+        messages that are not written yet are always kept.
         """
         return self._bodies.limit
 
     @cache_limit.setter
     def cache_limit(self, limit: int) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise InvalidArgument(f"cache_limit must be a whole number from 0 up, not {limit!r}")
+            raise InvalidArgument(f"cache_limit must be a whole number of at least 0, not {limit!r}")
         with self._lock, self._whole:
             self.log.limit_recent(limit // RECENT_PART)
             self._bodies.limit = limit
@@ -356,17 +356,17 @@ class Queue(QueueInspector):
 
     @property
     def cached_bytes(self) -> int:
-        """How many bytes of bodies are in memory: roughly, with what Python takes besides."""
+        """Roughly how many bytes of memory bodies use, with the overhead of Python."""
         return self._bodies.bytes + self.log.recent_bytes
 
     @property
     def cache_misses(self) -> int:
-        """Return how many of the messages delivered since the opening had to be read from a segment."""
+        """How many of the messages delivered since the opening had to be read from a segment."""
         return self._bodies.misses
 
     @property
     def cache_hits(self) -> int:
-        """Return how many of the messages delivered since the opening were in memory."""
+        """How many of the messages delivered since the opening were in memory."""
         return max(0, self.queue_state.totals.leased - self._leased_before - self._bodies.misses)
 
     def page_out(self) -> int:

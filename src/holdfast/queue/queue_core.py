@@ -55,17 +55,16 @@ CHECKPOINT_VALUES = 16_384
 
 
 class QueueCore:
-    """The innermost part of a queue: its state, and how that is loaded, journaled and saved. A base class of `Queue`.
+    """The innermost part of a queue: loads, journals and saves its state. A base class of `Queue`.
 
-    Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (who
-    carries messages to another queue) and `_pausing` (who pauses or resumes) before `_lock` (who changes this queue)
-    before the locks of the logs and, last, that of the waiters. Callers wait for the sync of an event after they have
-    released `_lock`. It is held during a sync only by rare work: checkpoints, `seek`, `shorten`, `close`, loading the
-    state again, and where a full pending block must be written first. `_mover` and `_pausing` are held while the disk
-    works.
+    Files: `journals/<name>/` with the journal's segments and `queue.json`; its rows in `state/`. Locks: `_mover` (for
+    moving messages to another queue) and `_pausing` (for pause and resume) before `_lock` (for all changes of this
+    queue) before the locks of the logs and, last, that of the waiters. Callers wait for the sync of an event after they
+    have released `_lock`. It is held during a sync only by rare work: checkpoints, `seek`, `shorten`, `close`, loading
+    the state again, and if a full pending block must be written first. `_mover` and `_pausing` are held during syncs.
 
-    Invariant: an event is in the journal before it counts, and whatever was given to a caller was durable first, as far
-    as the flush mode goes.
+    Invariant: an event is in the journal before it is applied, and durable before its result is returned to a caller,
+    as far as the flush mode promises.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class QueueCore:
         keep_paused: Callable[[bool], None],
         free_space: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`free_space`: asked on a full disk, whether there is more."""
+        """Load the queue; `free_space` is called on a full disk, and returns whether it freed space."""
         self.name = name
         self.settings = settings
         self.log = log
@@ -97,7 +96,7 @@ class QueueCore:
         self._now = clock.time_ns
         self._wake_ticker = wake
         self._log_is_new = log_is_new
-        """Whether the log in its folder is another than the one this queue was a view of: someone deleted that."""
+        """Whether the log that this queue was a view of was deleted, and there is a new one of that name."""
         self._open_queue = open_queue
         self._find_queue = find_queue
         self._find_forwarder = find_forwarder
@@ -118,31 +117,31 @@ class QueueCore:
         """Whether no messages are delivered. The fast paths are disabled then, so that they need not check it."""
         self._closed: HoldfastError | None = None
         self._is_gone = False
-        """Whether it is closed, and all that refers to it was told."""
+        """Whether it is closed, and detached from its log, metrics and waiters."""
         self._background_idle = True
         """Whether the next event must wake the ticker."""
         self._tick_at = NEVER
         """The time of the next scheduled tick."""
         self._waiting_at = (-1, 0.0)
-        """For readers: the record of the journal that is ahead of the log, and since when."""
+        """In a read-only store: the record of the journal that is ahead of the log, and since when."""
         self._reloading = False
-        """Whether the state is to be read again, and an attempt has begun."""
+        """Whether the state must be loaded again, and an attempt has begun."""
         self._checkpoint_at: float | None = None
         self.checkpoints = CheckpointHealth()
-        """Whether they succeed. Where they fail, all else goes on: opening has more of the journal to read."""
+        """Whether checkpoints succeed. If they fail, the queue works on: opening has more of the journal to replay."""
         self._doubtful_moves = False
         """Whether a move may have reached its target without being confirmed."""
         self._handed_over: set[int] = set()
         """Messages that a forwarder may have received without confirming it."""
         self.carries_later = False
-        """Whether calls leave it to the background to move dead letters: for callers that must not wait for a disk."""
+        """Whether only the background moves dead letters: for callers that must not wait for a disk."""
         self._background_notified = False
         """With `carries_later`: whether the ticker was woken for the messages that are moving."""
         self._limit_holds = LimitHolds()
         self._timeline = Timeline(clock)
-        """By which the window of dedup ids is measured."""
+        """The clock for the window of dedup ids."""
         self._ids_put_at: dict[int, int] = {}
-        """While the state is read again: when, on the timeline, messages with ids were put."""
+        """While the state is loaded again: when, on the timeline, messages with ids were put."""
         self._lease_ns = settings.nanoseconds("lease") or 0
         self._ttl_ns = settings.nanoseconds("ttl")
         self._starvation_ns = settings.nanoseconds("starvation")
@@ -150,14 +149,14 @@ class QueueCore:
         self._max_attempts = settings.max_attempts
         self._unbounded = settings.max_length is None and settings.max_bytes is None
         self._drops_excess = not self._unbounded and settings.overflow != "reject"
-        # What is too much must go before anything is handed out, and what may be overdue must be looked at.
+        # Excess messages must be dropped before others are delivered, and messages that may be expired be checked.
         plain = self._ttl_ns is None and not self._drops_excess and settings.max_bytes is None
         self._fast_path_possible = plain and not read_only and log.settings.flush.mode != "sync"
         self._fast_path_allowed = self._fast_path_possible and not self._paused
         self._fast_path = self._fast_path_allowed
         """Whether single messages may be leased and acked on the fast paths."""
         self._append = log.append
-        log.attach(self._waiters)  # first, so that the log keeps at hand what it has not written yet
+        log.attach(self._waiters)  # first, so that the log keeps unwritten records in memory for this queue
         try:
             self._load_first()
         except BaseException:
@@ -171,11 +170,11 @@ class QueueCore:
         self._opened()
 
     def _opened(self) -> None:
-        """Called when the queue is loaded, for subclasses."""
+        """Do nothing; subclasses override it. Called when the queue is loaded."""
 
     @property
     def _may_leave(self) -> bool:
-        """Return whether messages may expire or exceed the length without a call."""
+        """Whether messages may expire or exceed the limits without a call."""
         timed = self._ttl_ns is not None or self.queue_state.expiring or "expiry" in self.log.columns_written
         return timed or self._drops_excess
 
@@ -184,7 +183,7 @@ class QueueCore:
         if self._may_leave and self._now() + min(SWEEP_S * NS, self._ttl_ns or NEVER) < self._tick_at:
             self._wake_ticker()
 
-    # Reading the past.
+    # Loading the state.
 
     def _load_first(self) -> None:
         try:
@@ -192,10 +191,10 @@ class QueueCore:
         except StorageError:
             if self.read_only or not self._state.stopped:
                 raise
-            self._load()  # which recovers the state, on a full disk with the space that is set aside
+            self._load()  # which recovers the state, on a full disk with the reserved space
 
     def _load(self) -> None:
-        """Build the state separately, then replace the present one: completely, or after an error not at all."""
+        """Build the state separately, then replace the present one; after an error the present one is kept."""
         if not self.read_only:
             self._state.recover()
         loaded = self._build()
@@ -207,11 +206,11 @@ class QueueCore:
         self._handed_over = set(self.queue_state.moving)
         self._log_is_new = False
         if journal_lost and not self.read_only:
-            self._save()  # with all that the journal still had
+            self._save()  # including the events that the journal still had
             self._journal.write_snapshot(self._checkpoint.dump(), self._now())
 
     def _build(self) -> "_Loaded":
-        """Build the state from the last checkpoint, or else the last snapshot, and the journal from there on."""
+        """Build the state from the last checkpoint, or else the last snapshot, and the later events of the journal."""
         now = self._now()
         journal = self._journal.log
         state = self._state
@@ -219,8 +218,8 @@ class QueueCore:
         checkpoint = Checkpoint(state, self._prefix, journal.id, self.fields)
         start, end = journal.readable()
         kept, journal_lost = self._kept_position(checkpoint, start, end)
-        built_anew = kept is None
-        if built_anew:
+        is_rebuilt = kept is None
+        if is_rebuilt:
             if self.read_only:
                 state = MemoryState()
                 checkpoint = Checkpoint(state, self._prefix, journal.id, self.fields)
@@ -233,8 +232,8 @@ class QueueCore:
             checkpoint.load(queue_state, kept, now)
             self._recount_bytes(queue_state)
         window = self.settings.nanoseconds("dedup_window") or 0
-        if built_anew or (kept is not None and (kept["dedup"].get("window") or 0) < window):
-            self._reread_dedup_ids(state, queue_state, now)  # not there, or too few of them: the window was made longer
+        if is_rebuilt or (kept is not None and (kept["dedup"].get("window") or 0) < window):
+            self._reread_dedup_ids(state, queue_state, now)  # missing, or too few of them: the window was made longer
         self._floor_kept = -1
         position, highest = self._follow(queue_state, position)
         if not self.read_only:
@@ -243,23 +242,25 @@ class QueueCore:
         return _Loaded(state, checkpoint, queue_state, position, generation, journal_lost)
 
     def _kept_position(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, bool]:
-        """Return the last checkpoint, None if the state must be rebuilt, and whether events it knows of are lost.
+        """Return the last checkpoint, None if the state must be rebuilt; and whether the journal has lost events.
 
-        A checkpoint knows what was done up to its position. Where the journal lost that (its files were deleted), the
-        checkpoint still counts, and the journal goes on from it with a snapshot.
+        A checkpoint contains all events up to its position. If the journal has lost these (its files were deleted), the
+        checkpoint is still used, and the journal continues from it with a snapshot.
         """
         kept = checkpoint.position()
         if kept is None and end == 0 and not self.read_only and self.log.positions.exists(place_of(self.name)):
             kept = checkpoint.adopt(self.name)
             if kept is not None:
-                logger.error("the journal of %s is gone: going on from its checkpoint", self.name, extra=self.fields)
+                logger.error(
+                    "journal is missing, continuing from the checkpoint: queue=%s", self.name, extra=self.fields
+                )
                 return kept, True
         if kept is None or start <= kept["position"] <= end:
             return kept, False
         if kept["position"] < start and self._journal.last_snapshot() is not None:
-            return None, False  # which says more than the checkpoint
+            return None, False  # the snapshot is newer than the checkpoint
         logger.error(
-            "the journal of %s has lost events (it has %d to %d): going on from the checkpoint at %d",
+            "journal has lost events, continuing from the checkpoint: queue=%s start=%d end=%d checkpoint=%d",
             self.name,
             start,
             end,
@@ -292,17 +293,17 @@ class QueueCore:
             queue_state.weigh()
 
     def _rebuild(self, checkpoint: Checkpoint, start: int, end: int) -> tuple[KeptPosition | None, int]:
-        """Restore the journal's last snapshot where the state is lost; return it and the position behind it."""
+        """Restore the journal's last snapshot if the state is lost; return it and the position behind it."""
         if end > 0:
-            level = logging.WARNING if start > 0 else logging.INFO  # a young queue has no checkpoint yet
-            logger.log(level, "the state of %s is built anew from its journal", self.name, extra=self.fields)
+            level = logging.WARNING if start > 0 else logging.INFO  # a new queue has no checkpoint yet
+            logger.log(level, "rebuilding the state from the journal: queue=%s", self.name, extra=self.fields)
         if not self.read_only:
             checkpoint.clear()
         snapshot = self._journal.last_snapshot() if end > 0 else None
         if snapshot is None:
             if start > 0:
                 logger.error(
-                    "the journal of %s has lost its beginning: done messages may come again",
+                    "journal has lost its beginning, acknowledged messages may be redelivered: queue=%s",
                     self.name,
                     extra=self.fields,
                 )
@@ -328,7 +329,7 @@ class QueueCore:
         dedup.scanned = queue_state.scanned
 
     def _follow(self, queue_state: QueueState, position: int) -> tuple[int, int]:
-        """Apply the journal from `position` on; return up to where, and the end of the highest message it names."""
+        """Apply the journal from `position` on; return its applied end, and the end of the highest message in it."""
         highest = 0
         end = self._journal.log.readable()[1]
         for at, events in self._journal.replay(position, end):
@@ -345,10 +346,10 @@ class QueueCore:
         return end, highest
 
     def _should_wait_for(self, position: int) -> bool:
-        """Return whether a reader may expect the log to soon show what this journal record refers to.
+        """Return whether the messages of this journal record may soon be in the log, in a read-only store.
 
-        The log is written by another process, before the journal or, under a weaker flush mode, a moment after it. What
-        a crash lost never comes; a later record says so.
+        The log is written by another process, before the journal or, under a weaker flush mode, a moment after it.
+        Messages that a crash lost never arrive; a later journal record says so.
         """
         now = self._clock.monotonic()
         if self._waiting_at[0] != position:
@@ -362,43 +363,43 @@ class QueueCore:
             self._keep_floor(self.log.start)
             self._decide([SeekTo(self._now(), self.log.start)], queue_state)
         if self._log_is_new:
-            logger.warning("the log of %s is not the one it was: beginning again", self.name, extra=self.fields)
+            logger.warning("log was replaced, starting from its beginning: queue=%s", self.name, extra=self.fields)
             self._decide([Truncated(self._now(), 0), SeekTo(self._now(), self.log.start)], queue_state)
         kept = self.log.positions.get(place_of(self.name))
         survived = end if kept is None or kept.survived is None else min(end, kept.survived)
         if not self._log_is_new and (highest > survived or queue_state.scanned > survived):
-            # Under a weaker flush mode a power cut took messages that the journal knows. Their sequences are given
-            # again, to others, so what was known of them must be forgotten, and for good.
-            logger.warning("messages from %d on did not survive in %s", survived, self.name, extra=self.fields)
+            # Under a weaker flush mode a power cut lost messages that the journal knows. Their sequences are assigned
+            # to new messages, so everything about the lost ones must be removed durably.
+            logger.warning("messages lost in a crash: queue=%s from=%d", self.name, survived, extra=self.fields)
             self._decide([Truncated(self._now(), survived)], queue_state)
             decided = True
         if decided:
             self._journal.sync()
         if not is_new:
             try:
-                self._keep_floor(min(queue_state.floor(), end))  # which also says that this was taken into account
+                self._keep_floor(min(queue_state.floor(), end))  # which also clears `survived`
             except DiskFull:
                 if kept is None or kept.survived is not None:
-                    raise  # else only retention waits for it, until the next checkpoint
+                    raise  # otherwise only retention needs it, and the next checkpoint saves it
 
     def _reload(self) -> None:
         """Load the state again after a failed write, or a change that was cut off: memory may not match the journal.
 
-        Where that fails, the state counts as broken as before: nothing is served, and the next call tries again.
+        If that fails, the state stays broken: nothing is served, and the next call tries again.
         """
         if not self._reloading:
-            logger.warning("the state of %s is read again, after a change that failed", self.name, extra=self.fields)
+            logger.warning("reloading the state after a failed change: queue=%s", self.name, extra=self.fields)
             self._reloading = True
         try:
             if not self.read_only:
-                with contextlib.suppress(StorageError):  # a put that was cut off may have left a message with an id
+                with contextlib.suppress(StorageError):  # a put that was cut off may have appended a message with an id
                     self.log.write_out()
                 self._journal.settle()
             self._ids_put_at = self.queue_state.dedup.times()
             self._load()
         except StorageError as error:
             raise type(error)(
-                f"the queue {self.name!r} serves nothing until its state can be read again, after a write that failed: "
+                f"the queue {self.name!r} is unavailable until its state can be loaded again, after a failed write: "
                 f"{error}"
             ) from error
         self._bodies.forget()
@@ -407,19 +408,19 @@ class QueueCore:
         self._reloading = False
 
     def _poison(self) -> None:
-        """Mark the state in memory as unusable, after a change was cut off: it is read again from the journal."""
+        """Mark the state in memory as unusable, after a change was cut off: it is loaded again from the journal."""
         self._journal.broken = True
         self._fast_path = False
         self._waiters.wake_all()
 
     def _catch_up(self, now: int) -> None:
-        """Take in new messages of the log."""
+        """Apply new messages of the log."""
         self._enter(self.queue_state, now, self.log.visible_end, save=not self.read_only)
 
     def _enter(self, queue_state: QueueState, now: int, end: int, *, save: bool = False) -> None:
-        """Take in messages of the log up to `end`, which must be visible.
+        """Apply messages of the log up to `end`, which must be visible.
 
-        Without `save` no checkpoint is made meanwhile: during a replay, it would include what is not applied yet.
+        Without `save` no checkpoint is made meanwhile: during a replay it would be ahead of the applied events.
         """
         if queue_state.scanned < end:
             for piece in self.log.pieces(queue_state.scanned, end):
@@ -454,14 +455,16 @@ class QueueCore:
     def checkpoint(self) -> None:
         """Save the state, so that the next opening replays less of the journal."""
         if self.read_only:
-            raise ReadOnly(f"the queue {self.name!r} was opened read-only")
+            raise ReadOnly(
+                f"the queue {self.name!r} was opened read-only: open the store without read_only=True to change it"
+            )
         with self._lock, self._whole:
             if self._closed is not None:
                 raise Closed(*self._closed.args)
             self._recover_and_save()
 
     def _recover_and_save(self) -> None:
-        """Make a checkpoint, with the lock held; where a failed write has stopped the state, open that again first."""
+        """Make a checkpoint, with the lock held; if a failed write has stopped the state, open that again first."""
         try:
             if self._state.stopped:
                 self._state.recover()
@@ -474,18 +477,18 @@ class QueueCore:
         self._save()
 
     def _save(self) -> None:
-        """Make a checkpoint, with the lock held, of a state that is known to be whole."""
+        """Make a checkpoint, with the lock held, of a state that is known to be consistent."""
         try:
             self._write_checkpoint()
         except StorageError as error:
             self._note_failed_checkpoint(error)
             raise
         if self.checkpoints.succeeded():
-            logger.warning("the checkpoints of %s succeed again", self.name, extra=self.fields)
+            logger.warning("checkpoints succeed again: queue=%s", self.name, extra=self.fields)
 
     def _note_failed_checkpoint(self, error: StorageError) -> None:
         if self.checkpoints.failed(str(error), self._now(), self._clock.monotonic()):
-            logger.error("the checkpoints of %s fail, and are tried again: %s", self.name, error, extra=self.fields)
+            logger.error("checkpoint failed, will retry: queue=%s error=%s", self.name, error, extra=self.fields)
 
     def _write_checkpoint(self) -> None:
         """Sync log and journal, then write a checkpoint that refers to them."""
@@ -532,8 +535,8 @@ class QueueCore:
     def shorten(self) -> None:
         """Save the position below which all messages have left the queue, so that the log may drop them.
 
-        The journal leads from the last checkpoint to this, so no checkpoint is needed. It is made only if there are
-        dedup ids that it does not have: they would be dropped with the log.
+        The journal has all events since the last checkpoint, so no new one is needed. It is made only if there are
+        unsaved dedup ids: they would be dropped with the log.
         """
         with self._lock, self._whole:
             if self._closed is not None or self._journal.broken:
@@ -572,7 +575,7 @@ class QueueCore:
         self._journal.make_durable()
 
     def _commit(self, pending_block: PendingBlock | None) -> None:
-        """Wait, without the lock, until what was decided is as safe as the flush mode promises."""
+        """Wait, without the lock, until the events are as safe as the flush mode promises."""
         if pending_block is not None:
             self._journal.commit(pending_block)
 
@@ -585,10 +588,10 @@ class QueueCore:
             if not (self._journal.log.closed or self.read_only):
                 self._save_last()
             try:
-                self._journal.log.close()  # or goes on with it, where an interrupt came between
+                self._journal.log.close()  # or continue, if an interrupt cut off the last attempt
             finally:
                 if self._journal.log.closed and not self._is_gone:
-                    self._let_go(f"the queue {self.name!r} is closed: open the store again")
+                    self._detach(f"the queue {self.name!r} is closed: open the store again")
 
     def _save_last(self) -> None:
         self._journal.log.recover(at_once=True)
@@ -598,8 +601,8 @@ class QueueCore:
             return
         try:
             self._recover_and_save()
-        except StorageError as error:  # the journal is the truth: the next opening reads a little more of it
-            logger.warning("the last checkpoint of %s failed: %s", self.name, error, extra=self.fields)
+        except StorageError as error:  # nothing is lost: the next opening replays more of the journal
+            logger.warning("last checkpoint failed: queue=%s error=%s", self.name, error, extra=self.fields)
             with contextlib.suppress(WriterStopped):
                 self._journal.flush()
 
@@ -611,11 +614,11 @@ class QueueCore:
         """Close without a checkpoint, because the queue is deleted. Callers get `Closed` with this reason."""
         with self._lock, self._whole:
             if self._closed is None:
-                self._let_go(reason)
-                self._unbounded = False  # a put looks before it writes, and finds out
+                self._detach(reason)
+                self._unbounded = False  # disables the fast path of put: it checks whether the queue is closed
         self._journal.log.close_discarding()
 
-    def _let_go(self, reason: str) -> None:
+    def _detach(self, reason: str) -> None:
         self._fast_path = self._fast_path_allowed = False
         self._closed = Closed(reason)
         self.log.detach(self._waiters)
@@ -626,7 +629,7 @@ class QueueCore:
         self._is_gone = True
 
     def detach_after_fork(self) -> None:
-        """Called in a forked child: the open queue is the parent's."""
+        """Mark the queue as closed. Called in a forked child: the open queue is the parent's."""
         self._lock, self._mover, self._pausing = threading.Lock(), threading.Lock(), threading.Lock()
         self._waiters.detach_after_fork()
         self._fast_path = self._fast_path_allowed = False
@@ -643,7 +646,7 @@ class QueueCore:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What log messages about this queue carry in `extra`."""
+        """The `extra` of log messages about this queue."""
         return {"queue": self.name, "log": self.log.name}
 
 
@@ -654,11 +657,11 @@ class _Loaded(NamedTuple):
     checkpoint: Checkpoint
     queue_state: QueueState
     followed: int
-    """Up to where the journal was applied."""
+    """The end of the applied journal."""
     generation: int
-    """Of the state."""
+    """The generation of `state`."""
     journal_lost: bool
-    """Whether the checkpoint knows of events that are no longer in the journal."""
+    """Whether the checkpoint contains events that are no longer in the journal."""
 
 
 def _end_of(event: Event) -> int:

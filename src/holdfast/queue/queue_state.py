@@ -30,14 +30,14 @@ from holdfast.state import State
 __all__ = ["TARGET_QUEUE_HEADER", "Move", "QueueState", "Totals", "available_key"]
 
 TARGET_QUEUE_HEADER = "holdfast-for"
-"""The header of a message that is for one queue only, though its log may have more."""
+"""The header of a message that is for one queue only, even if its log has several."""
 
 
 class Move(NamedTuple):
     """A message that is being moved to another queue."""
 
     time: int
-    """When it left; with its sequence, this identifies the copy in the target."""
+    """When the move began; with its sequence, this identifies the copy in the target."""
     target: str
     cause: str
     reason: str
@@ -53,19 +53,20 @@ class Totals:
     acked: int = 0
     nacked: int = 0
     expired: int = 0
-    """Deliveries that came back because their lease ran out."""
+    """Deliveries whose lease expired."""
     dead: int = 0
     redriven: int = 0
     dropped: int = 0
-    """Messages that went without an ack: for their time to live, for the length, for damage, or purged."""
+    """Messages removed without an ack: expired, over a limit, unreadable, rejected, discarded or purged."""
 
 
 class QueueState:
-    """The state of one queue, changed by what comes into its log (`enter`) and by events (`apply`) alone.
+    """The state of one queue, changed only by new messages of its log (`enter`) and by events (`apply`).
 
-    Both are idempotent where a crash may make them run again, and an event counts even if those before it were lost:
-    the journal is the truth. The queue's calls change the state along quicker paths to the same end; a test compares.
-    Invariant: a sequence below `scanned` is in at most one of ready, delayed, leases and moving.
+    Both are idempotent where a crash may make them run again, and an event is applied even if those before it were
+    lost: the journal is authoritative. The queue's calls change the state on faster paths with the same result; a test
+    compares them. Invariant: a sequence below `scanned` is in at most one of ready, delayed, leases and moving. Used
+    with the queue's lock held.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class QueueState:
     ) -> None:
         self.name = name
         self.scanned = 0
-        """Every message below was taken in."""
+        """The sequence below which every message of the log was applied."""
         self.expiring = False
-        """Whether a message with a time to live of its own was ever met."""
+        """Whether there may be messages with their own time to live."""
         self.last_lease = 0
         self.plain = True
-        """No message is delayed, has a priority, may expire or has failed: the fast paths may be used."""
+        """Whether no message is delayed, has a priority, may expire or has failed: the fast paths may be used."""
         self.weights = PayloadSizes() if weighs else None
-        """Where the bytes are limited, those of each message that may wait."""
+        """If bytes are limited, the payload sizes of messages that may wait."""
         self.ready = Ready(
             lambda priority, low: state.get("available", available_key(prefix, priority, low)) or b"", self.weights
         )
@@ -104,14 +105,14 @@ class QueueState:
         self.totals = Totals()
 
     def enter(self, piece: RecordSpan, now: int) -> None:
-        """Add new messages of the log. Those that are damaged and cannot be read are left out."""
+        """Add new messages of the log. Damaged ones are left out."""
         first, end = piece.first, piece.end
         if self.weights is not None:
             self.weights.take(first, piece.sizes())
         dues, priorities, lost = piece.numbers("due"), piece.numbers("priority"), piece.lost()
         if (moved := piece.numbers("producer")) is not None:
-            # What was moved back from the dead letters is for one queue of those on this log. The header counts only
-            # in a record that was moved, which no user can make.
+            # A redriven message is for one of the queues on this log. The header is used only in a record that was
+            # moved, which no user can create.
             owners = (headers.get(TARGET_QUEUE_HEADER, self.name) for headers in piece.headers())
             lost += [
                 at
@@ -245,7 +246,7 @@ class QueueState:
             self.ready.add(priority, start, stop)
 
     def start_move(self, time: int, cause: str, reason: str, target: str, lease_id: int, span: LeasedSpan) -> None:
-        """Begin to move messages to another queue: from their lease or, without one, from where they wait."""
+        """Begin to move messages to another queue: from their lease or, without one, from the waiting messages."""
         start, stop, priority, attempt = span
         if lease_id:
             self._leave(lease_id, start, stop)
@@ -273,11 +274,11 @@ class QueueState:
                 missing += stop - start - found
             self.failures.forget(start, stop)
             self.totals.dropped += stop - start
-        if delayed and self.delayed.count:  # once for all of them: it may have to read everything
+        if delayed and self.delayed.count:  # one search for all of them: it may have to read everything
             self.delayed.leave_out(self.delayed.find(sorted(delayed), missing))
 
     def floor(self) -> int:
-        """Return a sequence below which every message has left the queue; to within what `Delayed` knows."""
+        """Return a sequence below which every message has left the queue; lower if `Delayed` knows it only roughly."""
         candidates = [self.scanned, *(level.first for level in self.ready.levels if level)]
         candidates += [min(lease.left) for lease in self.leases.by_id.values()]
         if (delayed := self.delayed.floor()) is not None:
@@ -288,19 +289,19 @@ class QueueState:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the payload bytes of ready and delayed messages; only where bytes are counted."""
+        """The payload bytes of ready and delayed messages; only if bytes are limited."""
         assert isinstance(self.delayed, WeighedDelayed)
         return self.delayed.bytes + sum(level.bytes for level in self.ready.levels if isinstance(level, SizedRanges))
 
     def weigh(self) -> None:
-        """Count the bytes again, after the weights are known."""
+        """Count the bytes again, after the sizes are known."""
         for place in (self.delayed, *self.ready.levels):
             if isinstance(place, WeighedDelayed | SizedRanges):
                 place.weigh()
 
     @property
     def unsaved(self) -> int:
-        """Return roughly how many values a checkpoint would write."""
+        """Roughly how many values a checkpoint would write."""
         return self.delayed.unsaved + self.failures.unsaved
 
     def describe(self) -> dict[str, object]:
@@ -336,8 +337,8 @@ class QueueState:
         ]
         for place in places:
             for sequence in place:
-                assert sequence not in seen, f"message {sequence} is in two places"
-                assert sequence < self.scanned, f"message {sequence} is beyond what was taken in"
+                assert sequence not in seen, f"message {sequence} is in two sets"
+                assert sequence < self.scanned, f"message {sequence} is beyond the applied messages"
                 seen.add(sequence)
         for level in self.ready.levels:
             assert level.count == sum(stop - start for start, stop in level)
@@ -352,7 +353,7 @@ class QueueState:
         """Remove moving messages that have reached their target."""
         for sequence in range(start, stop):
             move = self.moving.pop(sequence, None)
-            if move is None:  # its leaving was lost, and it may still stand somewhere
+            if move is None:  # the event of its move was lost, and it may be in another set
                 self._leave(0, sequence, sequence + 1)
             if move is not None and move.cause == "redriven":
                 self.totals.redriven += 1
@@ -362,11 +363,11 @@ class QueueState:
     def _take(self, span: LeasedSpan) -> None:
         """Remove these messages from the sets of waiting ones."""
         if self.ready.remove(span.priority, span.start, span.stop) < span.stop - span.start:
-            # Only where something was lost: one is still delayed, or its return from another lease is not known.
+            # Only if events were lost: one is still delayed, or its return from another lease is unknown.
             self._leave(0, span.start, span.stop)
 
     def _leave(self, lease_id: int, start: int, stop: int) -> None:
-        """Remove these messages from their lease; if the journal lost its begin, from wherever they are."""
+        """Remove these messages from their lease; if the journal lost the event of the lease, from any set."""
         missing = stop - start - self.leases.discard(lease_id, range(start, stop))
         if not missing:
             return

@@ -1,4 +1,4 @@
-"""Ordered set of sequences, stored as ranges in chunked arrays: 16 bytes for each range, however long it is."""
+"""Ordered set of sequences, stored as ranges in chunked arrays: 16 bytes for each range of any length."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -8,9 +8,9 @@ from operator import le, lt
 __all__ = ["Ranges", "spans_of"]
 
 RESTORED_CHUNKS = 64
-"""Chunks that are kept in memory when a set is read back."""
+"""Chunks that are kept in memory when a set is restored."""
 CHUNK_RANGES = 1024
-"""Ranges a chunk holds before it is divided."""
+"""The most ranges of a chunk before it is divided."""
 Span = tuple[int, int]
 """A first sequence and the one after the last."""
 
@@ -25,10 +25,10 @@ class _Chunk:
         self.starts = starts
         self.stops = stops
         self.head = 0
-        """Ranges before this one are gone; they are cut off when there are many."""
+        """The index of the first range; those before it were removed, and are cut off when there are many."""
         self.changed = True
         self.saved = False
-        """Whether the state has a value under `low`, which must go with the chunk."""
+        """Whether the state has a value under `low`, which must be deleted with the chunk."""
 
     def __len__(self) -> int:
         assert self.starts is not None
@@ -38,8 +38,8 @@ class _Chunk:
 class Ranges:
     """An ordered set of sequences, kept as ranges; cheap at both ends, logarithmic between.
 
-    Invariant: ranges ascend, do not touch within a chunk, and each lies within its chunk's bounds; `count` is their
-    sum. Chunks that were saved may leave memory (`evict`) and are fetched by `load` when they are needed again.
+    Invariant: ranges ascend, do not touch within a chunk, and each is within its chunk's bounds; `count` is their sum.
+    Chunks that were saved may leave memory (`kept`) and are read with `load` when they are needed again.
     """
 
     __slots__ = ("_chunks", "_gone", "_load", "_lows", "count")
@@ -56,7 +56,7 @@ class Ranges:
         return self.count > 0
 
     def __iter__(self) -> Iterator[Span]:
-        """The ranges in order."""
+        """Yield the ranges in order."""
         for chunk in list(self._chunks):
             starts, stops = self._arrays(chunk)
             yield from zip(starts[chunk.head :], stops[chunk.head :], strict=True)
@@ -138,14 +138,14 @@ class Ranges:
         return found
 
     def add(self, start: int, stop: int) -> None:
-        """Add these sequences; those that are in the set stay."""
+        """Add these sequences; some may be in the set already."""
         if start >= stop:
             return
         chunks = self._chunks
         if chunks:
             chunk = chunks[-1]
             stops = chunk.stops
-            if stops is not None and start >= stops[-1]:  # behind all others: what a put does
+            if stops is not None and start >= stops[-1]:  # behind all others, as after a put
                 if start == stops[-1]:
                     stops[-1] = stop
                 else:
@@ -158,25 +158,25 @@ class Ranges:
                 chunk.changed = True
                 self.count += stop - start
                 return
-        self.remove(start, stop)  # mostly nothing; then there is no overlap to think of
+        self.remove(start, stop)  # mostly nothing; then there is no overlap
         self._insert(start, stop)
 
     def extend(self, starts: list[int], stops: list[int]) -> None:
-        """Add ranges that ascend, do not touch and lie behind all others: many at once, at a fifth of the cost."""
+        """Add ranges that ascend, do not touch and are behind all others: many at once, at a fifth of the cost."""
         if self.count and starts[0] <= self.last + 1:
             for start, stop in zip(starts, stops, strict=True):
                 self.add(start, stop)
             return
         self.count += sum(stops) - sum(starts)
         at = 0
-        if self._chunks and (room := CHUNK_RANGES - len(self._chunks[-1])) > 0:
+        if self._chunks and (space := CHUNK_RANGES - len(self._chunks[-1])) > 0:
             chunk = self._chunks[-1]
             assert chunk.starts is not None
             assert chunk.stops is not None
-            chunk.starts.extend(starts[:room])
-            chunk.stops.extend(stops[:room])
+            chunk.starts.extend(starts[:space])
+            chunk.stops.extend(stops[:space])
             chunk.changed = True
-            at = room
+            at = space
         while at < len(starts):
             self._insert_chunk(
                 len(self._chunks), starts[at], starts[at : at + CHUNK_RANGES], stops[at : at + CHUNK_RANGES]
@@ -199,14 +199,14 @@ class Ranges:
         return removed
 
     def take_front(self, start: int, stop: int) -> None:
-        """Remove what `front` returned first: the common case of `remove`, in a third of its time."""
+        """Remove the first range that `front` returned: the common case of `remove`, in a third of its time."""
         chunk = self._chunks[0]
         starts, stops = chunk.starts, chunk.stops
         assert starts is not None
         assert stops is not None
         head = chunk.head
         assert starts[head] == start
-        if stop > stops[head]:  # it was joined from several ranges, which may even be in several chunks
+        if stop > stops[head]:  # it was merged from several ranges, perhaps of several chunks
             self.remove(start, stop)
             return
         self.count -= stop - start
@@ -226,10 +226,10 @@ class Ranges:
         self._gone += [chunk.low for chunk in self._chunks if chunk.saved]
         self._chunks, self._lows, self.count = [], [], 0
 
-    # What follows keeps the set in a state with values under `low`.
+    # The methods below save the set in a state, with values under `low`.
 
     def changes(self) -> tuple[list[int], list[tuple[int, bytes]]]:
-        """Return the lows of values to delete, and the values to put, since the last time. Then call `kept`."""
+        """Return the lows of values to delete, and the values to put, since the last call. Then call `kept`."""
         fresh = [
             (chunk.low, bytes(starts[chunk.head :]) + bytes(stops[chunk.head :]))
             for chunk in self._chunks
@@ -239,7 +239,7 @@ class Ranges:
         return self._gone, fresh
 
     def kept(self, resident: int) -> None:
-        """Note that the changes are in the state; keep `resident` of the saved chunks in memory, at both ends."""
+        """Mark the changes as saved; keep `resident` of the saved chunks in memory, at both ends."""
         self._gone = []
         for chunk in self._chunks:
             if chunk.changed:
@@ -253,7 +253,7 @@ class Ranges:
         """Add a value from the state; in ascending order of lows."""
         starts, stops = _unpack(value)
         if self._load is not None and len(self._chunks) >= RESTORED_CHUNKS and not self._chunks[-1].changed:
-            # At once, not when all are there: what was allocated and freed in between would stay with the process.
+            # At once, not at the end: memory that is allocated and freed in between would stay with the process.
             self._chunks[-1].starts = self._chunks[-1].stops = None
         chunk = _Chunk(low, starts, stops)
         chunk.changed, chunk.saved = False, True
@@ -263,7 +263,7 @@ class Ranges:
         self.count += sum(stops) - sum(starts)
 
     def fits(self, low: int, value: bytes) -> bool:
-        """Return whether a value may be restored: it ascends, and lies behind those before."""
+        """Return whether a value may be restored: it ascends, and is behind those before."""
         if not value or len(value) % 16:
             return False
         starts, stops = _unpack(value)
@@ -277,7 +277,7 @@ class Ranges:
 
     @property
     def changed(self) -> int:
-        """Return how many chunks differ from the state."""
+        """How many chunks differ from the state."""
         return len(self._gone) + sum(chunk.changed for chunk in self._chunks)
 
     def _arrays(self, chunk: _Chunk) -> "tuple[array[int], array[int]]":
@@ -292,7 +292,7 @@ class Ranges:
         return self._chunks[index] if index >= 0 else None
 
     def _insert(self, start: int, stop: int) -> None:
-        """Insert a range that overlaps no other; one that spans chunks is cut at their bounds."""
+        """Insert a range that overlaps no other; one that spans chunks is divided at their bounds."""
         self.count += stop - start
         while start < stop:
             index = bisect_right(self._lows, start) - 1
@@ -300,8 +300,8 @@ class Ranges:
                 if not self._lows:
                     self._insert_chunk(0, start, [start], [stop])
                     return
-                # The first chunk reaches down; were each to get its own, what comes back in descending order would
-                # make as many chunks as ranges.
+                # Extend the first chunk downwards. A new chunk for each would make as many chunks as ranges, if
+                # sequences are returned in descending order.
                 chunk, index = self._chunks[0], 0
                 self._arrays(chunk)
                 if chunk.saved:
@@ -373,7 +373,7 @@ def _unpack(value: bytes) -> "tuple[array[int], array[int]]":
 
 
 def spans_of(sequences: list[int]) -> list[Span]:
-    """Ascending sequences as ranges."""
+    """Return ascending sequences as ranges."""
     if not sequences:
         return []
     first, last = sequences[0], sequences[-1]

@@ -9,13 +9,13 @@ __all__ = ["PRIORITIES", "Ready"]
 
 PRIORITIES = 256
 _COMMON = 10
-"""Priorities that are always at hand; more are made when the first message has one."""
+"""Priorities whose sets always exist; others are created with their first message."""
 Pick = tuple[int, int, int]
 """Priority, first sequence, the one after the last."""
 
 
 class Ready:
-    """The messages that may be delivered now, by priority. With one priority in use, only that one is read."""
+    """The messages that may be delivered now, by priority. With one priority in use, only its set is read."""
 
     def __init__(self, load: Callable[[int, int], bytes] | None = None, weights: PayloadSizes | None = None) -> None:
         def loader(priority: int) -> Callable[[int], bytes] | None:
@@ -28,11 +28,11 @@ class Ready:
         self.levels = [level(priority) for priority in range(_COMMON)]
         self.plain = self.levels[0]
         self.has_priorities = False
-        """Whether any priority but 0 may have messages: False spares the common case a check of each."""
+        """Whether priorities above 0 may have messages: if False, the common case need not check each of them."""
 
     @property
     def count(self) -> int:
-        """How many messages are ready."""
+        """The number of ready messages."""
         return sum(level.count for level in self.levels)
 
     def __bool__(self) -> bool:
@@ -72,11 +72,11 @@ class Ready:
         return self.level(priority).remove(start, stop)
 
     def remove_anywhere(self, start: int, stop: int) -> int:
-        """As `remove`, where the priority is not known."""
+        """As `remove`, for messages of unknown priority."""
         return sum(level.remove(start, stop) for level in self.levels)
 
     def following(self, start: int, stop: int, limit: int) -> list[tuple[int, int]]:
-        """The next `limit` messages from `start` up to `stop`, by their sequence, each with its priority."""
+        """Return the next `limit` messages from `start` up to `stop`, by sequence, each with its priority."""
         found = [
             (sequence, priority)
             for priority, level in enumerate(self.levels)
@@ -89,8 +89,8 @@ class Ready:
     def pick(self, limit: int, starved: Callable[[int], bool] | None) -> list[Pick]:
         """Return the next `limit` messages in order of delivery, without removing them.
 
-        `starved` says of a sequence whether its message has waited too long: such messages come first, oldest first,
-        whatever their priority. None where nothing starves.
+        `starved` returns whether the message of a sequence has waited too long: such messages come first, oldest first,
+        whatever their priority. None disables this.
         """
         if not self.has_priorities:
             return [(0, start, stop) for start, stop in self.plain.front(limit)]
@@ -114,7 +114,7 @@ class Ready:
         }
         order: list[tuple[int, int]] = []
         while limit and fronts:
-            # Of those that have waited too long the oldest; if there are none, the highest priority's oldest.
+            # The oldest of the starving messages; without any, the oldest of the highest priority.
             starving = [level for level in fronts if starved(fronts[level][-1])]
             priority = min(starving, key=lambda level: fronts[level][-1]) if starving else max(fronts)
             order.append((priority, fronts[priority].pop()))

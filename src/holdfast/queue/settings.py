@@ -35,7 +35,7 @@ class Backoff:
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        """Reject values that make no sense."""
+        """Reject invalid values."""
         _in_seconds(self, "base", "cap")
         base, cap = duration_ns(self.base, "Backoff(base=...)"), duration_ns(self.cap, "Backoff(cap=...)")
         if cap < base:
@@ -46,16 +46,16 @@ class Backoff:
     def delay_ns(self, attempt: int) -> int:
         """Return the delay after this failed attempt, the first being 1."""
         base, cap = duration_ns(self.base, "base"), duration_ns(self.cap, "cap")
-        # Beyond 64 doublings every cap is reached; a float would overflow long before the count of attempts does.
+        # After 64 doublings every cap is reached; without this limit the float would overflow after many attempts.
         return min(cap, round(base * self.factor ** min(attempt - 1, 64)))
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How a queue behaves. Durations are seconds or timedeltas, as everywhere."""
+    """The settings of a queue. Durations are seconds or timedeltas."""
 
     log: str
-    """The log it is a view of."""
+    """The log that it is a view of."""
     lease: Duration = 30
     """How long a delivery is leased to its consumer."""
     max_attempts: int | None = 3
@@ -65,9 +65,9 @@ class QueueSettings:
     """The queue for dead letters; None: a message that failed too often is dropped."""
     dedup_window: Duration = 300
     dedup_limit: int = 1_000_000
-    """Ids that are kept at most; where more are needed the window becomes shorter, and `stats` says so."""
+    """The most ids that are kept; if there are more, the window becomes shorter, and `stats` reports it."""
     starvation: Duration | None = 30
-    """A message that has waited so long goes before higher priorities; None: never."""
+    """A message that has waited so long is delivered before higher priorities; None: never."""
     ttl: Duration | None = None
     """How long a message may wait to be delivered, unless it has its own time to live; None: forever."""
     expired: str = "drop"
@@ -77,19 +77,19 @@ class QueueSettings:
     max_bytes: int | None = None
     """How many bytes of payload may wait (ready or delayed); None: any number."""
     overflow: str = "drop-head"
-    """When the queue is full: `drop-head` drops the oldest, `dead-letter` moves it there, `reject` refuses the put."""
+    """When the queue is full: `drop-head` drops the oldest, `dead-letter` dead-letters it, `reject` rejects the put."""
     history: Duration = 7 * _DAY
     """How long the journal, and acknowledged messages, are kept for analysis and replay."""
     shorten_history: bool = True
     """Whether acknowledged messages are dropped early when the disk is full."""
 
     def __post_init__(self) -> None:
-        """Reject settings that cannot work."""
+        """Reject invalid settings."""
         check_name(self.log, "log name")
         _in_seconds(self, "lease", "dedup_window", "starvation", "ttl", "history")
         for name in ("lease", "dedup_window", "dedup_limit", "history"):
             if getattr(self, name) is None:
-                raise InvalidArgument(f"{name} must be given: it cannot be None")
+                raise InvalidArgument(f"{name} must not be None")
         for name in ("lease", "dedup_window", "starvation", "ttl", "history"):
             value = getattr(self, name)
             if value is not None and duration_ns(value, name) == 0 and name in ("lease", "ttl"):
@@ -97,7 +97,7 @@ class QueueSettings:
         for name in ("max_attempts", "max_length", "max_bytes", "dedup_limit"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InvalidArgument(f"{name} must be a whole number from 1 up, not {value!r}")
+                raise InvalidArgument(f"{name} must be a whole number of at least 1, not {value!r}")
         if not isinstance(self.shorten_history, bool):
             raise InvalidArgument(f"shorten_history must be True or False, not {self.shorten_history!r}")
         if not isinstance(self.backoff, Backoff):
@@ -109,15 +109,15 @@ class QueueSettings:
         if self.expired not in ("drop", "dead-letter"):
             raise InvalidArgument(f"expired must be drop or dead-letter, not {self.expired!r}")
         if self.dead_letter is None and "dead-letter" in (self.overflow, self.expired):
-            raise InvalidArgument("to dead-letter messages the queue needs dead_letter, the name of a queue")
+            raise InvalidArgument("overflow or expired is 'dead-letter': set dead_letter to the name of a queue")
 
     @classmethod
     def of(cls, name: str, given: dict[str, Any]) -> "QueueSettings":
-        """Make settings from a user's, with defaults that depend on the queue's name."""
+        """Return settings from those that a user gives, with defaults that depend on the queue's name."""
         known = {one.name for one in fields(cls)}
         if unknown := given.keys() - known:
             raise InvalidArgument(f"a queue has no setting {min(unknown)!r}; there are: {', '.join(sorted(known))}")
-        # Dead letters of dead letters would hide where things are: what fails there stays there.
+        # A dead letter queue has no dead letters by default: messages would be hard to find.
         is_end = name.endswith(".dead")
         defaults: dict[str, Any] = {"log": name, "dead_letter": None if is_end else abbreviate(name, 250) + ".dead"}
         if is_end and given.get("dead_letter") is None:
@@ -128,18 +128,18 @@ class QueueSettings:
         return settings
 
     def nanoseconds(self, name: str) -> int | None:
-        """A duration among the settings."""
+        """Return a duration among the settings in nanoseconds."""
         value = getattr(self, name)
         return None if value is None else duration_ns(value, name)
 
 
 def asdict_shallow(settings: QueueSettings) -> dict[str, Any]:
-    """The settings by name, as a user would give them."""
+    """Return the settings by name, as a user would give them."""
     return {one.name: getattr(settings, one.name) for one in fields(settings)}
 
 
 def to_json(given: dict[str, Any]) -> str:
-    """Return a user's settings as they are kept on disk."""
+    """Return a user's settings as they are saved on disk."""
     plain = {
         name: asdict(value)
         if isinstance(value, Backoff)
@@ -159,12 +159,10 @@ def to_json(given: dict[str, Any]) -> str:
 
 
 def from_json(kept: dict[str, Any]) -> dict[str, Any]:
-    """Return kept settings as a user would give them."""
+    """Return saved settings as a user would give them."""
     known = {one.name for one in fields(QueueSettings)}
     if unknown := kept.keys() - known:
-        logger.warning(
-            "settings of a queue that this version does not know are left out: %s", ", ".join(sorted(unknown))
-        )
+        logger.warning("unknown queue settings ignored: settings=%s", ",".join(sorted(unknown)))
         kept = {name: value for name, value in kept.items() if name in known}
     if isinstance(kept.get("backoff"), dict):
         kept = {**kept, "backoff": replace(Backoff(), **kept["backoff"])}
@@ -172,7 +170,7 @@ def from_json(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def positive_ns(value: Duration, what: str) -> int:
-    """A duration in nanoseconds that must not be zero."""
+    """Return a duration in nanoseconds, which must not be zero."""
     nanoseconds = duration_ns(value, what)
     if nanoseconds == 0:
         raise InvalidArgument(f"{what} must be more than zero")

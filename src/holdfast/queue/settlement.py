@@ -24,7 +24,7 @@ from holdfast.queue.ranges import spans_of
 __all__ = ["HeldMessages", "Settlement"]
 
 REASON_MAX = 4096
-"""Characters of a reason that are kept."""
+"""The most characters of a reason that are kept."""
 HeldMessages = Mapping[int, Collection[int]]
 """Leased messages: their ids by the id of their lease."""
 
@@ -94,16 +94,16 @@ class Settlement(Intake):
         return lost
 
     def void_leases(self, reason: str = "the lease was void") -> int:
-        """End every lease: its messages come back now, as if it had expired. Return how many.
+        """End every lease: its messages are returned now, as if it had expired. Return how many.
 
         For a server that holds all leases, when it starts: those of its last run have no owner.
         """
         return self._void(None, _checked(reason))
 
     def void_lease(self, lease_id: int, reason: str = "the lease was void") -> int:
-        """End one lease: its messages come back now. Return how many; 0 if it has ended."""
+        """End one lease: its messages are returned now. Return how many; 0 if it has ended."""
         if isinstance(lease_id, bool) or not isinstance(lease_id, int):
-            raise InvalidArgument(f"void_lease takes the id of a lease, as leases() gives it, not {lease_id!r}")
+            raise InvalidArgument(f"void_lease needs the id of a lease, as leases() returns it, not {lease_id!r}")
         return self._void(lease_id, _checked(reason))
 
     def _void(self, which: int | None, reason: str) -> int:
@@ -123,8 +123,7 @@ class Settlement(Intake):
         return count
 
     def _end_leases(self, which: list[int], reason: str, now: int) -> tuple[int, PendingBlock | None]:
-        """End these leases as if they had expired; return how many messages they held, and the pending block of the
-        events."""
+        """End these leases as if they had expired; return the number of their messages, and the events' block."""
         count = 0
         pending_block: PendingBlock | None = None
         events: list[Event] = []
@@ -156,7 +155,7 @@ class Settlement(Intake):
         return found
 
     def _drop_held(self, found: list[tuple[int, Lease, set[int]]], now: int) -> PendingBlock | None:
-        """Drop leased messages for good. As `QueueState.settle`, which has to search for their lease."""
+        """Drop leased messages permanently. As `QueueState.settle`, which has to search for their lease."""
         queue_state = self.queue_state
         everything = sorted(id for _, _, held in found for id in held)
         spans = spans_of(everything)
@@ -298,8 +297,8 @@ class Settlement(Intake):
     def _raise_lost(self, lost: list[int]) -> None:
         if lost:
             raise LeaseLost(
-                f"the lease of {len(lost)} messages of {self.name!r} (the first is {lost[0]}) is no longer ours, and "
-                "other consumers may have them: lease for longer, or extend in time",
+                f"the lease of {len(lost)} messages of the queue {self.name!r} was lost (the first is {lost[0]}), and "
+                "other consumers may have them: use a longer lease, or extend it in time",
                 lost,
             )
 
@@ -307,5 +306,5 @@ class Settlement(Intake):
 def _checked(reason: str) -> str:
     if not isinstance(reason, str):
         raise InvalidArgument(f"a reason must be a str, not {type(reason).__name__}")
-    # What UTF-8 cannot hold (half of a cut emoji in an error's text) must not keep a message from being given back.
+    # Characters that UTF-8 cannot encode (half of an emoji in an error's text) must not prevent returning a message.
     return reason[:REASON_MAX].encode("utf-8", "backslashreplace").decode()

@@ -19,9 +19,9 @@ class QueueStats:
     delayed: int
     leased: int
     moving: int
-    """On their way to another queue."""
+    """Messages that are being moved to another queue."""
     dead: int
-    """What waits in its dead letter queue, be it of this queue or of another that shares it."""
+    """Messages that wait in its dead letter queue, also those of other queues that share it."""
     leases: int
     oldest_age: float | None
     """Seconds since the oldest ready message was put."""
@@ -39,13 +39,13 @@ class QueueStats:
     total_redriven: int
     total_dropped: int
     duplicates: int
-    """Puts that were answered with the first message's id, since the queue was opened."""
+    """Puts of duplicates, which returned the first message's id, since the queue was opened."""
     dedup_window: float
-    """Seconds within which a duplicate is found: less than asked for where the limit of ids was met."""
+    """Seconds within which a duplicate is found; fewer than configured if `dedup_limit` was reached."""
     dedup_ids: int
     dedup_shortened: bool
     wait_p50: float | None
-    """Seconds from put to delivery: half of the deliveries were sooner."""
+    """Seconds from put to delivery; half of the deliveries were faster."""
     wait_p99: float | None
     hold_p50: float | None
     """Seconds from delivery to ack."""
@@ -79,7 +79,7 @@ class Counts(NamedTuple):
     delayed: int
     leased: int
     moving: int
-    """On their way to another queue."""
+    """Messages that are being moved to another queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +97,14 @@ class LeaseInfo:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a seek to a position would do. Nothing of it has happened."""
+    """The effect that a seek to a position would have."""
 
     position: int
     """The position of the queue after the seek."""
     log_start: int
     log_end: int
     delivered: int
-    """Records from there to the end of the log: what would be delivered, again or for the first time."""
+    """Records from there to the end of the log, which would be delivered, again or for the first time."""
     waiting_now: int
     """Messages that are in the queue now: ready, delayed, leased or moving."""
     dropped: int

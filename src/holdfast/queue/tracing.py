@@ -1,7 +1,7 @@
 """OpenTelemetry spans for queue operations, with the trace context carried in message headers.
 
-Only where the application has set a tracer provider of OpenTelemetry; a queue that does not trace is not slowed down.
-Messages that pass through the broker are not traced here: AMQP clients do that themselves.
+Only if the application has set a tracer provider of OpenTelemetry; other queues are not slowed down. Messages that pass
+through the broker are not traced here: AMQP clients trace them.
 """
 
 import sys
@@ -25,9 +25,9 @@ __all__ = ["TracedQueue", "context_of", "follow"]
 
 PARENT = "traceparent"
 STATE = "tracestate"
-"""Headers of a message, as W3C's Trace Context has them."""
+"""Headers of a message, as defined by W3C's Trace Context."""
 LINKS_MAX = 128
-"""Producers that a span is linked to at most; what is beyond, exporters drop anyway."""
+"""The most producers that a span is linked to; exporters drop further links anyway."""
 
 
 class Carrier(Protocol):
@@ -35,19 +35,19 @@ class Carrier(Protocol):
 
     @property
     def headers(self) -> Headers:
-        """Return the headers."""
+        """The headers."""
         ...
 
 
 def follow(queue: Queue, provider: "TracerProvider | None" = None) -> bool:
-    """Let a queue trace from now on, with this or the application's provider; return whether it does.
+    """Enable tracing of a queue, with this or the application's provider; return whether it is enabled.
 
-    A queue checks for the application's provider when it is opened and at each tick: call this to be sure at once.
+    A queue checks for the application's provider when it is opened and at each tick: call this to enable it at once.
     """
     if provider is None:
         if isinstance(queue, TracedQueue):
             return True
-        # Who traces has imported it: for all others it is not loaded, even if it is installed.
+        # An application that traces has imported it. For others it is not loaded, even if it is installed.
         trace = sys.modules.get("opentelemetry.trace")
         ask = getattr(trace, "get_tracer_provider", None)
         if trace is None or ask is None:
@@ -67,10 +67,10 @@ def context_of(message: Carrier) -> "Context":
 
 
 class TracedQueue(Queue):
-    """A queue that makes spans. `follow` turns a queue into one, so that others need not even check.
+    """A queue that creates spans. `follow` turns a queue into one, so that other queues need no checks.
 
-    A put is a span of kind producer whose context the messages carry, unless they have one. Receiving and settling are
-    spans that are linked to those of the producers.
+    A put is a span of kind producer whose context is added to the messages, unless they have one. Receiving and
+    settling are spans that are linked to those of the producers.
     """
 
     _tracer: "Tracer"
@@ -217,7 +217,7 @@ def _context_in(headers: Headers) -> "Context":
         from opentelemetry.context import Context  # noqa: PLC0415
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
     except ImportError as error:
-        raise HoldfastError("to go on with a trace install opentelemetry-api") from error
+        raise HoldfastError("opentelemetry-api is not installed: install it to continue a trace") from error
     found = {name: _text(headers[name]) for name in (PARENT, STATE) if name in headers}
     return TraceContextTextMapPropagator().extract(found, Context())
 

@@ -23,27 +23,28 @@ __all__ = ["DEATH", "Transfers", "dead_letter_of"]
 logger = logging.getLogger("holdfast.queue")
 
 DEATH = "holdfast-dead-"
-"""Headers of dead letters begin with this, followed by one of the names below."""
+"""Prefix of the headers that are added to dead letters."""
 REDRIVEN = "holdfast-redriven"
 """The header that counts how often a message was moved back from the dead letters."""
 CHECKPOINT_BYTES = 8 << 20
-"""Journal bytes after which a checkpoint is made, so that opening after a kill has little to read."""
+"""Journal bytes after which a checkpoint is made, so that opening after a kill replays little."""
 CHECKPOINT_INTERVAL_S = 30.0
 _RETRY_S = 1.0
 _SOON_S = 0.01
-"""Messages whose time to live is over at about the same time leave together."""
+"""The shortest wait for the next expiry: messages that expire at about the same time are dropped together."""
 _BATCH = 1000
 _BATCH_BYTES = 4 << 20
 _LOOKED_AT = 10_000
-"""Dead letters that are checked with the lock held, where few of them are wanted."""
+"""How many dead letters are checked at a time with the lock held, if few of them match."""
 
 
 class Transfers(Core):
     """The part of a queue that moves messages to other queues.
 
-    A move is in the journal before it begins, so after a crash it is finished. The copy in the target carries the time
-    of the move and the message's sequence (the columns `producer` and `number`), which show there whether it has
-    arrived: it is never written twice. A forwarder outside of the store may get a letter again, marked as `doubtful`.
+    A move is in the journal before it begins, so after a crash it is finished. The copy in the target has the time of
+    the move and the message's sequence (the columns `producer` and `number`), which show whether it has arrived: it is
+    never written twice. A forwarder outside of the store may get a dead letter again, marked as `doubtful`. `_mover` is
+    held while messages are copied.
     """
 
     _swept_to = -1
@@ -52,7 +53,7 @@ class Transfers(Core):
     """When the next waiting message expires."""
 
     def _start_transfers(self) -> None:
-        """Carry moving messages to their targets now, or wake the ticker to do so."""
+        """Copy moving messages to their targets now, or wake the ticker to do so."""
         if not self.carries_later:
             self.carry()
         elif not self._background_notified:
@@ -60,9 +61,9 @@ class Transfers(Core):
             self._wake_ticker()
 
     def carry(self, *, wait: bool = True) -> None:
-        """Carry moving messages to their targets. What cannot be done now is tried again later.
+        """Copy moving messages to their targets, and remove them here. After an error the ticker tries again.
 
-        Unless it may `wait`, messages that another thread is carrying are left to that thread.
+        Without `wait`, messages that another thread is copying are left to that thread.
         """
         if wait:
             with self._mover:
@@ -70,7 +71,7 @@ class Transfers(Core):
             return
         held: list[bool] = []
         try:
-            held.extend(map(self._mover.acquire, (False,)))  # taken and noted by one call of C code
+            held.extend(map(self._mover.acquire, (False,)))  # taken and recorded by one call of C code
             if True in held:
                 self._carry()
         finally:
@@ -80,14 +81,14 @@ class Transfers(Core):
     def _carry(self) -> None:
         self._background_notified = False
         with self._lock, self._whole:
-            if self._journal.broken:  # what is leaving is not known until the state was read again, by the next look
+            if self._journal.broken:  # the moving messages are unknown until `_look` loads the state again
                 return
             moving = dict(self.queue_state.moving)
         problem: HoldfastError | None = None
-        # First, so that whatever cuts this off leaves it doubtful which of them have arrived.
+        # Set first, so that it stays set if this is cut off: it is then unknown which of them have arrived.
         doubtful, self._doubtful_moves = self._doubtful_moves, True
         try:
-            # That they leave must be known for sure before they are anywhere else: else a crash could double them.
+            # The moves must be durable before the copies: otherwise a crash could duplicate messages.
             self._settle_journal()
             for target in sorted({move.target for move in moving.values()}):
                 leaving = {at: move for at, move in moving.items() if move.target == target}
@@ -96,20 +97,25 @@ class Transfers(Core):
                         self._forward_to(target, leaving)
                     else:
                         self._carry_to(target, leaving, doubtful)
-                except HoldfastError as error:  # what goes elsewhere goes on
+                except HoldfastError as error:  # moves to other targets continue
                     problem = error
         except HoldfastError as error:
             problem = error
         self._doubtful_moves = problem is not None
         if problem is not None:
-            self._background_notified = True  # it comes again by itself
-            level = logging.INFO if isinstance(problem, NotFound) else logging.WARNING  # a forwarder may be yet to come
+            self._background_notified = True  # the ticker tries again
+            level = logging.INFO if isinstance(problem, NotFound) else logging.WARNING  # a forwarder may be set later
             logger.log(
-                level, "%d messages of %s wait to be moved: %s", len(moving), self.name, problem, extra=self.fields
+                level,
+                "messages not moved yet, will retry: queue=%s count=%d reason=%s",
+                self.name,
+                len(moving),
+                problem,
+                extra=self.fields,
             )
 
     def tick(self) -> float | None:
-        """Do the background work that is due; return in how many seconds to call again, None if nothing waits."""
+        """Do the background work that is due; return in how many seconds to call again, None if there is no more."""
         if self.read_only:
             return None
         with self._lock, self._whole:
@@ -155,7 +161,7 @@ class Transfers(Core):
         if (left := queue_state.leases.due_in(now)) is not None:
             waits.append(min(left / NS, LONGEST_SLEEP_S))
         expires = self._ttl_ns is not None or queue_state.expiring
-        # What came since may have been handed out by now: then it is looked at once more, and not with each put.
+        # New messages may have been delivered by now: then one more check is enough, and not one with each put.
         if (expires and queue_state.ready) or (self._may_leave and queue_state.scanned != self._swept_to):
             waits.append(min(SWEEP_S, max(_SOON_S, (self._next_overdue - now) / NS)))
         self._swept_to = queue_state.scanned
@@ -167,11 +173,11 @@ class Transfers(Core):
 
     def _carry_to(self, name: str, leaving: dict[int, Move], doubtful: bool) -> None:
         target = self._find_queue(name)
-        if target is None:  # what fails there stays there: dead letters of dead letters would lose where they came from
+        if target is None:  # without dead letters of its own: those would lose the queue that they came from
             is_home = all(move.cause == "redriven" for move in leaving.values())
             target = self._open_queue(name) if is_home else self._open_queue(name, dead_letter=None, max_attempts=None)
         if doubtful:
-            target.log.sync()  # an interrupted move may have left copies there that nobody can see yet
+            target.log.sync()  # an interrupted move may have left copies there that are not visible yet
         arrived = _arrived(target.log, self.name, leaving) if doubtful else set()
         waiting = sorted(leaving.keys() - arrived)
         while waiting:
@@ -182,7 +188,7 @@ class Transfers(Core):
             if payloads:
                 pending_block, _, _ = target.log.gather(payloads, extras, 0, limited=False)
                 target.log.commit(pending_block)
-                target.log.sync()  # whatever the flush mode: what leaves here must be there
+                target.log.sync()  # in any flush mode: the copies must be durable before the originals are removed
                 target.log.notify_readers()
             self._arrive(waiting[:done])
             del waiting[:done]
@@ -192,45 +198,47 @@ class Transfers(Core):
     def _forward_to(self, target: str, leaving: dict[int, Move]) -> None:
         forwarder = self._find_forwarder(target)
         if forwarder is None:
-            raise NotFound(f"nobody takes dead letters for {target!r} yet: see Store.forward")
+            raise NotFound(f"there is no forwarder for dead letters to {target!r}: set one with Store.forward")
         waiting = sorted(leaving)
         while waiting:
-            letters: list[ForwardedLetter] = []
+            forwarded: list[ForwardedLetter] = []
             with self._lock, self._whole:
-                done = self._add_letters(waiting, leaving, letters)
-            if letters:
-                self._handed_over.update(letter.id for letter in letters)
-                forwarder(self.name, target, letters)
-                self._handed_over.difference_update(letter.id for letter in letters)
+                done = self._add_forwarded(waiting, leaving, forwarded)
+            if forwarded:
+                self._handed_over.update(one.id for one in forwarded)
+                forwarder(self.name, target, forwarded)
+                self._handed_over.difference_update(one.id for one in forwarded)
             self._arrive(waiting[:done])
             del waiting[:done]
 
-    # Loops that run with a lock held are in functions of their own: see "Signals" in docs/architecture.md.
+    # Loops that run with a lock held are in separate functions: see "Signals" in docs/architecture.md.
 
     def _add_copies(
         self, waiting: list[int], leaving: dict[int, Move], payloads: list[bytes], extras: list[ColumnValue]
     ) -> int:
-        """Add the copies of the first messages for another queue; return of how many."""
+        """Add the copies of the first messages for another queue; return how many messages were processed."""
         done, size = 0, 0
         while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
             size += self._add_copy(waiting[done], leaving[waiting[done]], payloads, extras)
             done += 1
         return done
 
-    def _add_letters(self, waiting: list[int], leaving: dict[int, Move], letters: list[ForwardedLetter]) -> int:
-        """Add the first messages for a forwarder; return how many."""
+    def _add_forwarded(self, waiting: list[int], leaving: dict[int, Move], forwarded: list[ForwardedLetter]) -> int:
+        """Add the first messages for a forwarder; return how many messages were processed."""
         done, size = 0, 0
         while done < len(waiting) and done < _BATCH and size < _BATCH_BYTES:
-            if (letter := self._letter(waiting[done], leaving[waiting[done]])) is not None:
-                letters.append(letter)
-                size += len(letter.payload)
+            if (one := self._forwarded(waiting[done], leaving[waiting[done]])) is not None:
+                forwarded.append(one)
+                size += len(one.payload)
             done += 1
         return done
 
-    def _letter(self, sequence: int, move: Move) -> ForwardedLetter | None:
+    def _forwarded(self, sequence: int, move: Move) -> ForwardedLetter | None:
         page = self._bodies.page(sequence)
         if page is None:
-            logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
+            logger.error(
+                "unreadable message dropped, not moved: queue=%s id=%d", self.name, sequence, extra=self.fields
+            )
             return None
         index = sequence - page.first
         return ForwardedLetter(
@@ -259,7 +267,9 @@ class Transfers(Core):
         """Add the copy of a message for another queue; return its size in bytes."""
         page = self._bodies.page(sequence)
         if page is None:
-            logger.error("message %d of %s cannot be read, and is not moved", sequence, self.name, extra=self.fields)
+            logger.error(
+                "unreadable message dropped, not moved: queue=%s id=%d", self.name, sequence, extra=self.fields
+            )
             return 0
         index = sequence - page.first
         headers: dict[str, HeaderValue] = dict(page.headers[index]) if page.headers else {}
@@ -268,7 +278,7 @@ class Transfers(Core):
             times = _number(headers.get(REDRIVEN)) + 1
             headers = {name: value for name, value in headers.items() if not name.startswith(DEATH)}
             headers[REDRIVEN] = str(times)
-            headers[TARGET_QUEUE_HEADER] = move.target  # on a shared log the other groups have done with it
+            headers[TARGET_QUEUE_HEADER] = move.target  # on a shared log the other queues must not deliver it
         else:
             headers |= self._death(sequence, move, page.times[index])
         position, before = len(payloads), len(extras)
@@ -303,7 +313,7 @@ class Transfers(Core):
     def redrive_to(self, ids: set[int] | None, home: str) -> int:
         """On a dead-letter queue: move the present dead letters of `home` back; return how many.
 
-        Those that fail again meanwhile stay: a consumer that fails at once would keep this going forever.
+        Those that fail again meanwhile stay: otherwise a consumer that fails at once would keep this running forever.
         """
         count = 0
         start, stop = self._reach(ids)
@@ -312,9 +322,9 @@ class Transfers(Core):
             with self._lock, self._whole:
                 now = self._now()
                 self._look(now)
-                if place is None:  # after the look, which may be the first to see a priority this high
+                if place is None:  # after `_look`, which may add levels for higher priorities
                     place = len(self.queue_state.ready.levels) - 1, start
-                spans, place = self._letters_of(home, ids, place, start, stop)
+                spans, place = self._dead_letters_of(home, ids, place, start, stop)
                 pending_block = self._decide([Transferring(now, "redriven", "", home, 0, spans)]) if spans else None
             if spans:
                 self._commit(pending_block)
@@ -322,7 +332,7 @@ class Transfers(Core):
                 count += len(spans)
         return count
 
-    def _letters_of(
+    def _dead_letters_of(
         self, home: str, ids: set[int] | None, place: tuple[int, int], start: int, stop: int
     ) -> tuple[list[LeasedSpan], tuple[int, int]]:
         """Return some dead letters of `home`, from a priority and a sequence on, and where to continue."""
@@ -331,26 +341,26 @@ class Transfers(Core):
         looked = 0
         while priority >= 0 and len(spans) < _BATCH and looked < _LOOKED_AT:
             found = self.queue_state.ready.level(priority).following(at, _BATCH - len(spans))
-            letters = [one for first, end in found for one in range(first, min(end, stop))]
-            if not letters:
+            ready = [one for first, end in found for one in range(first, min(end, stop))]
+            if not ready:
                 priority, at = priority - 1, start
                 continue
-            looked += len(letters)
-            at = letters[-1] + 1
+            looked += len(ready)
+            at = ready[-1] + 1
             spans += [
                 LeasedSpan(one, one + 1, priority, 0)
-                for one in letters
+                for one in ready
                 if (ids is None or one in ids) and self._is_of(one, home)
             ]
         return spans, (priority, at)
 
     def _reach(self, ids: set[int] | None) -> tuple[int, int]:
-        """Return the range of sequences of these dead letters, among those that are there now."""
+        """Return the range of sequences of these dead letters, up to the present end of the log."""
         end = self.log.visible_end
         return (0, end) if ids is None else (min(ids, default=end), min(end, max(ids, default=-1) + 1))
 
     def _is_of(self, sequence: int, home: str) -> bool:
-        """Return whether a dead letter is from the queue of this name; with the lock held."""
+        """Return whether a dead letter is from the queue of this name. Called with the lock held."""
         return self._bodies.headers(sequence).get(DEATH + "queue", home) == home
 
 

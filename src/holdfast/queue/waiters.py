@@ -1,4 +1,4 @@
-"""Callers that wait for messages, in order of arrival, and how ready messages are divided among them."""
+"""Waiting callers of a queue, in order of arrival, and fair shares of ready messages among them."""
 
 import logging
 import threading
@@ -27,7 +27,7 @@ class Waiter:
         self.lease_ns = lease_ns
         self.condition = condition
         self.gone = False
-        """Set by the call when it ends: from then on no messages are leased to it, whether it is in line or not."""
+        """Set by the call when it ends: from then on no messages are leased to it, even if it is still in line."""
         self.result: list[Delivery] | None = None
         """Set with the queue's lock held by the serving thread, once there are messages for it."""
         self.pending_block: PendingBlock | None = None
@@ -38,7 +38,7 @@ class WaitQueue:
 
     def __init__(self, clock: Clock) -> None:
         self.line: list[Waiter] = []
-        """In order of arrival; changed with both this lock and the queue's held."""
+        """The waiters in order of arrival; changed with both this lock and the queue's held."""
         self.listeners: tuple[Callable[[], None], ...] = ()
         """Callbacks to call when there may be more messages."""
         self.on_signal: Callable[[], None] = lambda: None
@@ -51,12 +51,11 @@ class WaitQueue:
         self._abandoned = False
 
     def close_discarding(self) -> None:
-        """Wake nobody any more: the process ends, and with it the waiting daemon threads."""
+        """Stop waking waiters: the process ends, and with it the waiting daemon threads."""
         self._abandoned = True
 
     def sleep_to_the_end(self, seconds: float | None) -> bool:
-        """Let a daemon thread sleep that came too late for `close_discarding`; return False if the process does not
-        end."""
+        """Let a daemon thread sleep if `close_discarding` was called; otherwise return False at once."""
         if not (self._abandoned and threading.current_thread().daemon):
             return False
         threading.Event().wait(seconds)
@@ -78,7 +77,7 @@ class WaitQueue:
             try:
                 listener()
             except Exception:
-                logger.exception("a listener of a queue failed")
+                logger.exception("queue listener failed")
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` from now on; call the result to stop."""
@@ -118,7 +117,7 @@ class WaitQueue:
             self.line.remove(waiter)
 
     def wake_all(self) -> None:
-        """Wake every waiter: a change was cut off, and perhaps with it a notification."""
+        """Wake every waiter: a change was cut off, and perhaps a notification with it."""
         with self._guard:
             self.signals += 1
             self._notify_each()
@@ -162,11 +161,11 @@ def _is_over(waiter: Waiter) -> bool:
 
 
 def shares(demands: list[int], available: int) -> list[int]:
-    """Return how many each gets if messages are dealt one at a time in turn: 5, 3 and 1 over 6 get 3, 2 and 1."""
+    """Return how many each gets if messages are dealt one at a time in turn: demands 5, 3, 1 of 6 get 3, 2, 1."""
     given = [0] * len(demands)
     wanting = [index for index, demand in enumerate(demands) if demand]
     while available and wanting:
-        # As many whole rounds at once as the smallest demand, or what is there, allows.
+        # As many whole rounds at once as the smallest demand, or the available messages, allow.
         rounds = max(1, min(available // len(wanting), *(demands[index] - given[index] for index in wanting)))
         for index in wanting:
             if not available:
