@@ -181,7 +181,7 @@ def test_the_state_stops_after_a_failed_sync_and_has_the_earlier_commits_when_op
     put(state, "leases", {b"key": b"value"})
     state._db = Unsyncable(state._db)  # type: ignore[assignment]
     for _ in range(2):
-        with pytest.raises(WriterStopped, match="open it again"):
+        with pytest.raises(WriterStopped, match="accepts no more commits"):
             put(state, "leases", {b"key": b"not durable"})
     state.close()
     again = RocksState(tmp_path / "state")

@@ -88,7 +88,7 @@ def test_the_state_stops_after_a_failure_until_it_is_opened_again(files: SimFile
     put(state, "leases", {b"key": b"value"})
     files.fail(kind, errno.EIO)
     for _ in range(2):
-        with pytest.raises(WriterStopped, match="open it again"):
+        with pytest.raises(WriterStopped, match="accepts no more commits"):
             put(state, "leases", {b"key": b"changed"})
     assert state.get("leases", b"key") == b"value"
     again = SimulatedState(files, PATH)

@@ -1,4 +1,4 @@
-"""State of queues and tables beside their logs: sorted bytes in column families, changed in transactions."""
+"""State of queues and tables, derived from their logs: sorted bytes in column families, changed in transactions."""
 
 from holdfast.state.column_families import FAMILIES, TABLE_FAMILIES
 from holdfast.state.open_state import open_state, set_aside

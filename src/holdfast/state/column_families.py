@@ -14,7 +14,7 @@ FAMILIES = (
     "attempts",
     "positions",
 )
-"""The families of the state that queues are kept in."""
+"""The families of the state of queues."""
 
 TABLE_FAMILIES = (
     "model",
@@ -27,12 +27,12 @@ TABLE_FAMILIES = (
     "historic_unique",
     "update_history",
 )
-"""The families of the state that tables are kept in, with Maryk's names."""
+"""The families of the state of tables, with Maryk's names."""
 
 _ALL = frozenset(FAMILIES + TABLE_FAMILIES)
 
 
 def check_family(family: str) -> None:
-    """Reject a family that no state has."""
+    """Reject an unknown family."""
     if family not in _ALL:
         raise InvalidArgument(f"there is no family {family!r}: the families are {', '.join(FAMILIES + TABLE_FAMILIES)}")

@@ -11,7 +11,7 @@ __all__ = ["EmptyState"]
 
 
 class EmptyState:
-    """A read-only state without rows; `path` is where one might have been."""
+    """A read-only state without rows, for error messages with the `path` of the missing one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class EmptyState:
 
     @property
     def commits(self) -> int:
-        """As `State.commits`: none."""
+        """As `State.commits`: 0."""
         return 0
 
     def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
@@ -41,13 +41,13 @@ class EmptyState:
         return iter(())
 
     def transaction(self) -> Transaction:
-        """As `State.transaction`; its commit can change nothing."""
+        """As `State.transaction`; a commit with changes raises `ReadOnly`."""
         self._check_open()
         return Transaction(self.get, self._apply)
 
     @property
     def stopped(self) -> str:
-        """As `State.stopped`: never."""
+        """As `State.stopped`: always empty."""
         return ""
 
     @property
@@ -66,8 +66,10 @@ class EmptyState:
         self._check_open()
         check_reads(reads, self.get)
         if layers:
-            raise ReadOnly(f"the state in {str(self._path)!r} is open read-only: open the store to write")
+            raise ReadOnly(
+                f"the state in {str(self._path)!r} is open read-only: open the store without read_only=True to write"
+            )
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"the state in {str(self._path)!r} is closed: open it again")
+            raise Closed(f"the state in {str(self._path)!r} is closed: open the store again")

@@ -1,4 +1,4 @@
-"""State in memory only, for readers that rebuild one while another process owns the store."""
+"""State in memory only, for readers that rebuild a state while another process owns the store."""
 
 import threading
 from collections.abc import Sequence

@@ -27,16 +27,17 @@ def open_state(
     families: Sequence[str] = FAMILIES,
     free_space: Callable[[], bool] = lambda: False,
 ) -> State:
-    """Open the state in `folder`, made if there is none.
+    """Open the state in `folder`, created if there is none.
 
-    Opening writes a little, so on a full disk `free_space` is asked whether there is more, also after the opening.
+    Opening writes a little, so on a full disk `free_space` is called, and opening is tried again if it returns True;
+    also for writes after the opening.
 
-    One that is damaged is set aside and an empty one takes its place, since all of it can be rebuilt: see `set_aside`.
-    With `read_only` nothing is made or moved; where there is none, or a damaged one, the state is empty. A state that
-    is locked by someone else, or that the machine refuses to open, is an error and stays where it is.
+    A damaged state is set aside and replaced by an empty one, because all of it can be rebuilt: see `set_aside`. With
+    `read_only` nothing is created or moved; a missing or damaged state is read as empty. A state that another process
+    has locked, or that cannot be opened for another reason, raises an error and is left unchanged.
     """
     if read_only and isinstance(files, SystemFiles) and is_orphaned():
-        return EmptyState(folder)  # readers build what they need from the journals
+        return EmptyState(folder)  # readers rebuild what they need from the journals
     try:
         return _open(files, folder, read_only, families, free_space)
     except NotFound:
@@ -44,7 +45,7 @@ def open_state(
     except Corrupt as error:
         if read_only:
             logger.error(
-                "the state in %s is damaged and read as empty: %s",
+                "state is damaged, reading it as empty: path=%s reason=%s",
                 folder,
                 error,
                 extra={"path": str(folder), "reason": str(error)},
@@ -55,9 +56,9 @@ def open_state(
 
 
 def set_aside(files: Files, folder: Path, reason: str) -> Path:
-    """Move a closed state out of the way, to `<folder>.damaged-N` beside it, and return where it went.
+    """Rename the folder of a closed state to `<folder>.damaged-N`, and return that path.
 
-    For damage that shows only when it is read: close the state, set it aside, open an empty one and rebuild.
+    For damage that is found only when a row is read: close the state, set it aside, open an empty one and rebuild.
     """
     with translate_os_errors("setting aside the damaged state", folder):
         number = 1
@@ -65,14 +66,14 @@ def set_aside(files: Files, folder: Path, reason: str) -> Path:
             number += 1
         if isinstance(files, SystemFiles):
             files.replace(folder, aside)
-        else:  # which rename files only
+        else:  # simulated files, which can rename only files
             files.make_dirs(aside)
             files.replace(folder / FLAT, aside / FLAT)
             files.sync_dir(aside)
             files.sync_dir(folder)
         files.sync_dir(folder.parent)
     logger.error(
-        "the state in %s is damaged: set aside as %s, to be rebuilt: %s",
+        "state is damaged, set aside and rebuilt: path=%s aside=%s reason=%s",
         folder,
         aside,
         reason,

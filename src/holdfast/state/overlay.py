@@ -1,4 +1,4 @@
-"""In-memory changes on top of another state, for readers that follow the logs further than it does."""
+"""In-memory changes on top of another state, for readers that have applied more of the logs than that state."""
 
 import threading
 from bisect import bisect_left, insort
@@ -13,13 +13,16 @@ __all__ = ["OverlayState"]
 
 
 class OverlayState:
-    """A `State` over another one that it never changes; what is committed here is lost when it is closed."""
+    """A `State` over another one, which it never changes; commits are lost when it is closed.
+
+    `_guard` protects the changes. Threads: any.
+    """
 
     def __init__(self, below: State) -> None:
         self._below = below
         self._guard = threading.RLock()
         self._values: dict[str, dict[bytes, bytes | None]] = {}
-        """By family: the values that were put here, None for deleted ones."""
+        """By family: the values that were put, None for deleted ones."""
         self._keys: dict[str, list[bytes]] = {}
         self._commits = 0
         self._closed = False
@@ -65,7 +68,7 @@ class OverlayState:
 
     @property
     def stopped(self) -> str:
-        """As `State.stopped`: never."""
+        """As `State.stopped`: always empty."""
         return ""
 
     @property
@@ -102,7 +105,7 @@ class OverlayState:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("this state is closed: open it again")
+            raise Closed("the state is closed: open the store again")
 
 
 def _merged(

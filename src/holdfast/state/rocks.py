@@ -38,19 +38,19 @@ _FETCH_FIRST = 16
 _FETCH_MOST = 1024
 _KEPT_COMMITS = 4096
 _SCANNED = "index"
-"""The family that scans go along while its entries come and go."""
+"""The family whose entries are scanned and deleted often."""
 _REMOVED_MOST = 5000
-"""Entries of it that may have been removed in memory: 40,000 made each scan that passed them 6 ms slower."""
+"""Deletions in it after which it is flushed: 40,000 in memory made each scan over them 6 ms slower."""
 _PROBE = "recovery.probe"
 _OPENING_BYTES = 1 << 20
-"""What opening writes besides what was in write-ahead logs: a manifest, options and an info log."""
+"""The most that opening writes besides the contents of write-ahead logs: a manifest, options and an info log."""
 
 
 class RocksState:
     """A `State` in the RocksDB of the folder `path`, created if there is none.
 
-    With `read_only` it is opened while another process writes it: takes no lock, changes nothing, and sees what was
-    committed before; raises `NotFound` if there is none.
+    With `read_only` it can be opened while another process writes it: it takes no lock, changes nothing, and sees the
+    commits before the opening; raises `NotFound` if there is none.
 
     Files: RocksDB's own, in `path`. Threads: all methods may be called from any. A commit writes under `_guard` and
     syncs under `_syncing`, so that one sync serves all commits written while the last one ran. In a forked child this
@@ -71,19 +71,19 @@ class RocksState:
         self._guard = threading.Lock()
         self._syncing = threading.Lock()
         self._written = 0
-        """Number of commits written to RocksDB."""
+        """Number of commits that were written to RocksDB."""
         self._removed: Counter[str] = Counter()
-        """By family: entries deleted since its last flush by `_tidy_up`."""
+        """By family: entries that were deleted since its last flush by `_tidy_up`."""
         self._synced = 0
         """Number of commits that are on disk."""
         self._stopped: WriterStopped | None = None
-        """Why commits are refused until `recover`: a write or a sync has failed."""
+        """Why commits are rejected until `recover`: a write or a sync has failed."""
         self.generation = 0
         self._closed = False
         self._cursors: weakref.WeakSet[_Cursor] = weakref.WeakSet()
         self._kept: dict[str, _Cursor] = {}
-        """For `first`: by family a cursor that serves again, until too many commits are behind it."""
-        # Only these attributes may refer to the database: whatever else did would keep it open after `close`.
+        """For `first`: by family a cursor that is used again, until there were too many commits since."""
+        # Only these attributes may refer to the database: any other reference would keep it open after `close`.
         self._tables: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
         self._db: Rdict | None = None
@@ -98,13 +98,13 @@ class RocksState:
         table = self._tables.get(family)
         try:
             if table is not None:
-                value: bytes | None = table.get(key)  # needs no guard: RocksDB holds the interpreter while it looks
+                value: bytes | None = table.get(key)  # needs no guard: it holds the interpreter lock
                 return value
         except Exception as error:
             raise self._refusal(error, "reading the state") from error
         finally:
             del table  # the traceback of an error must not keep the database open
-        with self._guard:  # it may just be opened again
+        with self._guard:  # another thread may be reopening the state
             self._check_open()
             check_family(family)
             opened = family in self._tables
@@ -129,7 +129,7 @@ class RocksState:
         return cursor.records()
 
     def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
-        """As `State.first`: with a kept cursor 3 us, with a new one 15."""
+        """As `State.first`: 3 us with a kept cursor, 15 with a new one."""
         with self._guard:
             cursor = self._kept.get(family)
             if cursor is None or cursor.commits < since:
@@ -153,22 +153,24 @@ class RocksState:
             self._check_open()
             check_family(family)
             if self.read_only:
-                raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
+                raise ReadOnly(
+                    f"the state in {str(self.path)!r} is open read-only: open the store without read_only=True to write"
+                )
             table = self._tables[family]
             try:
                 table.ingest_external_file(names)
             except Exception as error:
-                raise self._refusal(error, "taking files into the state") from error
+                raise self._refusal(error, "ingesting files into the state") from error
             finally:
                 del table  # from a traceback it would keep the database open
             self._written += 1
-            kept = self._kept.pop(family, None)  # it does not see them
+            kept = self._kept.pop(family, None)  # it does not see the new rows
             if kept is not None:
                 kept.drop()
 
     def flush(self) -> None:
         """Write memory to sorted files, so that `copy_to` has little to do. Commits with `sync` wait meanwhile."""
-        with self._syncing:  # which whoever closes it must have
+        with self._syncing:  # `close` needs this lock, too
             self._check_open()
             try:
                 for family in list(self._tables):
@@ -177,7 +179,7 @@ class RocksState:
                 raise self._refusal(error, "flushing the state") from error
 
     def copy_to(self, folder: Path) -> None:
-        """Copy the present state to a new folder; its sorted files are links. Commits with `sync` wait meanwhile."""
+        """Copy the present state to a new folder, with links to sorted files. Commits with `sync` wait meanwhile."""
         with self._syncing:
             self._check_open()
             assert self._db is not None
@@ -190,10 +192,10 @@ class RocksState:
                 del copying
 
     def recover(self) -> None:
-        """As `State.recover`: RocksDB goes on only after the database was closed and opened again.
+        """As `State.recover`: RocksDB resumes only after the database was closed and opened again.
 
-        First a file is written that takes as much space as opening may need: one that could not be opened again could
-        not be read either, while one that only takes no commits can.
+        First a file is written that uses as much space as opening may need: if the database could not be opened again,
+        it could not be read either, while a state that rejects commits can still be read.
         """
         with self._guard, self._syncing:
             if self._closed:
@@ -213,7 +215,7 @@ class RocksState:
             self._stopped = None
             self._synced = self._written
             self.generation += 1
-        logger.warning("the state was opened again after a failed write", extra={"path": str(self.path)})
+        logger.warning("state reopened after a failed write: path=%s", self.path, extra={"path": str(self.path)})
 
     @property
     def stopped(self) -> str:
@@ -226,7 +228,7 @@ class RocksState:
             self._closed = True
             if self._db is None:
                 return
-            if self._synced < self._written and self._stopped is None:  # for those who wait for their sync
+            if self._synced < self._written and self._stopped is None:  # for commits that wait for their sync
                 with contextlib.suppress(WriterStopped):
                     self._sync_now(self._db)
             self._release()
@@ -242,16 +244,18 @@ class RocksState:
         try:
             if database is not None:
                 database.close()
-        except Exception as error:  # nothing is lost: the write-ahead log has it all, and opening replays it
-            logger.warning("the state was not flushed at closing: %s", error, extra={"path": str(self.path)})
+        except Exception as error:  # nothing is lost: the write-ahead log has everything, and opening replays it
+            logger.warning(
+                "state not flushed at closing: path=%s error=%s", self.path, error, extra={"path": str(self.path)}
+            )
         if not self.read_only:
             _set_modes(self.path)
 
     def _open_to_write(self) -> None:
         with translate_os_errors("opening the state", self.path):
             SystemFiles().make_dirs(self.path)
-        # RocksDB wants every family named that is there, also one that only a later version knows. Where it cannot
-        # list them, the opening itself says why, after it has looked at the lock.
+        # RocksDB needs the names of all existing families, also those that only a later version knows. If it cannot
+        # list them, opening fails with the reason, after it has checked the lock.
         families = set(self._families)
         with contextlib.suppress(Exception):
             families.update(Rdict.list_cf(str(self.path), Options(raw_mode=True)))
@@ -266,7 +270,7 @@ class RocksState:
         self._open(mirror, families, AccessType.read_only(error_if_log_file_exist=False))
 
     def _open(self, folder: Path, families: set[str], access: AccessType) -> None:
-        if _orphaned:  # it would wait forever for threads that only the parent has
+        if _orphaned:  # RocksDB would wait forever for threads that only the parent has
             raise StorageError(
                 f"the state in {str(self.path)!r} cannot be opened in a process that was forked from one that had a "
                 "state open, because RocksDB does not survive a fork: fork first, or start processes with 'spawn'"
@@ -281,7 +285,9 @@ class RocksState:
                 self._tables[family] = self._db.get_column_family(family)
                 self._handles[family] = self._db.get_column_family_handle(family)
         except UnicodeError as error:
-            raise InvalidArgument(f"the path {str(self.path)!r} is not text: RocksDB takes no other") from error
+            raise InvalidArgument(
+                f"the path {str(self.path)!r} cannot be encoded as UTF-8, which RocksDB needs: choose another path"
+            ) from error
         except Exception as error:
             why = self._refusal(error, "opening the state", folder)
             self._stopped = WriterStopped(str(why))
@@ -294,27 +300,29 @@ class RocksState:
             if not layers:
                 return
             if self.read_only:
-                raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
+                raise ReadOnly(
+                    f"the state in {str(self.path)!r} is open read-only: open the store without read_only=True to write"
+                )
             if self._stopped is not None:
                 raise WriterStopped(str(self._stopped))
-            self._written += 1  # before it is there: who asks for something as new as the count finds it
+            self._written += 1  # before the write: a cursor with this count must not be older than the commit
             self._write(layers)
             mine = self._written
             if self._removed[_SCANNED] >= _REMOVED_MOST:
                 self._tidy_up()
-            if self._kept and mine % _KEPT_COMMITS == 0:  # a cursor keeps files and memory from being given back
+            if self._kept and mine % _KEPT_COMMITS == 0:  # a cursor keeps old files and memory in use
                 for cursor in self._kept.values():
                     cursor.drop()
                 self._kept.clear()
         if not sync:
             return
-        # Outside the guard: others read and write meanwhile. Whoever builds on what is not synced yet syncs it too.
+        # Outside the guard: others read and write meanwhile. A later commit with `sync` syncs this one too.
         with self._syncing:
             if self._synced >= mine:
                 return
             if self._stopped is not None:
                 raise WriterStopped(str(self._stopped))
-            assert self._db is not None, "closing syncs what was written"
+            assert self._db is not None, "`close` syncs all commits"
             self._sync_now(self._db)
 
     def _write(self, layers: Sequence[Layer]) -> None:
@@ -326,20 +334,18 @@ class RocksState:
             except Exception as error:
                 if raised_by_handler(error):
                     raise
-                raise InvalidArgument(
-                    "keys and values of a state are bytes: convert them before they are put"
-                ) from error
-            # Not with `sync`: writing holds the interpreter, and a sync may take long. `flush_wal` lets others run.
+                raise InvalidArgument("keys and values of a state must be bytes") from error
+            # Without sync: `write` holds the interpreter lock, and a sync may take long. `flush_wal` releases it.
             self._db.write(batch)
         except HoldfastError:
             raise
         except Exception as error:
             why = self._refusal(error, "writing the state")
-            if isinstance(why, StorageError):  # RocksDB takes nothing more, and whether it has this is not known
+            if isinstance(why, StorageError):  # RocksDB accepts no more writes, and may or may not have this one
                 self._stop(why)
             raise why from error
         finally:
-            del batch  # it refers to the database, and would do so from a traceback
+            del batch  # it refers to the database, and a traceback would keep it alive
 
     def _fill(self, batch: WriteBatch, layers: Sequence[Layer]) -> None:
         try:
@@ -348,7 +354,7 @@ class RocksState:
                     for start, stop in ranges:
                         batch.delete_range(start, stop, self._handles[family])
                 for family, points in layer.points.items():
-                    # Set as the default, the handle is not copied for each key: 0.10 us a put against 0.19.
+                    # As the default, the handle is not copied for each key: 0.10 us a put against 0.19.
                     batch.set_default_column_family(self._handles[family])
                     for key, value in points.items():
                         if value is None:
@@ -364,13 +370,13 @@ class RocksState:
         self._removed.clear()
         try:
             self._tables[_SCANNED].flush(False)
-        except Exception as error:  # what was written is written; RocksDB itself says when it cannot go on
+        except Exception as error:  # the commit is written; if RocksDB cannot continue, the next write fails
             if raised_by_handler(error):
                 raise
-            logger.warning("the state was not flushed: %s", error, extra={"path": str(self.path)})
+            logger.warning("state not flushed: path=%s error=%s", self.path, error, extra={"path": str(self.path)})
 
     def _sync_now(self, database: Rdict) -> None:
-        """Sync all that is written. After a failure nothing more is written: pages may be lost and seem clean."""
+        """Sync all commits. After a failure nothing more is written: pages may be lost and marked clean."""
         reached = self._written
         try:
             database.flush_wal(sync=True)
@@ -381,13 +387,13 @@ class RocksState:
         self._synced = reached
 
     def _stop(self, why: HoldfastError) -> WriterStopped:
-        """Refuse commits from here on."""
-        logger.error("the state stopped: %s", why, extra={"path": str(self.path)})
-        self._stopped = WriterStopped(f"{why}. The state takes no more commits: open it again")
+        """Reject commits from here on."""
+        logger.error("state stopped: path=%s reason=%s", self.path, why, extra={"path": str(self.path)})
+        self._stopped = WriterStopped(f"{why}. The state accepts no more commits until it is opened again")
         return self._stopped
 
     def _refusal(self, error: Exception, doing: str, mirror: Path | None = None) -> HoldfastError:
-        if raised_by_handler(error):  # of a signal, whose exceptions come up after the call: RocksDB has not failed
+        if raised_by_handler(error):  # a signal's handler raised after the call: RocksDB has not failed
             raise error
         text = str(error) if mirror is None else str(error).replace(str(mirror), str(self.path))
         return refusal(text, doing, self.path)
@@ -396,18 +402,18 @@ class RocksState:
         if self._db is None and not self._closed and self._stopped is not None:
             raise StorageError(f"the state could not be opened again after a failed write: {self._stopped}")
         if self._db is None:
-            raise Closed(f"the state in {str(self.path)!r} is closed: open it again")
+            raise Closed(f"the state in {str(self.path)!r} is closed: open the store again")
 
     def _disown(self) -> None:
-        """In a forked child: never touch the parent's database, not even to release it.
+        """Mark the state as closed without releasing the parent's database. Called in a forked child.
 
-        RocksDB's threads do not exist here, so releasing it would wait forever for a flush; and it would write.
+        RocksDB's threads do not exist in the child, so releasing it would wait forever for a flush; and it would write.
         """
         for thing in (self._db, *self._tables.values(), *self._handles.values()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
         for cursor in list(self._cursors):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(cursor.drop()))
-        self._guard, self._syncing = threading.Lock(), threading.Lock()  # a thread that is gone may hold the old ones
+        self._guard, self._syncing = threading.Lock(), threading.Lock()  # a thread of the parent may hold the old ones
         self._db, self._tables, self._handles, self._kept = None, {}, {}, {}
         self._closed = True
 
@@ -415,15 +421,16 @@ class RocksState:
 def _set_modes(folder: Path) -> None:
     """Give RocksDB's files the mode that all files of the store have.
 
-    RocksDB makes files as the umask says, also in threads of its own. The umask is the process's, not ours to change,
-    so those of an open state have the right mode from the next opening or closing on; the folder keeps others out.
+    RocksDB creates files with the modes of the umask, also in its own threads. A library must not change the umask of
+    the process, so new files get the right mode with the next opening or closing; until then the mode of the folder
+    protects them.
     """
     mode = SystemFiles.of_store(folder).file_mode
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # it may just be removed, or be another user's
                 if entry.is_file(follow_symlinks=False) and stat.S_IMODE(entry.stat().st_mode) != mode:
-                    os.chmod(entry.path, mode)  # noqa: PTH101 - as it is listed
+                    os.chmod(entry.path, mode)  # noqa: PTH101 - the path is a str
 
 
 class _Cursor:
@@ -439,10 +446,10 @@ class _Cursor:
         """How many commits it sees."""
         options = ReadOptions()
         if stop is not None:
-            # Not left to us alone: without it the last step would pass every deleted key behind `stop`.
+            # Without this the last step would skip every deleted key behind `stop`.
             options.set_iterate_upper_bound(stop)
         self._options = (
-            options  # the iterator reads the bound from it and does not keep it: freed, a scan ends anywhere
+            options  # the iterator reads the bound from it without a reference: if it were freed, scans would be wrong
         )
         self._iterator: RdictIter | None = table.iter(options)
         if not reverse:
@@ -498,7 +505,7 @@ class _Cursor:
             try:
                 for _ in range(size):
                     if (key := key_of()) is None or key < start:
-                        # `Rdict.items()` would be faster and end here too, without a word about damage.
+                        # `Rdict.items()` would be faster and end here too, without reporting damage.
                         iterator.status()
                         self.drop()
                         return records, False
@@ -512,7 +519,7 @@ class _Cursor:
 
 
 def _check_space(folder: Path) -> None:
-    """Raise OSError unless a file can be written and synced there that is as large as what opening writes at most."""
+    """Raise OSError unless a file of the size that opening needs at most can be written and synced in the folder."""
     logs = sum(path.stat().st_size for path in folder.glob("*.log"))
     path = folder / _PROBE
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -527,12 +534,12 @@ def _check_space(folder: Path) -> None:
 
 _used = False
 _orphaned = False
-"""Whether this process was forked from one that had used RocksDB: its threads, and its locks, are not here."""
+"""Whether this process was forked from one that had used RocksDB, whose threads do not exist in the child."""
 _open_states: weakref.WeakSet[RocksState] = weakref.WeakSet()
 
 
 def is_orphaned() -> bool:
-    """Return whether this process was forked from one that had used RocksDB, which cannot be used here any more."""
+    """Return whether this process was forked from one that had used RocksDB, and so cannot use RocksDB."""
     return _orphaned
 
 

@@ -8,7 +8,7 @@ from holdfast.base.errors import Corrupt, HoldfastError, Locked, StorageError, s
 
 __all__ = ["refusal"]
 
-# Failures of the machine or of its set-up. RocksDB may wrap them in "Corruption: ...", yet no byte is damaged.
+# Failures of the machine or of its configuration. RocksDB may report them as "Corruption: ...", but nothing is damaged.
 _NOT_DAMAGE = (
     errno.ENOSPC,
     errno.EDQUOT,
@@ -31,15 +31,18 @@ _CONTENDED = (os.strerror(errno.EAGAIN), os.strerror(errno.EACCES))
 
 def refusal(text: str, doing: str, path: Path) -> HoldfastError:
     """Return the exception for an error text of RocksDB, raised while `doing` something with the database in `path`."""
-    told = text.replace(str(path), "")  # a path may say anything
-    if _LOCKED_HERE in told:
+    report = text.replace(str(path), "")  # the path may contain any of the words below
+    if _LOCKED_HERE in report:
         return Locked(f"{str(path)!r} is open in this process already: close it there, or open with read_only=True")
-    if _LOCKED_ELSEWHERE in told and any(reason in told for reason in _CONTENDED):
-        return Locked(f"{str(path)!r} is open in another process: close it there, or open with read_only=True")
+    if _LOCKED_ELSEWHERE in report and any(reason in report for reason in _CONTENDED):
+        return Locked(
+            f"{str(path)!r} is open in another process: close it there, or open with read_only=True. "
+            "To share a store between processes, run `holdfast serve`."
+        )
     for code in _NOT_DAMAGE:
-        if os.strerror(code) in told:
+        if os.strerror(code) in report:
             return storage_error(OSError(code, os.strerror(code)), doing, path)
-    # A database that lacks one of its files is as damaged as one with wrong bytes in it.
-    if "Corruption" in told or os.strerror(errno.ENOENT) in told:
+    # A database with a missing file is as damaged as one with wrong bytes.
+    if "Corruption" in report or os.strerror(errno.ENOENT) in report:
         return Corrupt(f"{doing} {str(path)!r} failed, it is damaged: {text}", str(path))
     return StorageError(f"{doing} {str(path)!r} failed: {text}")

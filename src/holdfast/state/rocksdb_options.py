@@ -1,4 +1,4 @@
-"""RocksDB options for a small state beside a queue: little memory, few files and threads, no loss of data."""
+"""RocksDB options for the small states of queues and the large ones of tables: little memory, few files and threads."""
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options
 
@@ -6,13 +6,13 @@ __all__ = ["Tuning"]
 
 _FAMILY_BUFFER = 8 << 20
 _ALL_BUFFERS = 16 << 20
-_ARENA_BLOCK = 256 << 10  # by default 1 MiB, which eight families would each begin with
+_ARENA_BLOCK = 256 << 10  # by default 1 MiB, which each of eight families would allocate
 _BLOCK_CACHE = 8 << 20
 _LARGE_FAMILY_BUFFER = 32 << 20
 _LARGE_BUFFERS = 96 << 20
 _LARGE_CACHE = 64 << 20
 _LARGE_OPEN_FILES = 512
-_WAL_MAX = 32 << 20  # all that opening may have to replay
+_WAL_MAX = 32 << 20  # the most that opening may have to replay
 _OPEN_FILES = 64
 _MANIFEST_MAX = 1 << 20
 _MANIFEST_STEP = 64 << 10  # by default 4 MiB are reserved on the disk
@@ -22,19 +22,19 @@ _BLOOM_BITS = 10
 
 
 class Tuning:
-    """The options of one open database: its families share the cache and the limits."""
+    """The options of one open database, whose families share the cache and the limits."""
 
     def __init__(self, *, read_only: bool, large: bool = False) -> None:
-        """`large`: for tables, which may be far larger than a queue's exceptions."""
+        """Make options; `large` is for tables, which may be far larger than the state of queues."""
         self._read_only = read_only
         self._large = large
         self._blocks = BlockBasedOptions()
         self._blocks.set_block_cache(Cache(_LARGE_CACHE if large else _BLOCK_CACHE))
-        # Most of the ids that are looked up for deduplication were never seen: the filter answers without a block.
+        # Most of the ids that are looked up for deduplication are new: the filter answers without reading a block.
         self._blocks.set_bloom_filter(_BLOOM_BITS, False)
 
     def options(self) -> Options:
-        """The options of the database, and of each family in it."""
+        """Return the options of the database, and of each family in it."""
         options = Options(raw_mode=True)
         options.create_if_missing(not self._read_only)
         options.create_missing_column_families(not self._read_only)
@@ -43,10 +43,10 @@ class Tuning:
         options.set_db_write_buffer_size(_LARGE_BUFFERS if self._large else _ALL_BUFFERS)
         options.set_arena_block_size(_ARENA_BLOCK)
         options.set_max_total_wal_size(_LARGE_BUFFERS if self._large else _WAL_MAX)
-        # What was not synced may be torn after a power cut: then the state is the last whole one before it. That is as
-        # good as new, since its journal position is as old as the rest of it.
+        # After a power cut commits that were not synced may be torn: then the state is the last consistent one. That is
+        # enough, because its journal position is as old as the rest of it.
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-        # A reader holds every file open from the start: the writer may delete it the moment after.
+        # A reader opens every file at the start: the writer may delete them at any time.
         options.set_max_open_files(-1 if self._read_only else _LARGE_OPEN_FILES if self._large else _OPEN_FILES)
         options.set_max_file_opening_threads(1)
         options.set_manifest_preallocation_size(_MANIFEST_STEP)
@@ -55,14 +55,14 @@ class Tuning:
         options.set_keep_log_file_num(_INFO_LOGS)
         options.set_stats_dump_period_sec(0)
         options.set_stats_persist_period_sec(0)
-        # Commits take turns anyway; without concurrency the insertion remembers where the last one was (0.56 us a put
-        # against 0.85 over keys that are there).
+        # Commits take turns anyway; without concurrency an insertion starts from the last position (0.56 us a put
+        # against 0.85 over existing keys).
         options.set_allow_concurrent_memtable_write(False)
         if self._large:
-            # Most keys that a new record asks for are not there: its own, and its unique values.
+            # Most keys that a new record looks up do not exist: its own key, and its unique values.
             options.set_memtable_prefix_bloom_ratio(0.05)
             options.set_memtable_whole_key_filtering(True)
-            # A file in which entries of an index went by the hundred is compacted soon: a scan steps over each of them.
+            # A file with hundreds of deleted index entries is compacted soon: a scan has to skip each of them.
             options.add_compact_on_deletion_collector_factory(1000, 500, 0.5)
         # Keys and values are small and few; a scan of uncompressed blocks took 0.36 us a record, of lz4 ones 0.60.
         options.set_compression_type(DBCompressionType.none())

@@ -1,7 +1,7 @@
-"""State on a simulated disk: sorted in memory, and in one file that each commit replaces as a whole.
+"""State on a simulated disk: sorted in memory, and in one file that each synced commit replaces.
 
-RocksDB writes to the operating system's files alone; this one goes through `holdfast.base.files`, where a test can
-stop the machine at any operation. It suits small states: a commit costs as much as all there is.
+RocksDB can only write to the operating system's files; this one uses `holdfast.base.files`, where a test can stop the
+machine at any operation. It is for small states: the cost of a commit is that of writing everything.
 
 The file, little-endian: a header of `magic 4s, version u16, 2 zero bytes, length of the body u64, CRC-32C u32, 4 zero
 bytes` (the CRC is over the header with zeros in its place, and the body), then for each family
@@ -46,7 +46,7 @@ _LENGTHS = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Sorted rows of one family. Immutable: a scan keeps the one it began with."""
+    """Sorted rows of one family. Immutable: a scan keeps using the one that it began with."""
 
     keys: list[bytes]
     values: dict[bytes, bytes]
@@ -63,8 +63,8 @@ _Content = dict[str, _Family]
 class SimulatedState:
     """A `State` in memory and in the one file `path`; empty if there is no file.
 
-    Threads: all methods may be called from any. After a failure other than a full disk it takes no more commits until
-    `recover`, since what the disk holds is then not known.
+    Threads: all methods may be called from any; `_guard` is held during a commit. After a failure other than a full
+    disk it accepts no more commits until `recover`, because it is unknown what the disk holds.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SimulatedState:
         self.generation = 0
         self._commits = 0
         self._unwritten = False
-        """Whether there is more in memory than in the file: commits without a sync."""
+        """Whether there are commits in memory that are not in the file: those without a sync."""
         if not read_only:
             with translate_os_errors("opening the state", path):
                 files.make_dirs(path.parent)
@@ -130,8 +130,13 @@ class SimulatedState:
             if self._unwritten and not self._stopped:
                 try:
                     self._write(self._content)
-                except StorageError as error:  # nothing is lost: it was not synced, so it can be built again
-                    logger.warning("the state was not written at closing: %s", error, extra={"path": str(self.path)})
+                except StorageError as error:  # nothing is lost: commits without a sync can be rebuilt
+                    logger.warning(
+                        "state not written at closing: path=%s error=%s",
+                        self.path,
+                        error,
+                        extra={"path": str(self.path)},
+                    )
             self._closed = True
             self._content = {}
 
@@ -152,9 +157,11 @@ class SimulatedState:
             if not layers:
                 return
             if self.read_only:
-                raise ReadOnly(f"the state in {str(self.path)!r} is open read-only: open the store to write")
+                raise ReadOnly(
+                    f"the state in {str(self.path)!r} is open read-only: open the store without read_only=True to write"
+                )
             if self._stopped:
-                raise WriterStopped(f"{self._stopped}. The state takes no more commits: open it again")
+                raise WriterStopped(f"{self._stopped}. The state accepts no more commits until it is opened again")
             content = changed(self._content, layers)
             if sync:
                 self._write(content)
@@ -172,7 +179,7 @@ class SimulatedState:
             self._write(content)
         except StorageError as error:
             self._stopped = str(error)
-            raise WriterStopped(f"{error}. The state takes no more commits: open it again") from error
+            raise WriterStopped(f"{error}. The state accepts no more commits until it is opened again") from error
 
     def _read(self) -> _Content:
         with translate_os_errors("opening the state", self.path):
@@ -189,11 +196,11 @@ class SimulatedState:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed(f"the state in {str(self.path)!r} is closed: open it again")
+            raise Closed(f"the state in {str(self.path)!r} is closed: open the store again")
 
 
 def changed(content: _Content, layers: Sequence[Layer]) -> _Content:
-    """Return the content after some changes; families that they do not touch are shared."""
+    """Return the content after some changes; unchanged families are shared."""
     touched: dict[str, dict[bytes, bytes]] = {}
 
     def values_of(family: str) -> dict[bytes, bytes]:
@@ -214,9 +221,9 @@ def changed(content: _Content, layers: Sequence[Layer]) -> _Content:
 
 def _set_points(values: dict[bytes, bytes], points: Mapping[bytes, bytes | None]) -> None:
     for key, value in points.items():
-        # As strict as RocksDB, so that what passes here passes there.
+        # As strict as RocksDB, so that tests find wrong types.
         if not isinstance(key, bytes) or not isinstance(value, bytes | None):
-            raise InvalidArgument("keys and values of a state are bytes: convert them before they are put")
+            raise InvalidArgument("keys and values of a state must be bytes")
         if value is None:
             values.pop(key, None)
         else:
@@ -240,14 +247,14 @@ def _header(version: int, body: bytes) -> bytes:
 
 
 def _decode(raw: bytes, path: Path) -> _Content:
-    """Read a whole file; the checksum vouches for all that follows it."""
+    """Decode a file. The checksum covers everything."""
     if len(raw) < _HEADER.size or not raw.startswith(MAGIC):
-        raise Corrupt(f"{str(path)!r} is no state: it does not begin as one", str(path))
+        raise Corrupt(f"{str(path)!r} is not a state: it does not begin with {MAGIC!r}", str(path))
     _, version, length, _ = _HEADER.unpack_from(raw)
     body = raw[_HEADER.size :]
     if length != len(body) or raw[: _HEADER.size] != _header(version, body):
         raise Corrupt(f"the state in {str(path)!r} is damaged: its checksum does not match", str(path))
-    if version > VERSION:  # asked only now: a damaged version must not pass for a newer one
+    if version > VERSION:  # after the checksum: a damaged version must not be reported as a newer one
         raise NewerFormat(f"{str(path)!r} has the format {version} of a newer Holdfast: update, or rebuild the state")
     content: _Content = {}
     offset = 0

@@ -1,6 +1,6 @@
 """The `State` protocol: sorted bytes in column families, read at any time and changed in atomic transactions.
 
-State is a view: whatever it holds can be rebuilt from the logs and journals. It is kept so that opening need not.
+State is derived: all of it can be rebuilt from the logs and journals. It is stored so that opening need not do that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,21 +13,20 @@ from holdfast.state.column_families import check_family
 __all__ = ["Layer", "Reads", "State", "Transaction", "check_reads"]
 
 Reads = Mapping[tuple[str, bytes], bytes | None]
-"""What a transaction read: by family and key, the value, None if there was none."""
+"""The values that a transaction read, by family and key; None for a missing key."""
 
 
 @runtime_checkable
 class State(Protocol):
-    """An open state: `RocksState` on a disk, `SimulatedState` on a simulated one. Methods may be called from any
-    thread."""
+    """An open state: `RocksState` on a disk, `SimulatedState` on a simulated one. Threads: any."""
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """Return the value of a key; None where there is none."""
+        """Return the value of a key; None if there is none."""
         ...
 
     @property
     def commits(self) -> int:
-        """Return how many transactions were applied since the opening."""
+        """How many transactions were applied since the opening."""
         ...
 
     def scan(
@@ -37,16 +36,16 @@ class State(Protocol):
 
         With `reverse` the same ones, descending.
 
-        Read lazily. Deleted keys between `start` and the first live one are passed one by one, and cost 0.2 us each:
-        where many are deleted at the front, start from a cursor.
+        Read lazily. Deleted keys between `start` and the first live one are skipped one by one, and cost 0.2 us each:
+        if many are deleted at the front, start from a cursor.
         """
         ...
 
     def first(self, family: str, start: bytes, stop: bytes, *, since: int = 0) -> tuple[bytes, bytes] | None:
         """Return the first key from `start` up to but not including `stop`, and its value.
 
-        As of some moment after the first `since` commits: a caller that reads a past which no longer changes need not
-        pay for a view of the present.
+        As of some moment after the first `since` commits: a caller that reads old data which no longer changes need not
+        pay for a view of the newest commits.
         """
         ...
 
@@ -56,28 +55,28 @@ class State(Protocol):
 
     @property
     def stopped(self) -> str:
-        """Return why commits are refused, after a write that failed; empty where they are not."""
+        """Why commits are rejected, after a failed write; empty if they are accepted."""
         ...
 
     @property
     def generation(self) -> int:
-        """Return how often `recover` reopened it: what was read and cached before must be read again."""
+        """How often `recover` reopened it: values that were read and cached before must be read again."""
         ...
 
     def recover(self) -> None:
         """Reopen the state after a failed write has stopped it; raise as long as that is not possible.
 
-        Commits that failed may be in it, completely, or not.
+        A failed commit is either in it completely, or not at all.
         """
         ...
 
     def close(self) -> None:
-        """Close it, with all running scans; idempotent. Any use afterwards raises `Closed`."""
+        """Close it, and end all running scans; idempotent. Any use afterwards raises `Closed`."""
         ...
 
 
 class Points(dict[str, dict[bytes, bytes | None]]):
-    """New values by family and key, None to delete. A family is added when it is first asked for."""
+    """New values by family and key, None to delete. A family is added on first use."""
 
     __slots__ = ()
 
@@ -88,7 +87,7 @@ class Points(dict[str, dict[bytes, bytes | None]]):
 
 
 class _Ended(Points):
-    """The points of a transaction that was committed: `put` needs no check of its own to refuse."""
+    """The points of a transaction that has ended: they raise, so that `put` needs no check."""
 
     __slots__ = ()
 
@@ -100,7 +99,7 @@ _ENDED = _Ended()
 
 
 def _ended() -> Closed:
-    return Closed("this transaction was committed or refused: begin another one")
+    return Closed("this transaction has ended: begin another one")
 
 
 @dataclass(slots=True)
@@ -108,12 +107,12 @@ class Layer:
     """Changes whose order does not matter, once the ranges are deleted before the points are set."""
 
     ranges: dict[str, list[tuple[bytes, bytes]]] = field(default_factory=dict)
-    """By family where each starts and stops."""
+    """By family: starts and stops."""
     points: Points = field(default_factory=Points)
 
 
 class Transaction:
-    """A set of changes that is applied atomically, if what it read has not changed. For one use, in one thread.
+    """A set of changes that is applied atomically, if the values that it read are unchanged. For one thread.
 
     Optimistic: nothing is locked or changed before `commit`.
     """
@@ -125,18 +124,18 @@ class Transaction:
         read: Callable[[str, bytes], bytes | None],
         apply: Callable[[Reads, Sequence[Layer], bool], None],
     ) -> None:
-        """`apply` is the state's: under its lock it checks the reads, then applies the layers in order, and syncs."""
+        """Begin a transaction; `apply`, of the state, checks the reads under its lock, applies the layers and syncs."""
         self._read = read
         self._apply = apply
         self._reads: dict[tuple[str, bytes], bytes | None] = {}
         layer = Layer()
         self._layers = [layer]
         self._points = layer.points
-        """Of the last layer."""
+        """The points of the last layer."""
         self._open = True
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """Return the value as this transaction sees it, its own changes first; `commit` checks that it is unchanged."""
+        """Return a value, including this transaction's changes; `commit` checks that it is unchanged in the state."""
         self._check_open()
         for layer in reversed(self._layers):
             points = layer.points.get(family)
@@ -157,7 +156,7 @@ class Transaction:
         self._points[family][key] = None
 
     def delete_range(self, family: str, start: bytes, stop: bytes) -> None:
-        """Delete every key from `start` up to but not with `stop`; what is put there afterwards stays."""
+        """Delete every key from `start` up to, not including, `stop`; keys that are put afterwards are kept."""
         self._check_open()
         check_family(family)
         if start >= stop:
@@ -180,14 +179,13 @@ class Transaction:
         self._points = self._layers[-1].points
 
     def commit(self, *, sync: bool = True) -> None:
-        """Apply all of it, durably: it survives a power cut when this returns.
+        """Apply all changes, durably: they survive a power cut when this returns.
 
-        Without `sync` it survives a kill of the process (in a `SimulatedState` it does not): for views that can catch
-        up from what they are views of. A power cut takes such commits back from the last one on, never one without
-        those after it.
+        Without `sync` they survive a kill of the process (in a `SimulatedState` they do not): for data that can be
+        rebuilt. A power cut may lose such commits, always the newest ones: never one without those after it.
 
-        Raises `Conflict`, and changes nothing, where something that was read has changed since: begin again. After
-        `WriterStopped` it may have been applied, completely, or not.
+        Raises `Conflict`, and changes nothing, if a value that was read has changed since: begin again. After
+        `WriterStopped` the changes are either applied completely, or not at all.
         """
         self._check_open()
         self._open = False
@@ -202,7 +200,7 @@ class Transaction:
 
 
 def check_reads(reads: Reads, read: Callable[[str, bytes], bytes | None]) -> None:
-    """Raise `Conflict` where something has changed since it was read."""
+    """Raise `Conflict` if a value has changed since it was read."""
     for (family, key), value in reads.items():
         if read(family, key) != value:
             raise Conflict(

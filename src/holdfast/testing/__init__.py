@@ -1,4 +1,4 @@
-"""Test doubles for time and disk, public for users' tests too: one seed replays one run.
+"""Test doubles for time and disk, public for users' tests too: the same seed replays the same run.
 
 ```python
 from holdfast.testing import SimClock, SimFiles
@@ -7,7 +7,7 @@ files = SimFiles(seed=7)
 store = holdfast.open("data", files=files, clock=SimClock(), background=False)
 ```
 
-A disk that fails and heals while the process goes on:
+A disk that fails and recovers while the process runs:
 
 ```python
 files.outage(["write", "sync"], ["journal", "state"], error=errno.EIO, times=3)

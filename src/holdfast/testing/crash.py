@@ -15,11 +15,11 @@ class Scenario(Protocol):
     """Work that may be interrupted at any moment, and the assertions about what survives."""
 
     def run(self, files: SimFiles) -> None:
-        """Do the work, and note what was confirmed, for `check`."""
+        """Do the work, and record what was confirmed, for `check`."""
         ...
 
     def check(self, files: SimFiles) -> None:
-        """Open what survived and assert; called with the disk after the crash."""
+        """Open the store on the disk after the crash, and assert that confirmed work survived."""
         ...
 
 
@@ -33,15 +33,15 @@ def crash_points(
     every: int = 1,
     sample: int = 0,
 ) -> int:
-    """Stop a fresh scenario at each operation and check it in each mode; returns how many cases there were.
+    """Stop a new scenario at each operation and check it in each mode; return how many cases there were.
 
-    A case is an operation with a mode and a seed. Modes and seeds that leave the same disk behind at an operation are
-    as many cases, of which only the first is checked: the others could not turn out differently. Work that confirms
-    nothing, like opening what an earlier crash has left, owes the same after every operation: with `confirms=False` a
-    disk that was checked after one operation is not checked again after another.
-    With `every=n` the scenario is stopped at one of each n successive operations, chosen by the seed `sample`: a
-    sweep of a long scenario takes the square of the number of its operations.
-    An exception of `check` gets a note with the operation, mode and seed: with them the case can be replayed.
+    A case is an operation with a mode and a seed. If several modes and seeds give the same disk at an operation, only
+    the first case is checked: the others would have the same result. Work that confirms nothing, such as opening a
+    store after a crash, must satisfy the same assertions after every operation: with `confirms=False` a disk that was
+    checked after one operation is not checked again after another.
+    With `every=n` the scenario is stopped at one of each n successive operations, chosen by the seed `sample`: a full
+    run over a long scenario takes the square of the number of its operations.
+    An exception of `check` gets a note with the operation, mode and seed, to replay the case.
     """
     cases = 0
     checked: set[object] = set()

@@ -1,4 +1,4 @@
-"""Simulated disk: loses what was not synced, tears and reorders writes, fails, fills up and stops on request."""
+"""Simulated disk: loses, tears and reorders unsynced writes, and fails, fills up or stops on request."""
 
 import errno
 import os
@@ -26,15 +26,15 @@ _SECTOR = 512
 
 
 class Crash(BaseException):
-    """The simulated machine stopped. Not an Exception, so that no code under test can swallow it."""
+    """The simulated machine stopped. Not an Exception, so that the code under test does not catch it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Inode:
     content: bytearray = field(default_factory=bytearray)
-    """What the page cache holds."""
+    """The content in the page cache."""
     durable: bytearray = field(default_factory=bytearray)
-    """What the disk holds."""
+    """The content on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class _Fault:
 
 
 class SimFiles:
-    """A file system in memory with a disk below it.
+    """A file system in memory with a simulated disk.
 
-    Every change and every sync counts as one operation (`operations`, `trace`). What was not synced may be lost:
-    `after_crash` gives the file system that a machine would find after a power cut. Not for several threads at once.
+    Every change and every sync counts as one operation (`operations`, `trace`). Unsynced changes may be lost:
+    `after_crash` returns the file system that a machine would find after a power cut. Not thread-safe.
     """
 
     def __init__(self, seed: int = 0, *, short_writes: float = 0.0, lose_syncs: bool = False) -> None:
@@ -76,7 +76,7 @@ class SimFiles:
         self._random = Random(seed)
         self._short_writes = short_writes
         self._lose_syncs = lose_syncs
-        # Paths are strings in here: a crash point asks for thousands of them, and a Path is slow to take apart.
+        # Paths are strings here: a crash test uses thousands of them, and a Path is slow to split.
         self._names: dict[str, _Inode] = {}
         self._dirs: set[str] = set(_ROOTS)
         self._listing: dict[str, list[str]] | None = None
@@ -91,16 +91,16 @@ class SimFiles:
         self._crash_at: int | None = None
         self._crashed = False
 
-    # ------------------------------------------------------------ what the test says
+    # ------------------------------------------------------------ called by the test
 
     def crash_at(self, operation: int) -> None:
-        """Stop the machine in the middle of this operation (the first is 1); `Crash` is raised from there on."""
+        """Stop the machine in the middle of this operation (the first is 1); from then on `Crash` is raised."""
         self._crash_at = operation
 
     def fail(self, kind: str, error: int, *, pattern: str = "*", skip: int = 0, times: int = 1) -> None:
-        """Let operations of a kind (`write`, `sync`, `open`, `read`, `truncate`, ... or `*`) fail with an errno.
+        """Make operations of a kind (`write`, `sync`, `open`, `read`, `truncate`, ... or `*`) fail with an errno.
 
-        `pattern` is matched against the path; the first `skip` matches pass.
+        `pattern` is matched against the path; the first `skip` matches succeed.
         """
         self._faults.append(_Fault(kind, pattern, error, skip, times))
 
@@ -115,13 +115,13 @@ class SimFiles:
         clock: Clock | None = None,
         chance: float = 1.0,
     ) -> Outage:
-        """Let operations on some kinds of files fail for a while, and then heal, while the process goes on.
+        """Make operations on some kinds of files fail for a while; return the outage.
 
         `operations` are write, sync, create, rename and truncate if None, `kinds` all if None: see `OPERATIONS`,
         `FILE_KINDS` and `kind_of`. The outage is over after so many failed operations (`times`), after so many
-        `seconds` of the store's simulated `clock`, or when `heal` of what this returns is called. With a `chance` below
-        1, that part of them fails, chosen by the seed. A sync that fails loses the pages as Linux does: they are read
-        back as they were written, and never reach the disk.
+        `seconds` of the store's simulated `clock`, or when its method `heal` is called. With a `chance` below 1, that
+        share of them fails, chosen by the seed. A sync that fails loses the pages as Linux does: they are read back as
+        they were written, and never reach the disk.
         """
         self._outages = [one for one in self._outages if not one.over]
         self._outages.append(
@@ -139,14 +139,14 @@ class SimFiles:
         return self._outages[-1]
 
     def heal(self) -> None:
-        """End all outages, and what `fail` has planned; a disk that is full (`capacity`) stays so."""
+        """End all outages and all failures of `fail`. A full disk (`capacity`) stays full."""
         self._outages.clear()
         self._faults.clear()
 
     def evict(self) -> None:
-        """Empty the page cache of clean pages: those that a failed sync did not write are read from the disk again.
+        """Drop clean pages from the page cache: pages that a failed sync did not write are read from the disk again.
 
-        What was written and not synced is dirty, and stays.
+        Pages that were written and not synced are dirty, and stay.
         """
         for inode in {id(inode): inode for inode in self._names.values()}.values():
             inode.content = bytearray(inode.durable)
@@ -155,10 +155,10 @@ class SimFiles:
                 _apply(change.inode.content, change)
 
     def after_crash(self, mode: CrashMode, seed: int = 0) -> "SimFiles":
-        """Return the disk after a power cut, with a choice of what happened to everything that was not synced.
+        """Return the disk after a power cut. The mode and the seed decide which unsynced changes survive.
 
-        `dropped`: nothing of it arrived. `prefix`: the first so many changes did. `torn`: the same, and the last of
-        them only to a sector's edge. `reordered`: any of its pages and names, in no order.
+        `dropped`: none. `prefix`: a random number of the first ones. `torn`: the same, but the last of them only up to
+        a sector boundary. `reordered`: any pages and names, regardless of their order.
         """
         random = Random(f"{mode}-{seed}")
         copies: dict[_Inode, _Inode] = {}
@@ -169,7 +169,7 @@ class SimFiles:
             return copies[inode]
 
         after = SimFiles(seed, short_writes=self._short_writes, lose_syncs=self._lose_syncs)
-        after._random.setstate(self._random.getstate())  # ids go on, or a later segment would get an earlier one's
+        after._random.setstate(self._random.getstate())  # otherwise a new segment would get the id of an earlier one
         after._dirs = set(self._durable_dirs)
         after._names = {path: copy(inode) for path, inode in self._durable_names.items()}
         for change in _surviving(self._pending, mode, random):
@@ -179,7 +179,7 @@ class SimFiles:
                 _apply(survivor.content, change)
             else:
                 _rename(after._names, after._dirs, change, survivor)
-        # A name whose folder did not arrive is out of reach.
+        # A file whose folder did not survive cannot be reached.
         after._dirs = _within_reach(after._dirs)
         after._names = {path: inode for path, inode in after._names.items() if _folder(path) in after._dirs}
         for inode in copies.values():
@@ -201,7 +201,7 @@ class SimFiles:
         return files
 
     def snapshot(self) -> dict[str, bytes]:
-        """Return every file and its content."""
+        """Return every file with its content."""
         return {
             path: bytes(self._names[path].content) for path in sorted(self._names, key=lambda path: path.split("/"))
         }
@@ -211,12 +211,12 @@ class SimFiles:
         return sorted(self._dirs)
 
     def content(self, path: str | Path) -> bytearray:
-        """Return a file's bytes, on disk and in memory, to be damaged by a test."""
+        """Return a file's bytes, on disk and in memory, for a test to damage."""
         inode = self._names[str(Path(path))]
         inode.durable = inode.content
         return inode.content
 
-    # ------------------------------------------------------------ what the code under test does
+    # ------------------------------------------------------------ called by the code under test
 
     def open(self, path: Path, mode: Mode) -> File:
         """As `Files.open`."""
@@ -271,7 +271,10 @@ class SimFiles:
         """As `Files.lock`."""
         name = str(path)
         if name in self._locks:
-            raise Locked(f"{_folder(name)!r} is being written by this process", os.getpid())
+            raise Locked(
+                f"{_folder(name)!r} is being written by this process: close it there, or open with read_only=True",
+                os.getpid(),
+            )
         if name not in self._names:
             self._open(name, "x")
         self._locks.add(name)
@@ -308,7 +311,7 @@ class SimFiles:
                 self.remove(path)
             raise
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ private
 
     def _open(self, path: str, mode: Mode) -> "_SimFile":
         self._check("open", path)
@@ -339,7 +342,7 @@ class SimFiles:
         self._sync_dir(folder)
 
     def _check(self, kind: str, path: str) -> None:
-        """Raise what the test planned for this operation."""
+        """Raise the error that the test planned for this operation, if any."""
         if self._crashed:
             raise Crash
         for one in self._outages:
@@ -361,7 +364,7 @@ class SimFiles:
             raise Crash
 
     def _change(self, change: _Change) -> None:
-        # The change is under way before the machine stops: whether it arrives is for `after_crash` to choose.
+        # The change is pending before the machine stops: `after_crash` decides whether it survives.
         self._pending.append(change)
         if change.kind in _DATA:
             assert change.inode is not None
@@ -393,8 +396,8 @@ class SimFiles:
         try:
             self._check("sync", path)
         except OSError:
-            # What Linux does: the pages are marked clean, are still read back, and never reach the disk. That a file
-            # became shorter is in the journal of the file system, and not lost with them.
+            # As on Linux: the pages are marked clean, are still read back, and never reach the disk. A truncation is in
+            # the journal of the file system, and not lost with them.
             lost = {id(change) for change in mine if change.kind == "write"}
             self._pending = [change for change in self._pending if id(change) not in lost]
             raise
@@ -464,7 +467,7 @@ class _SimLock:
 
 
 def _error(number: int, path: str) -> OSError:
-    return OSError(number, os.strerror(number), path)  # which makes a FileNotFoundError of an ENOENT, and so on
+    return OSError(number, os.strerror(number), path)  # a FileNotFoundError for ENOENT, and so on
 
 
 def _folder(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Outages of a simulated disk: some operations on some kinds of files fail for a while, and then the disk heals."""
+"""Outages of a simulated disk: some operations on some kinds of files fail for a while, then the disk works again."""
 
 import errno
 from collections.abc import Collection
@@ -16,9 +16,9 @@ FileKind = Literal[
     "segment", "index", "watermark", "journal", "table", "state", "settings", "positions", "transactions", "incoming",
     "other",
 ]  # fmt: skip
-"""What a file of a store is for. See `kind_of`."""
+"""The purpose of a file of a store. See `kind_of`."""
 Operation = Literal["write", "sync", "create", "rename", "truncate", "remove", "read"]
-"""What can fail: `sync` and `create` include folders, and `read` includes opening, mapping and listing."""
+"""Operations that can fail: `sync` and `create` include folders, and `read` includes opening, mapping and listing."""
 
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -49,12 +49,12 @@ _AREAS: dict[str, FileKind] = {
 
 
 def kind_of(path: str) -> FileKind:
-    """Return what a file or folder of a store is for, by its path.
+    """Return the kind of a file or folder of a store, by its path.
 
     `segment`, `journal`, `table` and `transactions` are the segments (`*.data`) of logs, queues' journals, tables and
-    the log of transactions; `index` and `watermark` belong to any of them; `state` is what is in `state/` and
+    the log of transactions; `index` and `watermark` belong to any of them; `state` are the files in `state/` and
     `table-state/`; `settings` are `log.json`, `queue.json`, `table.json` and the like; `positions` the files in
-    `tailers/`. A file that is written to replace another has its kind, and a folder the kind of what is in it.
+    `tailers/`. A temporary file has the kind of the file that it replaces, and a folder the kind of its contents.
     """
     parts = PurePosixPath(path).parts
     name = parts[-1] if parts else ""
@@ -74,14 +74,14 @@ def kind_of(path: str) -> FileKind:
 
 @dataclass(slots=True)
 class Outage:
-    """Operations that fail until the disk heals; made by `SimFiles.outage`."""
+    """Operations that fail until the outage is over; created by `SimFiles.outage`."""
 
     operations: frozenset[str]
     kinds: frozenset[str]
     error: int
     chance: float
     left: int | None
-    """How many operations fail before it is over; None for any number."""
+    """How many more operations fail before it is over; None for any number."""
     clock: Clock | None
     until: float
     random: Random = field(repr=False)
@@ -90,7 +90,7 @@ class Outage:
 
     @property
     def over(self) -> bool:
-        """Whether the disk has healed."""
+        """Whether the outage is over."""
         return self.left == 0 or (self.clock is not None and self.clock.monotonic() >= self.until)
 
     def heal(self) -> None:
@@ -98,7 +98,7 @@ class Outage:
         self.left = 0
 
     def strikes(self, operation: str, path: str) -> bool:
-        """Return whether this operation fails; for `SimFiles`."""
+        """Return whether this operation fails, and count it if so. Called by `SimFiles`."""
         if self.over or _OPERATION_OF.get(operation) not in self.operations or kind_of(path) not in self.kinds:
             return False
         if self.chance < 1 and self.random.random() >= self.chance:
@@ -120,17 +120,17 @@ def outage(
     chance: float,
     random: Random,
 ) -> Outage:
-    """Make an outage of checked arguments."""
+    """Validate the arguments, and return an outage."""
     chosen = frozenset(OPERATIONS[:5] if operations is None else operations)
     of = frozenset(FILE_KINDS if kinds is None else kinds)
     for given, known, what in ((chosen, OPERATIONS, "operations"), (of, FILE_KINDS, "kinds of files")):
         if unknown := given - set(known):
-            raise InvalidArgument(f"there are no {what} {sorted(unknown)}: there are {', '.join(known)}")
+            raise InvalidArgument(f"unknown {what} {sorted(unknown)}: use {', '.join(known)}")
     if error not in errno.errorcode:
-        raise InvalidArgument(f"error must be a number of the module errno, as errno.ENOSPC, not {error!r}")
+        raise InvalidArgument(f"error must be a number of the module errno, such as errno.ENOSPC, not {error!r}")
     if times is not None and seconds is not None:
-        raise InvalidArgument("an outage takes times or seconds, not both")
+        raise InvalidArgument("an outage needs times or seconds, not both")
     if (seconds is None) != (clock is None):
-        raise InvalidArgument("an outage of some seconds needs the clock that the store was opened with")
+        raise InvalidArgument("seconds and clock must be given together: use the clock that the store was opened with")
     until = 0.0 if clock is None else clock.monotonic() + duration_ns(seconds or 0, "seconds") / NS
     return Outage(chosen, of, error, chance, times, clock, until, random)
