@@ -39,15 +39,15 @@ class BackupReport:
 
     path: Path
     created_at: int
-    """The moment that it holds, in nanoseconds since 1970."""
+    """The moment of its contents, in nanoseconds since 1970."""
     base: str | None
     """The earlier backup that it shares files with."""
     files: int
     bytes: int
     new_bytes: int
-    """Of them, what no earlier backup had."""
+    """Bytes that are not shared with an earlier backup."""
     linked_bytes: int
-    """Of the new ones, what is shared with the live store: damage there is damage here."""
+    """The new bytes that are shared with the live store: damage there is damage here."""
     reused_files: int
     logs: int
     queues: int
@@ -55,9 +55,9 @@ class BackupReport:
     held: float
     """For how many seconds writers had to wait."""
     took: float
-    """How many seconds all of it took."""
+    """The duration of the backup in seconds."""
     left_out: tuple[str, ...]
-    """What is rebuilt when a restored store is opened."""
+    """States that are not in the backup, and are rebuilt when a restored store is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ def take_backup(
     copy: bool = False,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Write a backup; `gather` takes the moment.
+    """Write a backup; `gather` cuts all logs at one moment, and fills the staging with the files.
 
     After an error an incomplete backup is removed; after an interrupt or a crash, the next backup to `dest` removes it.
     """
-    from holdfast import __version__  # noqa: PLC0415 - the package is not whole while this is loaded
+    from holdfast import __version__  # noqa: PLC0415 - a circular import
 
     started = clock.monotonic()
     with translate_os_errors("backing up to", dest), contextlib.ExitStack() as ends:
@@ -136,16 +136,18 @@ def take_backup(
             write_manifest(files, folder, manifest)
             files.sync_dir(dest)
         except BaseException as error:
-            if isinstance(error, Exception):  # after anything else the next backup does this
+            if isinstance(error, Exception):  # after an interrupt the next backup removes it
                 with contextlib.suppress(OSError):
                     remove_folder(files, folder)
             raise
-        with contextlib.suppress(OSError):  # beside a manifest it means nothing
+        with contextlib.suppress(OSError):  # it has no meaning next to a manifest
             files.remove(folder / UNFINISHED)
-        with contextlib.suppress(OSError):  # it is only for who asks how old the last one is
+        with contextlib.suppress(OSError):  # it only records the age of the last backup
             note_backup(files, store, folder, moment.time)
     new = manifest.bytes - copier.reused
-    logger.info("backed up to %s: %d bytes, %d of them new", folder, manifest.bytes, new, extra={"path": str(folder)})
+    logger.info(
+        "backup written: path=%s bytes=%d new_bytes=%d", folder, manifest.bytes, new, extra={"path": str(folder)}
+    )
     return BackupReport(
         path=folder,
         created_at=moment.time,
@@ -203,9 +205,9 @@ def verify_backup(folder: Path, files: Files | None = None, progress: Progress |
             faults.append(Fault(entry.path, f"it cannot be read: {error.strerror or error}"))
             continue
         if size != entry.size:
-            faults.append(Fault(entry.path, f"it has {size} bytes and had {entry.size}"))
+            faults.append(Fault(entry.path, f"it has {size} bytes instead of {entry.size}"))
         elif checksum != entry.checksum:
-            faults.append(Fault(entry.path, "its bytes are not what was written"))
+            faults.append(Fault(entry.path, "its checksum does not match"))
     return faults
 
 
@@ -233,7 +235,12 @@ def _forget(staging: Staging) -> None:
     try:
         staging.clear()
     except OSError as error:  # the next opening does it
-        logger.warning("%s could not be removed: %s", staging.folder, error, extra={"path": str(staging.folder)})
+        logger.warning(
+            "links of a backup not removed, will retry: path=%s error=%s",
+            staging.folder,
+            error,
+            extra={"path": str(staging.folder)},
+        )
 
 
 def _locked(files: Files, dest: Path) -> Lock:
@@ -241,13 +248,13 @@ def _locked(files: Files, dest: Path) -> Lock:
         return files.lock(dest / LOCK)
     except Locked as error:
         raise Locked(
-            f"a backup is being written to {str(dest)!r} by process {error.pid}: wait until it is done", error.pid
+            f"process {error.pid} is writing a backup to {str(dest)!r}: wait until it is finished", error.pid
         ) from error
 
 
 def _sweep(files: Files, dest: Path) -> None:
-    """Remove backups that were never finished. Nobody else is writing one here."""
+    """Remove backups that were never finished. Called with the lock of `dest` held."""
     for one in find_backups(files, dest):
         if files.exists(one.path / UNFINISHED) and not files.exists(one.path / MANIFEST):
-            logger.warning("removing %s, a backup that was not finished", one.path, extra={"path": str(one.path)})
+            logger.warning("removing an unfinished backup: path=%s", one.path, extra={"path": str(one.path)})
             remove_folder(files, one.path)

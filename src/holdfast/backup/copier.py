@@ -19,12 +19,12 @@ from holdfast.base.files import File, Files, SystemFiles, write_all
 __all__ = ["Copier", "Item", "Progress", "checksum_of", "copy_checked", "link", "sync_all"]
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
+"""Called with the copied bytes and the total bytes."""
 _CHUNK = 1 << 20
 _SYNCING = 8
 _MANY = 100
 _KERNEL_THAT_TELLS = (5, 8)
-"""Before this version of Linux, a sync of a whole file system did not say what went wrong."""
+"""Before this version of Linux, a sync of a whole file system did not report errors."""
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -35,20 +35,20 @@ class Item:
     path: str
     content: bytes | None = None
     source: Path | None = None
-    """Where it can be read, if it is not given."""
+    """The file to read, if there is no `content`."""
     size: int = 0
-    """How many bytes of it count."""
+    """How many bytes of it belong to the backup."""
     segment: str = ""
     never_changes: bool = False
     """Whether it may share its blocks with the live store."""
     may_be_shorter: bool = False
-    """Whether it may have lost its end meanwhile: a tail that recovery cuts off."""
+    """Whether it may become shorter before it is copied: recovery may cut off its tail."""
     mode: str = ""
-    """Who may do what with it, if that is known."""
+    """Its mode in octal digits, if that is known."""
 
 
 def link(files: Files, source: Path, target: Path) -> bool:
-    """Hard-link a file; return False where the file systems do not allow it."""
+    """Hard-link a file; return False if the file systems do not allow it."""
     own: Callable[[Path, Path], None] | None = getattr(files, "link", None)
     if own is None and not isinstance(files, SystemFiles):
         return False  # a simulated disk
@@ -62,12 +62,12 @@ def link(files: Files, source: Path, target: Path) -> bool:
 
 
 class Copier:
-    """Puts items into a backup's folder. Files: those of the backup, except its manifest."""
+    """Copies or links items into a backup's folder. Files: those of the backup, except its manifest. For one thread."""
 
     def __init__(
         self, files: Files, folder: Path, base: Manifest | None, base_folder: Path | None, *, copy: bool
     ) -> None:
-        """`base` is an earlier backup, whose unchanged files are hard-linked; `copy`: share none with the store."""
+        """Copy into `folder`, with links to unchanged files of the backup `base`; with `copy`, none to the store."""
         self._files = files
         self._folder = folder
         self._base_folder = base_folder
@@ -75,21 +75,21 @@ class Copier:
         self._copy = copy
         self._folders: set[Path] = {folder}
         self.written: list[Path] = []
-        """Files that are to be synced."""
+        """The files that must be synced."""
         self.entries: list[FileEntry] = []
         self.reused = 0
-        """Bytes that an earlier backup had."""
+        """Bytes that are shared with an earlier backup."""
         self.linked = 0
-        """Bytes that are shared with the live store, and were not in an earlier backup."""
+        """Bytes that are shared with the live store, and not with an earlier backup."""
         self.reused_files = 0
 
     @property
     def folders(self) -> list[Path]:
-        """Return the folders that were made, the innermost first."""
+        """The folders that were made, the innermost first."""
         return sorted(self._folders, key=lambda folder: -len(folder.parts))
 
     def place(self, item: Item, step: Callable[[int], None]) -> None:
-        """Put an item in; `step` is called with bytes as they are done."""
+        """Add an item; `step` is called with the number of bytes of each step."""
         target = self._folder / PurePosixPath(item.path)
         self._make(target.parent)
         entry = self._reuse(item, target, step) or self._share(item, target, step) or self._write(item, target, step)
@@ -114,14 +114,14 @@ class Copier:
         step(item.size)
         self.reused += item.size
         self.reused_files += 1
-        # The file keeps the mode that it had then, in a folder for the owner alone; a restore goes by what is noted.
+        # The file keeps its old mode, in a folder that only the owner can open; a restore uses the recorded mode.
         return FileEntry(item.path, known.size, known.checksum, item.segment, known.linked, item.mode)
 
     def _ends_alike(self, item: Item, before: Path) -> bool:
         """Return whether two files of one segment, of equal length, have the same content.
 
         A store that was restored, or lost its tail in a power cut, continues to write a segment of which an earlier
-        backup may have another continuation. From where the two diverge each block differs, by its time at least.
+        backup may have another continuation. From there on each block differs, at least in its time.
         """
         assert item.source is not None
         if not self._files.exists(before):
@@ -143,7 +143,7 @@ class Copier:
     def _write(self, item: Item, target: Path, step: Callable[[int], None]) -> FileEntry:
         self.written.append(target)
         with contextlib.closing(self._files.open(target, "x")) as file:
-            set_mode(self._files, target, narrowed(self._files, item.mode))  # before there is anything in it to be read
+            set_mode(self._files, target, narrowed(self._files, item.mode))  # before anything is written to it
             if item.content is not None:
                 write_all(file, item.content, 0)
                 step(len(item.content))
@@ -154,7 +154,7 @@ class Copier:
                 size, checksum = _pour(source, file, item.size, step)
         if size < item.size and not item.may_be_shorter:
             raise Corrupt(
-                f"{item.path!r} has {size} bytes and had {item.size} when the backup began: verify the store",
+                f"{item.path!r} has {size} bytes, but had {item.size} when the backup began: verify the store",
                 item.path,
                 size,
             )
@@ -163,7 +163,7 @@ class Copier:
     def _make(self, folder: Path) -> None:
         if folder not in self._folders:
             if isinstance(self._files, SystemFiles):
-                self._files.make_dirs(folder, sync=False)  # they are synced at the end, all together
+                self._files.make_dirs(folder, sync=False)  # all are synced together at the end
             else:
                 self._files.make_dirs(folder)
             while folder not in self._folders:
@@ -181,7 +181,7 @@ def checksum_of(files: Files, path: Path, step: Callable[[int], None] | None = N
 def copy_checked(
     files: Files, source: Path, target: Path, step: Callable[[int], None], *, mode: str = ""
 ) -> tuple[int, str]:
-    """Copy a whole file, with this mode if it is known; return the size and checksum of what was read."""
+    """Copy a whole file, with this mode if it is known; return the size and checksum of the copied bytes."""
     with contextlib.closing(files.open(source, "r")) as reading, contextlib.closing(files.open(target, "x")) as writing:
         set_mode(files, target, mode)
         size, checksum = _pour(reading, writing, reading.size(), step)
@@ -192,7 +192,7 @@ def sync_all(files: Files, paths: Sequence[Path], folders: Sequence[Path]) -> No
     """Return when these files, and the names in these folders, the innermost first, are on disk."""
 
     def sync(path: Path) -> None:
-        with contextlib.closing(files.open(path, "r")) as file:  # its mode may let nobody write to it
+        with contextlib.closing(files.open(path, "r")) as file:  # its mode may be read-only
             file.sync()
 
     if not isinstance(files, SystemFiles):
@@ -201,7 +201,7 @@ def sync_all(files: Files, paths: Sequence[Path], folders: Sequence[Path]) -> No
         for folder in folders:
             files.sync_dir(folder)
     elif len(paths) < _MANY or not _sync_file_system(folders[-1]):
-        # Several at a time: the file system then writes its journal once for all.
+        # Several at a time: the file system then writes its journal once for all of them.
         with ThreadPoolExecutor(_SYNCING) as pool:
             for _ in pool.map(sync, paths):
                 pass
@@ -210,9 +210,9 @@ def sync_all(files: Files, paths: Sequence[Path], folders: Sequence[Path]) -> No
 
 
 def _sync_file_system(folder: Path) -> bool:
-    """Sync the whole file system in one call; return False if it cannot.
+    """Sync the whole file system in one call; return False if that is not possible.
 
-    Of ten thousand small files, each synced for itself took minutes.
+    Syncing ten thousand small files one by one took minutes.
     """
     if sys.platform != "linux" or _kernel() < _KERNEL_THAT_TELLS:
         return False

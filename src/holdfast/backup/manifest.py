@@ -1,4 +1,4 @@
-"""Backup manifests, written last, with size and checksum of every file; and finding backups by theirs."""
+"""Backup manifests, written last, with size and checksum of every file; and the search for backups by manifest."""
 
 import json
 import re
@@ -33,33 +33,33 @@ __all__ = [
 
 MANIFEST = "backup.json"
 UNFINISHED = "unfinished"
-"""The file that a backup has while it is made: whoever finds it without a manifest may delete the folder."""
+"""The file that a backup has while it is written. A folder with this file and without a manifest may be deleted."""
 FORMAT = 1
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z\Z")
 _FRAME = re.compile(rb'\{"format":(\d+),"checksum":"([0-9a-f]{8})","backup":(.*)\}\n\Z', re.DOTALL)
 
 
 LAST = "last-backup.json"
-"""The file of a store, which is in no backup, that says when the last one was taken."""
+"""The file of a store that records its last backup. It is not in backups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A backup that was taken of a store."""
+    """The last backup of a store."""
 
     time: int
-    """When everything was cut, in nanoseconds since 1970."""
+    """The moment of its contents, in nanoseconds since 1970."""
     path: str
 
 
 def note_backup(files: Files, store: Path, folder: Path, time: int) -> None:
-    """Note in the store that a backup was taken."""
+    """Record in the store that a backup was made."""
     content = {"format": FORMAT, "time": time, "path": str(folder.absolute())}
     replace_checked(files, store / LAST, content)
 
 
 def last_backup(store: Path) -> Taken | None:
-    """The last backup that was taken of a store; None where none is known."""
+    """Return the last backup of a store; None if none is recorded."""
     try:
         found = decode_checked((store / LAST).read_bytes())
         return Taken(int(found["time"]), str(found["path"]))
@@ -72,16 +72,16 @@ class FileEntry:
     """One file of a backup."""
 
     path: str
-    """Within the backup, as it was within the store."""
+    """Relative to the backup, as in the store."""
     size: int
     checksum: str
     """CRC-32C, eight hex digits."""
     segment: str = ""
-    """For segments of logs: their id. Of one id, one size and one end, two files have the same content."""
+    """For segments of logs: their id. Files with the same id, size and last bytes have the same content."""
     linked: bool = False
-    """Whether it is a second name for a file of the live store."""
+    """Whether it is a hard link to a file of the live store."""
     mode: str = ""
-    """Its mode in the store, in octal digits; empty in backups that did not note it."""
+    """Its mode in the store, in octal digits; empty in backups of earlier versions."""
 
 
 @dataclass(slots=True)
@@ -89,34 +89,34 @@ class Manifest:
     """Content of a backup's manifest."""
 
     created: int
-    """When everything was cut, in nanoseconds since 1970."""
+    """The moment of the backup's contents, in nanoseconds since 1970."""
     store: str
-    """The folder it was taken from."""
+    """The folder of the store."""
     version: str
-    """Of the Holdfast that took it."""
+    """The version of Holdfast that wrote it."""
     mode: str = ""
-    """That of the store's folder, as each file has its own."""
+    """The mode of the store's folder, in octal digits."""
     base: str | None = None
     """The earlier backup that it shares unchanged files with."""
     cut: dict[str, int] = field(default_factory=dict)
-    """By the folder of each log that was being written: the sequence after its last record."""
+    """By the folder of each open log: the sequence after its last record."""
     left_out: list[str] = field(default_factory=list)
-    """What is not in it because it is built anew at the next opening."""
+    """States that are not in it, because they are rebuilt when the store is opened."""
     files: list[FileEntry] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
-        """Return the size of all files."""
+        """The size of all files."""
         return sum(entry.size for entry in self.files)
 
     def count(self, root: str) -> int:
-        """How many folders of logs there are under a root, as `logs`."""
+        """Return the number of folders under a root such as `logs`."""
         return len({entry.path.split("/")[1] for entry in self.files if entry.path.startswith(f"{root}/")})
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A backup in a folder of backups, or the remains of one."""
+    """A backup in a folder of backups, also a damaged or incomplete one."""
 
     path: Path
     manifest: Manifest | None
@@ -125,7 +125,7 @@ class Found:
 
 
 def folder_name(created: int) -> str:
-    """The name of a backup that was cut at this time; their order is that of the times."""
+    """Return the folder name of a backup of this time. Names sort by time."""
     return from_ns(created).strftime("%Y%m%dT%H%M%S.") + f"{created // 1000 % 1_000_000:06}Z"
 
 
@@ -146,13 +146,13 @@ def read_manifest(files: Files, folder: Path) -> Manifest:
             raw = read_file(files, path)
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(
-                f"{str(folder)!r} is no backup, or one that was not finished: it has no {MANIFEST}. Choose another one"
+                f"{str(folder)!r} is not a backup, or not a complete one: it has no {MANIFEST}. Choose another backup"
             ) from None
     frame = _FRAME.match(raw)
     if frame is None or raw != _framed(frame[3], int(frame[1])) or (int(frame[1]) == 0):
         raise Corrupt(
-            f"{str(path)!r} is damaged: nothing vouches for the files beside it. Choose another backup; the folder is "
-            "laid out as a store, so a copy of it can still be opened",
+            f"{str(path)!r} is damaged, so the files of this backup cannot be verified. Choose another backup; the "
+            "folder has the layout of a store, so a copy of it can still be opened",
             str(path),
         )
     if int(frame[1]) > FORMAT:
@@ -161,7 +161,7 @@ def read_manifest(files: Files, folder: Path) -> Manifest:
     for entry in manifest.files:
         parts = PurePosixPath(entry.path).parts
         if not parts or ".." in parts or parts[0] == "/":
-            raise Corrupt(f"{str(path)!r} names {entry.path!r}, which is outside of it: it is no backup", str(path))
+            raise Corrupt(f"{str(path)!r} names {entry.path!r}, which is outside of it: it is not a backup", str(path))
     return manifest
 
 
@@ -179,19 +179,19 @@ def find_backups(files: Files, dest: Path) -> list[Found]:
 
 
 def choose_backup(files: Files, where: Path, at: datetime | None = None) -> Path:
-    """Return the backup in a folder: itself, or of several the newest, or the newest not later than `at`."""
+    """Return the folder itself if it is a backup, else the newest backup in it, or the newest not later than `at`."""
     if files.exists(where / MANIFEST) or files.exists(where / UNFINISHED):
         return where
     backups = find_backups(files, where)
     if not backups:
         raise NotFound(f"there is no backup in {str(where)!r}: check the path")
-    # Also those whose manifest is damaged, by their name: an older one instead would be a silent loss.
+    # Also those whose manifest is damaged, by their name: using an older one instead would lose data silently.
     limit = None if at is None else folder_name(int(at.timestamp() * 1_000_000) * 1000)
     chosen = [one.path for one in backups if one.problem != "it was not finished"]
     chosen = [path for path in chosen if limit is None or path.name <= limit]
     if not chosen:
-        when = f"; the first is {backups[0].path.name}" if limit is not None else ""
-        raise NotFound(f"there is no backup of that time in {str(where)!r}{when}: see holdfast backup --list")
+        when = f"; the oldest is {backups[0].path.name}" if limit is not None else ""
+        raise NotFound(f"there is no complete backup of that time in {str(where)!r}{when}: see holdfast backup --list")
     return chosen[-1]
 
 
@@ -206,5 +206,5 @@ def _manifest(content: dict[str, Any]) -> Manifest:
 
 
 def _known(kind: type[Manifest] | type[FileEntry], content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content without members that a later Holdfast has added."""
+    """Return the content without members that a newer version has added."""
     return {name: value for name, value in content.items() if name in kind.__dataclass_fields__}

@@ -31,28 +31,28 @@ _FEW = 5
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What was restored, and whether it could be read."""
+    """Contents of a restored store, and problems of the backup and of the store."""
 
     path: Path
     backup: Path
     created_at: int
-    """The moment that the backup holds."""
+    """The moment of the backup's contents, in nanoseconds since 1970."""
     files: int = 0
     bytes: int = 0
     faults: list[Fault] = field(default_factory=list)
-    """What was wrong with the backup; only with `salvage` there is a store all the same."""
+    """Damaged or missing files of the backup; not empty only with `salvage`."""
     logs: dict[str, int] = field(default_factory=dict)
-    """By name, how many records."""
+    """The number of records of each log."""
     queues: dict[str, int] = field(default_factory=dict)
-    """By name, how many messages that are not done."""
+    """The number of unacknowledged messages of each queue."""
     tables: dict[str, int] = field(default_factory=dict)
-    """By name, how many records."""
+    """The number of records of each table."""
     problems: list[str] = field(default_factory=list)
-    """What could not be opened or read in the restored store."""
+    """Problems that were found when the restored store was opened and read."""
 
     @property
     def ok(self) -> bool:
-        """Return whether all of it is there and undamaged."""
+        """Whether everything was restored without damage."""
         return not self.faults and not self.problems
 
 
@@ -68,23 +68,21 @@ def restore_backup(
 ) -> RestoreReport:
     """Restore a store from a backup, or from the newest in a folder of them that is not later than `at`.
 
-    A damaged backup is refused, with its faults; with `salvage`, what is undamaged is restored: of a damaged segment,
-    all records except those in damaged blocks. Then the store is opened and read, unless not `verify`.
+    A damaged backup raises `Corrupt` with its faults. With `salvage`, undamaged files are restored: of a damaged
+    segment, all records except those in damaged blocks. Then the store is opened and read, unless not `verify`.
     """
     files = files or SystemFiles()
     backup, data = local_path(backup, "a backup"), local_path(data)
     if files.exists(data):
-        raise InvalidArgument(
-            f"{str(data)!r} is there already: restore to a folder that is not, and move it afterwards"
-        )
+        raise InvalidArgument(f"{str(data)!r} exists already: restore to a new folder, and move it afterwards")
     folder = choose_backup(files, backup, at)
     manifest = read_manifest(files, folder)
-    if isinstance(files, SystemFiles) and manifest.mode == "750":  # the group could read that store
+    if isinstance(files, SystemFiles) and manifest.mode == "750":  # the store was readable by its group
         files = SystemFiles(group_readable=True)
     report = RestoreReport(data, folder, manifest.created)
     unfinished = data.with_name(data.name + _UNFINISHED)
     with translate_os_errors("restoring to", data):
-        if files.exists(unfinished):  # of a restore that was cut off
+        if files.exists(unfinished):  # of an interrupted restore
             remove_folder(files, unfinished)
         try:
             _copy(files, folder, manifest, unfinished, report, progress)
@@ -92,8 +90,8 @@ def restore_backup(
                 shown = "; ".join(map(str, report.faults[:_FEW]))
                 more = f"; and {len(report.faults) - _FEW} more" if len(report.faults) > _FEW else ""
                 raise Corrupt(
-                    f"the backup {str(folder)!r} is damaged: {shown}{more}. Choose another one, or restore what is "
-                    "whole with --salvage",
+                    f"the backup {str(folder)!r} is damaged: {shown}{more}. Choose another one, or restore the "
+                    "undamaged files with --salvage",
                     str(folder),
                 )
             files.replace(unfinished, data)
@@ -133,7 +131,7 @@ def _copy(
         fault = _copy_one(files, folder / entry.path, path, entry, step)
         if fault:
             report.faults.append(Fault(entry.path, fault))
-            # Blocks of a segment have checksums of their own; whatever else is not whole would only mislead.
+            # Blocks of a segment have their own checksums; any other damaged file is left out.
             if not entry.path.endswith(_SEGMENT) or not files.exists(path):
                 if files.exists(path):
                     files.remove(path)
@@ -141,7 +139,7 @@ def _copy(
         written.append(path)
         report.files += 1
         report.bytes += entry.size
-    for state in _STATES:  # half of a state is none, and all of it can be built anew
+    for state in _STATES:  # an incomplete state is useless, and all of it can be rebuilt
         if any(fault.path.startswith(state) for fault in report.faults):
             written = [path for path in written if not path.is_relative_to(target / state)]
             folders.discard(target / state)
@@ -156,12 +154,12 @@ def _copy_one(files: Files, source: Path, target: Path, entry: FileEntry, step: 
         return f"it cannot be read: {error.strerror or error}"
     size, checksum = copy_checked(files, source, target, step, mode=narrowed(files, entry.mode))
     if size != entry.size:
-        return f"it has {size} bytes and had {entry.size}"
-    return "" if checksum == entry.checksum else "its bytes are not what was written"
+        return f"it has {size} bytes instead of {entry.size}"
+    return "" if checksum == entry.checksum else "its checksum does not match"
 
 
 def _verify(files: Files, data: Path, report: RestoreReport) -> None:
-    """Open everything as its owner will, and read all of it."""
+    """Open all queues, logs and tables as a program would, and read all of them."""
     with open_store(data, files=files, background=False) as store:
         for name in store.queues():
             with _noting(report, f"the queue {name!r}"):

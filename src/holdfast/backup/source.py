@@ -23,7 +23,7 @@ from holdfast.table_registry import TABLES
 from holdfast.tabled import TabledStore
 from holdfast.transactions import TRANSACTIONS
 
-if TYPE_CHECKING:  # who takes no backup need not load how
+if TYPE_CHECKING:  # loaded only if a backup is made
     from holdfast.backup.backup import BackupReport
     from holdfast.backup.copier import Item, Progress
     from holdfast.backup.staging import Staging
@@ -36,7 +36,7 @@ _PAUSE_S = 0.1
 
 
 class ConsistentCut:
-    """When everything was cut, and what must be released after the copy."""
+    """The moment of a backup, and the locks and pins that must be released after the copy."""
 
     def __init__(self) -> None:
         self.time = 0
@@ -45,7 +45,7 @@ class ConsistentCut:
         self.cuts: dict[str, int] = {}
         self.left_out: list[str] = []
         self.holds = contextlib.ExitStack()
-        """Locks and pins that keep the files in place."""
+        """Locks and pins that prevent the deletion of files."""
 
 
 class BackupSource(TabledStore):
@@ -78,23 +78,21 @@ class BackupSource(TabledStore):
     ) -> "BackupReport":
         """Back the store up into a new folder in `dest`, while other threads continue to write.
 
-        It holds one moment of everything. Files that the newest backup in `dest` (or `base`) has already are
-        hard-linked, unless not `incremental`. If `dest` is on the store's file system, sealed segments are hard-linked
-        too: with `copy` nothing is shared with the store, so that damage to one is not damage to the other. Raises
-        `Locked` while another backup of the store, or to `dest`, is being made.
+        All logs, queues and tables are saved as of one moment. Files that the newest backup in `dest` (or `base`) has
+        already are hard-linked, unless not `incremental`. If `dest` is on the store's file system, sealed segments are
+        hard-linked too. With `copy` nothing is shared with the store, so that damage to one is not damage to the other.
+        Raises `Locked` while another backup of the store, or to `dest`, is being made.
         """
         from holdfast.backup.backup import take_backup  # noqa: PLC0415
 
         self._check_open()
         if self.read_only:
-            raise ReadOnly("only the process that owns the store can back it up: ask that one")
+            raise ReadOnly("only the process that owns the store can back it up: this store was opened read-only")
         target = local_path(dest, "a backup")
         if target.resolve() == self.path.resolve() or self.path.resolve() in target.resolve().parents:
-            raise InvalidArgument(
-                f"{str(target)!r} is inside the store: back it up to another place, best another disk"
-            )
+            raise InvalidArgument(f"{str(target)!r} is inside the store: choose another folder, best on another disk")
         if not self._backing_up.acquire(blocking=False):
-            raise Locked("a backup of this store is being taken: wait until it is done")
+            raise Locked("another backup of this store is running: wait until it is finished")
         try:
             return take_backup(
                 self._files,
@@ -111,19 +109,19 @@ class BackupSource(TabledStore):
             self._backing_up.release()
 
     def _take_cut(self, staging: "Staging") -> ConsistentCut:
-        """Collect what belongs to a backup.
+        """Collect the files of a backup.
 
-        States and positions of readers are noted first: they may be older than the logs, which lead from there to the
-        moment, and never newer. Then all logs are cut at once. Queues and tables are neither opened nor deleted until
-        that is done, and no file is deleted before it has a second link.
+        States and positions of readers are read first: they may be older than the logs, whose later records bring them
+        up to the moment, but never newer. Then all logs are cut at once. Queues and tables are neither opened nor
+        deleted meanwhile, and no file is deleted before it has a hard link.
         """
-        self.adopt()  # most often there is nothing
+        self.adopt()  # mostly there is nothing to adopt
         with self._guard:
             self._check_open()
             states, logs, queues = self._states(), self._logs(), list(self._open_queues.values())
         for state in states.values():
             if isinstance(state, RocksState):
-                state.flush()  # without the guard: then the rest is quickly done
+                state.flush()  # without the guard, so that `copy_to` with the guard is fast
         readers = {log: staging.readers_of(log.folder) for log in logs}
         journals = {queue: queue.hand_over() for queue in queues}
         with contextlib.ExitStack() as holds, contextlib.ExitStack() as incoming:
@@ -152,14 +150,14 @@ class BackupSource(TabledStore):
     def _cut_all(
         self, staging: "Staging", readers: "dict[Log, list[Item]]", journals: dict[Queue, Log]
     ) -> tuple[ConsistentCut, list[LogSnapshot]]:
-        """Note what must not be newer than the logs, then cut these. Called with the guard held."""
+        """Add everything that must not be newer than the logs, then cut the logs. Called with the guard held."""
         moment = ConsistentCut()
         logs = self._logs()
-        told = [journals.get(queue) or queue.hand_over() for queue in self._open_queues.values() if not queue.closed]
-        is_open = {log.folder for log in (*logs, *told)}
+        flushed = [journals.get(queue) or queue.hand_over() for queue in self._open_queues.values() if not queue.closed]
+        is_open = {log.folder for log in (*logs, *flushed)}
         is_migrating = staging.add_tables(self.path / TABLES)
         staging.add_closed([self.path / root for root in (LOGS, JOURNALS)], is_open)
-        staging.add_closed([self.path / TABLES], is_open, with_settings=False)  # which `add_tables` has noted
+        staging.add_closed([self.path / TABLES], is_open, with_settings=False)  # `add_tables` has added the settings
         if self.path / TRANSACTIONS not in is_open:
             staging.add_log(self.path / TRANSACTIONS)
         staging.note_all(self.path / DELETING)
@@ -170,10 +168,10 @@ class BackupSource(TabledStore):
             if isinstance(state, RocksState) and not (is_migrating and name == TABLE_STATE):
                 state.copy_to(staging.folder / name)
                 staging.add_state(staging.folder / name, name)
-            else:  # half of what a migration does is in no log
+            else:  # some changes of a running migration are not in the log
                 moment.left_out.append(name)
         moment.time = self._clock.time_ns()
-        cuts, moment.held = snapshot_logs([*logs, *told])
+        cuts, moment.held = snapshot_logs([*logs, *flushed])
         return moment, cuts
 
     def _logs(self) -> list[Log]:
@@ -194,7 +192,7 @@ class BackupSource(TabledStore):
         for attempt in range(_TRIES):
             try:
                 return self._adopting.incoming.guard()
-            except Locked:  # another process is handing over just now
+            except Locked:  # another process is committing a batch
                 if attempt == _TRIES - 1:
                     raise
                 self._clock.sleep(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Selection of the files of a backup: each log up to its cut, with hard links that keep files while they are copied."""
+"""Selection of the files of a backup: each log up to its cut, with hard links that preserve files until the copy."""
 
 import contextlib
 from pathlib import Path
@@ -34,7 +34,7 @@ class Staging:
         self.folder = store / STAGING
         self.items: list[Item] = []
         self.all_kept = True
-        """Whether every file has a second link, so that the first may be deleted."""
+        """Whether every file has a hard link here, so that the original may be deleted."""
         self._next = 0
         self.clear()
         files.make_dirs(self.folder)
@@ -58,7 +58,7 @@ class Staging:
         return content
 
     def note_all(self, folder: Path, ending: str = "") -> None:
-        """Add the small files in a folder with this ending, except those that are being replaced."""
+        """Add the small files in a folder with this suffix, except temporary ones."""
         for name in self._files.list(folder):
             if name.endswith(ending) and not name.endswith(".tmp"):
                 self.note_file(folder / name)
@@ -73,7 +73,7 @@ class Staging:
         may_be_shorter: bool = False,
         name: Path | None = None,
     ) -> None:
-        """Add a file that is copied later: its first `size` bytes. `name`: its name in the backup, if another."""
+        """Add the first `size` bytes of a file, to be copied later. `name`: its path in the backup, if another."""
         if size is None:
             with contextlib.closing(self._files.open(path, "r")) as file:
                 size = file.size()
@@ -89,8 +89,8 @@ class Staging:
     def readers_of(self, log: Path) -> list[Item]:
         """Return the positions of the named readers of a log.
 
-        Call it before the cut: a reader whose position is too old repeats work, one whose position is too new skips
-        some.
+        Called before the cut: a reader whose position is too old repeats work, one whose position is too new skips
+        records.
         """
         kept = Staging.__new__(Staging)
         kept._files, kept._store, kept.items = self._files, self._store, []
@@ -99,7 +99,7 @@ class Staging:
         return kept.items
 
     def add_cut(self, cut: LogSnapshot, *, with_settings: bool) -> None:
-        """Add a log that is open, without its readers; `with_settings`: and the small files beside it."""
+        """Add a log that is open, without its readers; with `with_settings`, also its JSON files."""
         log = cut.log.folder
         if with_settings:
             self.note_all(log, _JSON)
@@ -115,7 +115,7 @@ class Staging:
             self.note(log / WATERMARK, self._watermark(mark))
 
     def add_log(self, log: Path, *, with_settings: bool = True) -> None:
-        """Add a log that is not open, as it is on disk; `with_settings`: and the small files beside it."""
+        """Add a log that is not open, as it is on disk; with `with_settings`, also its JSON files."""
         if with_settings:
             self.note_all(log, _JSON)
         self.items += self.readers_of(log)
@@ -127,7 +127,7 @@ class Staging:
             if segment is not None and not is_last:
                 self._keep_closed(segment)
                 continue
-            # Whoever opens the log now writes on in the last one, and in its index.
+            # If the log is opened now, its writer continues in the last segment, and in its index.
             ident = "" if segment is None else f"{segment.segment_id:016x}"
             self.keep(name.data_path(log), segment=ident, may_be_shorter=is_last)
             self.note_file(name.index_path(log))
@@ -144,7 +144,7 @@ class Staging:
     def add_tables(self, root: Path) -> bool:
         """Add the settings of tables and the marks of deleted ones; return whether one is being migrated.
 
-        Call it before their state: a migration that has done more than its progress says does it again.
+        Called before their state is copied: a migration repeats what it has done since its saved progress.
         """
         is_migrating = False
         for name in self._files.list(root):
@@ -177,14 +177,14 @@ class Staging:
     # The rest
 
     def add_state(self, copy: Path, name: str) -> None:
-        """Add a copy of RocksDB's files that was made in `folder`."""
+        """Add RocksDB's files, of which a copy was made in the folder `copy`."""
         for file in self._files.list(copy):
             self.keep(copy / file, never_changes=file.endswith(_SST), name=self._store / name / file)
 
     def add_incoming(self, incoming: BatchInbox) -> bool:
         """Add committed batches that are not adopted; return whether there are any.
 
-        If so, the folder stays guarded until it is copied: adopting changes these files in place.
+        If so, the folder stays locked until it is copied: adopting changes these files in place.
         """
         self.note_all(incoming.folder, _JSON)
         self.note_all(incoming.folder / "done", _JSON)
@@ -198,7 +198,7 @@ class Staging:
         return bool(wanted)
 
     def add_others(self) -> None:
-        """Add files that this module does not know, as they are on disk."""
+        """Add all other files of the store, as they are on disk."""
         for name in self._files.list(self._store):
             if name in _APART or name.startswith(_LEFT_OUT) or not isinstance(self._files, SystemFiles):
                 continue
@@ -212,7 +212,7 @@ class Staging:
 
 
 def _migrates(content: bytes | None) -> bool:
-    """Return whether a `migration.json` says that work is left."""
+    """Return whether a `migration.json` is of an unfinished migration."""
     if content is None:
         return False
     try:
