@@ -314,7 +314,7 @@ def test_a_message_whose_properties_cannot_be_read_comes_with_them_all_the_same(
         rabbit._clients["/"] = Spoiling(Address("127.0.0.1", source.port))
         [copied] = RabbitImport(rabbit, broker).run([Found("/", "jobs", 2, 0)])
     assert copied.messages == 2
-    assert copied.notes == ["2 with properties that cannot be read: expiration and priority not obeyed"]
+    assert copied.notes == ["2 with unreadable properties: expiration and priority have no effect"]
     with served(tmp_path / "new") as target:
         assert [(got.raw, got.body) for got in held(target.port, "jobs")] == [
             (UNKNOWN, b"one"),
@@ -352,7 +352,7 @@ def test_a_queue_that_is_full_leaves_the_rest_where_it_is(source: Served, tmp_pa
         file = tmp_path / "definitions.json"
         result = terminal(f"import rabbitmq {url(source)} --definitions {file} --json")
         assert result.code == 1
-        assert "refuses more" in result.json["problems"][0]
+        assert "is full" in result.json["problems"][0]
         assert result.json["messages"] + client.count("jobs") == 100
 
 
@@ -391,7 +391,7 @@ def test_guest_stays_in_a_store_that_was_used_before(tmp_path: Path) -> None:
 
 def test_a_queue_that_is_not_there_is_said_before_a_store_is_made(source: Served, tmp_path: Path) -> None:
     result = Terminal(tmp_path / "new")(f"import rabbitmq {url(source)} --queue absent")
-    assert (result.code, "has no queue 'absent'" in result.complaint) == (1, True)
+    assert (result.code, "there is no queue 'absent'" in result.complaint) == (1, True)
     assert not (tmp_path / "new").exists()
 
 
@@ -483,7 +483,7 @@ def test_the_management_api_says_what_is_there(source: Served, tmp_path: Path) -
 
 def test_a_management_api_that_does_not_answer_is_said_with_the_ways_around_it(source: Served, tmp_path: Path) -> None:
     with management({}) as where:
-        with pytest.raises(Unreachable, match="wants a user with the tag administrator"):
+        with pytest.raises(Unreachable, match="rejects this user: use one with the tag administrator"):
             Management(where, "guest", "wrong").definitions()
         complaint = Terminal(tmp_path / "new")(f"import rabbitmq {url(source)} --management {where}").complaint
     assert "--definitions FILE" in complaint

@@ -182,7 +182,7 @@ def test_what_cannot_be_imported_is_told(holdfast: Terminal, tmp_path: Path) -> 
     (tmp_path / "d.json").write_text(json.dumps({"vhosts": [{"name": "/"}], "policies": [{"vhost": "/", "name": "p"}]}))
     assert "left out: policies: p" in holdfast(f"definitions import {tmp_path / 'd.json'}").err
     (tmp_path / "d.json").write_text("[]")
-    assert "is no JSON object" in holdfast(f"definitions import {tmp_path / 'd.json'}").complaint
+    assert "is not a JSON object" in holdfast(f"definitions import {tmp_path / 'd.json'}").complaint
 
 
 # Stores.

@@ -143,14 +143,14 @@ def test_what_is_no_ledgerq_folder_is_one_line_and_makes_no_store(
     folder = old if options else tmp_path
     result = holdfast(f"import ledgerq {folder} jobs {options}")
     assert result.code == 1
-    assert "is no LedgerQ folder" in result.complaint
+    assert "is not a LedgerQ folder" in result.complaint
     assert not holdfast.data.exists()
 
 
 def test_a_queue_that_cannot_have_dead_letters_is_refused(holdfast: Terminal, old: Path) -> None:
     result = holdfast(f"import ledgerq {old} jobs.dead")
     assert result.code == 1
-    assert "'jobs.dead' has no queue for dead letters" in result.complaint
+    assert "'jobs.dead' has no dead letter queue" in result.complaint
     assert holdfast(f"import ledgerq {old} jobs.dead --no-dlq").code == 0
 
 

@@ -340,7 +340,8 @@ def test_where_the_message_it_was_is_gone_a_letter_stays_as_it_is_and_that_is_sa
     result = into.segments(an_entry(9), letters=(a_letter(1, 3, PACKED),))
     assert letter_payload(into) == PACKED
     assert result.problems == [
-        "dlq: the dead letter 1 looks compressed, and the message it was is gone: it was imported as it is"
+        "dlq: the dead letter 1 looks compressed, and its original message is missing: it was imported without "
+        "decompression"
     ]
 
 
@@ -364,7 +365,7 @@ def test_a_letter_whose_origin_makes_no_sense_is_imported_all_the_same(into: Imp
 
 
 def test_a_queue_without_dead_letters_refuses_them(into: Importing) -> None:
-    with pytest.raises(InvalidArgument, match=r"'jobs\.dead' has no queue for dead letters"):
+    with pytest.raises(InvalidArgument, match=r"'jobs\.dead' has no dead letter queue"):
         LedgerQImport(FIXTURES / "queue", into.dead, into.notes, dead_folder=FIXTURES / "dlq")
 
 

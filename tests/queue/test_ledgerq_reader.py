@@ -220,7 +220,7 @@ def test_zeros_behind_the_last_entry_are_a_torn_tail() -> None:
     folder = read_segment(segment + bytes(4096))
     assert len(list(folder.entries)) == 8
     assert folder.problems == [
-        "00000000000000000001.log: the last 4096 bytes, from byte 378 on, are no whole entry: a torn tail"
+        "00000000000000000001.log: the last 4096 bytes, from byte 378 on, are a torn tail and were skipped"
     ]
 
 
@@ -228,7 +228,7 @@ def test_a_segment_whose_header_is_damaged_is_read_all_the_same() -> None:
     segment = (FIXTURES / "queue" / SEGMENTS[0]).read_bytes()
     folder = read_segment(bytes(64) + segment[64:])
     assert [entry.id for entry in folder.entries] == list(range(1, 9))
-    assert folder.problems == ["00000000000000000001.log: its header is damaged; its entries were read all the same"]
+    assert folder.problems == ["00000000000000000001.log: its header is damaged; its entries were still read"]
 
 
 # ------------------------------------------------------------ segments made by hand
@@ -363,11 +363,11 @@ def test_after_damage_only_ids_that_fit_are_believed() -> None:
 def test_ids_that_were_used_twice_are_all_read_and_pointed_out() -> None:
     folder = read_segment(a_segment(*map(an_entry, (1, 2, 2, 1, 3))))
     assert ids(folder) == [1, 2, 2, 1, 3]
-    assert "2 of its messages have ids that were used before" in folder.problems[0]
+    assert "2 messages have ids that were used before" in folder.problems[0]
 
 
 def test_a_segment_of_a_newer_version_is_not_guessed_at() -> None:
-    assert "no segment of version 1" in sole_problem(read_segment(a_segment(an_entry(1), version=2)))
+    assert "not a segment of version 1" in sole_problem(read_segment(a_segment(an_entry(1), version=2)))
 
 
 def test_an_empty_segment_file_is_pointed_out() -> None:
@@ -416,7 +416,7 @@ def test_reading_starts_at_the_first_message_where_the_metadata_cannot_be_believ
 def test_missing_metadata_is_only_a_problem() -> None:
     folder = read_ledgerq(Path("queue"), SimFiles.holding({"queue/1.log": a_segment(an_entry(1))}))
     assert (folder.read_id, ids(folder)) == (1, [1])
-    assert folder.problems == ["metadata.dat: it is missing or damaged, so reading starts at the first message"]
+    assert folder.problems == ["metadata.dat: it is missing or damaged, so reading begins with the first message"]
 
 
 def test_the_next_id_keeps_up_where_the_metadata_lags_behind() -> None:
@@ -477,9 +477,9 @@ def test_the_time_of_a_failure_is_exact_or_left_out(text: object, expected: int 
 
 
 def test_a_folder_that_is_not_of_ledgerq_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no LedgerQ folder"):
+    with pytest.raises(NotFound, match="not a LedgerQ folder"):
         read_ledgerq(tmp_path)
-    with pytest.raises(NotFound, match="no LedgerQ folder"):
+    with pytest.raises(NotFound, match="not a LedgerQ folder"):
         read_ledgerq(tmp_path / "missing")
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="failed"):
@@ -493,5 +493,5 @@ def test_a_segment_that_vanishes_is_pointed_out(tmp_path: Path) -> None:
     folder = read_ledgerq(tmp_path)
     (tmp_path / "1.log").unlink()
     assert ids(folder) == [2]
-    assert folder.problems == ["1.log: it vanished before it was read. Stop LedgerQ and read again"]
+    assert folder.problems == ["1.log: it was removed before it was read: stop LedgerQ, and import again"]
     assert folder.bytes_read == folder.total_bytes

@@ -1,9 +1,9 @@
-"""Import of messages from LedgerQ: each of them once, however often the import is interrupted and repeated.
+"""Import of messages from LedgerQ: each is imported once, even if the import is interrupted and repeated.
 
-The messages that were imported are noted, batch by batch, in a log beside the queue, by LedgerQ's id and time. The note
-is written after the messages, so that a crash between the two leaves messages without a note; these are found by their
-headers, in the range of the queue's log that the notes do not cover. The notes outlive the messages, which the log's
-retention drops when they are acknowledged.
+Imported messages are recorded, batch by batch, in a separate log, by LedgerQ's id and time. The record is written after
+the messages, so that a crash between the two leaves messages without a record; these are found by their headers, in the
+range of the queue's log that the records do not cover. The records outlive the messages, which the log's retention
+drops when they are acknowledged.
 """
 
 import contextlib
@@ -25,27 +25,27 @@ from holdfast.queue.transfers import DEATH
 __all__ = ["ID", "MESSAGE_MAX", "PRIORITIES", "SOURCE", "TIMESTAMP", "ImportResult", "LedgerQImport", "find_dlq"]
 
 SOURCE, ID, TIMESTAMP = "ledgerq-source", "ledgerq-id", "ledgerq-timestamp"
-"""Headers of an imported message: where it came from, and what LedgerQ called it."""
+"""Headers of an imported message: its source, and its id and time in LedgerQ."""
 ATTEMPTS, REASON = "ledgerq-attempts", "ledgerq-reason"
-"""Headers of one that had failed there and was not given up: how often, and why last."""
+"""Headers of a message that had failed there and was not dead-lettered: how often, and the last reason."""
 PRIORITIES = {0: 0, 1: 4, 2: 9}
-"""Of LedgerQ's low, medium and high. Low is what a message has that says nothing, there as here."""
+"""Priorities for LedgerQ's low, medium and high. Low is the default, in LedgerQ as in Holdfast."""
 MESSAGE_MAX = 128 << 20
-"""Bytes of a message that the logs must take: LedgerQ unpacks up to 100 MiB, whatever its limit for what is put."""
+"""The `max_message` that the logs need: LedgerQ decompresses up to 100 MiB, whatever its limit for a put."""
 
 _IDENTITY = struct.Struct("<Qq")
 _BATCH = 500
 _BATCH_BYTES = 4 << 20
 _TELL_EVERY = 100
 _DEATH_HEADERS = ("dlq.original_msg_id", "dlq.retry_count", "dlq.failure_reason", "dlq.last_failure")
-_FAR = 9_000_000_000 * NS  # in 2255; a message that lives longer lives forever here, where times end in 2262
+_FAR = 9_000_000_000 * NS  # in 2255; a later expiry is dropped, because times end in 2262
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class ImportResult:
-    """What an import did."""
+    """Counts and problems of an import."""
 
     imported: int = 0
     dead: int = 0
@@ -53,17 +53,17 @@ class ImportResult:
     expired: int = 0
     """Messages whose time to live was over."""
     already: int = 0
-    """Messages and dead letters that an earlier import had brought."""
+    """Messages and dead letters that an earlier import had imported."""
     read_before: int = 0
-    """Messages that LedgerQ had delivered, and that were not asked for."""
+    """Messages that LedgerQ had delivered, and that were not requested."""
     problems: list[str] = field(default_factory=list)
-    """What could not be read and why."""
+    """Data that could not be read, with the reason."""
     notes: list[str] = field(default_factory=list)
-    """What could not be taken along."""
+    """Data that cannot be imported."""
 
 
 def find_dlq(folder: Path) -> Path | None:
-    """Return the likely folder of a LedgerQ folder's dead letters: `dlq` beside it, or in it."""
+    """Return the likely folder of a LedgerQ folder's dead letters: `dlq` next to it, or in it."""
     for candidate in (folder.absolute().parent / "dlq", folder / "dlq"):
         if candidate.is_dir() and candidate.resolve() != folder.resolve():
             with contextlib.suppress(NotFound):
@@ -88,7 +88,8 @@ class LedgerQImport:
     ) -> None:
         if dead_folder is not None and dead_queue is None:
             raise InvalidArgument(
-                f"the queue {queue.name!r} has no queue for dead letters, to import those of {str(dead_folder)!r} into"
+                f"the queue {queue.name!r} has no dead letter queue, into which {str(dead_folder)!r} can be imported: "
+                "open it with dead_letter"
             )
         self._files = files
         self._folder = read_ledgerq(folder, files)
@@ -113,7 +114,7 @@ class LedgerQImport:
                 progress(self._folder.bytes_read, total)
         self._report(self._folder)
         if self._dead_folder is not None and self._dead_queue is not None:
-            dead_folder = read_ledgerq(self._dead_folder.folder, self._files)  # the survey has read the first one
+            dead_folder = read_ledgerq(self._dead_folder.folder, self._files)  # `_survey` has read the first one
             for number, _ in enumerate(self._bring(dead_folder, self._dead_queue, "dead", self._dead_letter)):
                 if number % _TELL_EVERY == 0:
                     progress(self._folder.total_bytes + dead_folder.bytes_read, total)
@@ -127,15 +128,15 @@ class LedgerQImport:
         return self._result
 
     def _survey(self) -> None:
-        """Find the messages that have dead letters: what their own queue knows of them is imported with these."""
-        for letter in self._dead_folder.entries if self._dead_folder is not None else ():
-            if letter.origin is not None:
-                self._originals.setdefault(letter.origin, _Original())
+        """Find the messages that have dead letters, whose original time and checksum are needed for these."""
+        for entry in self._dead_folder.entries if self._dead_folder is not None else ():
+            if entry.origin is not None:
+                self._originals.setdefault(entry.origin, _Original())
 
     def _bring(
         self, folder: LedgerQFolder, queue: Queue, kind: str, make: Callable[[LedgerQFolder, Entry], Message | None]
     ) -> Iterator[Entry]:
-        """Put what `make` returns for each new entry; yield every entry after it was processed."""
+        """Put the message that `make` returns for each new entry; yield every entry before it is processed."""
         target = _Target(queue, self._notes, self._source, kind)
         for entry in folder.entries:
             yield entry
@@ -147,7 +148,7 @@ class LedgerQImport:
         target.flush()
 
     def _message(self, folder: LedgerQFolder, entry: Entry) -> Message | None:
-        """Return a message of the queue itself; None where it is not to be imported."""
+        """Return the message of an entry of the queue; None if it is not to be imported."""
         result = self._result
         waits = entry.id >= folder.read_id or entry.id in folder.retries
         if not waits and not (self._everything and entry.id not in self._originals):
@@ -192,11 +193,11 @@ class LedgerQImport:
             priority=PRIORITIES.get(entry.priority or 0, 9),
         )
 
-    def _unpacked(self, folder: LedgerQFolder, letter: Entry, original: "_Original") -> bytes:
+    def _unpacked(self, folder: LedgerQFolder, entry: Entry, original: "_Original") -> bytes:
         """Decompress a dead letter: LedgerQ moves it compressed, and does not record that."""
-        payload = letter.payload
-        if not letter.still_compressed or crc32c(payload) in original.checksums:
-            return payload  # the sender's own gzip, if it is any
+        payload = entry.payload
+        if not entry.still_compressed or crc32c(payload) in original.checksums:
+            return payload  # not compressed, or compressed by the sender
         try:
             plain = gunzip(payload)
         except Corrupt:
@@ -204,8 +205,8 @@ class LedgerQImport:
         if crc32c(plain) in original.checksums:
             return plain
         self._result.problems.append(
-            f"{folder.folder.name}: the dead letter {letter.id} looks compressed, and the message it was is gone: "
-            "it was imported as it is"
+            f"{folder.folder.name}: the dead letter {entry.id} looks compressed, and its original message is missing: "
+            "it was imported without decompression"
         )
         return payload
 
@@ -218,7 +219,7 @@ class LedgerQImport:
 
 
 class _Original:
-    """What a queue recorded about a message that became a dead letter."""
+    """Time and checksums, in its queue, of a message that became a dead letter."""
 
     __slots__ = ("checksums", "timestamp")
 
@@ -248,7 +249,7 @@ class _Target:
             if record.key == self._key and record.headers.get("kind") == kind:
                 noted = max(noted, int(record.headers.get("end", 0)))
                 self._known.update(_identities(record.payload))
-        if notes.damage:  # what was noted there is only known by its headers, as long as the queue's log has it
+        if notes.damage:  # messages of damaged records are found by their headers, if the queue's log has them
             noted = 0
         for record in queue.log.read(start=noted):
             if record.headers.get(SOURCE) == source and (identity := _identity_of(record.headers)) is not None:
@@ -265,7 +266,7 @@ class _Target:
             self.flush()
 
     def flush(self) -> None:
-        """Put the messages first, then the note: messages without a note are found by their headers."""
+        """Put the messages first, then their record: messages without a record are found by their headers."""
         if self._messages:
             ids = self._queue.put_many(self._messages)
             self._queue.sync()
@@ -276,7 +277,7 @@ class _Target:
 
 
 def _named(entry: Entry) -> tuple[int, int]:
-    """Return LedgerQ's identity of a message: a dead letter has its id in its queue, and the time of its death."""
+    """Return id and time of a message in LedgerQ; for a dead letter, its original id and the time of its death."""
     named = entry.origin if entry.origin is not None and entry.origin < 1 << 64 else entry.id
     return named, entry.timestamp
 

@@ -1,8 +1,8 @@
 """Reader of LedgerQ folders: message by message, past any damage; it never writes to them.
 
 A folder holds segments `%020d.log` (and their `.idx`, which are not needed), `metadata.dat`, `.retry_state.json` and
-`.dedup_state.json`; a dead letter queue is simply another such folder. All numbers are little-endian, all checksums
-CRC-32C. LedgerQ should not be running meanwhile: what it writes after the opening is not seen.
+`.dedup_state.json`; a dead letter queue is another such folder. All numbers are little-endian, all checksums CRC-32C.
+LedgerQ should not be running meanwhile: messages that it writes after the opening are not read.
 """
 
 import contextlib
@@ -58,13 +58,13 @@ _STORED, _GZIPPED = 0, 1
 _OUR_GZIP = next(codec.id for codec in codec_by_id.values() if codec.name == "gzip")
 _FIRST_ID = 1
 _ID_MAX = (1 << 48) - 1
-# A type, flags and an id below 2^48: what the head of an entry looks like behind its length. A regular expression
-# passes 100 MB of payload in half a second; a loop over the bytes would take half a minute.
+# A type, flags and an id below 2^48: the head of an entry behind its length. A regular expression searches 100 MB of
+# payload in half a second; a loop over the bytes would take half a minute.
 _PLAUSIBLE = re.compile(rb"[\x01-\x03][\x00-\x1f].{6}\x00\x00", re.DOTALL)
 _FORGET_EVERY = 32 << 20
 
 Report = Callable[[str], None]
-"""Called with what is skipped, and why; reading continues behind it."""
+"""Called with a description of what is skipped, and why; reading continues behind it."""
 _T = TypeVar("_T")
 
 
@@ -81,7 +81,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Dedup:
-    """A deduplication id that LedgerQ remembers: it keeps only the digest."""
+    """A deduplication id that LedgerQ has saved, as a digest."""
 
     digest: str
     """SHA-256 of the user's id, in hexadecimal."""
@@ -92,7 +92,7 @@ class Dedup:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What `metadata.dat` holds."""
+    """The contents of `metadata.dat`."""
 
     next_id: int
     read_id: int
@@ -105,9 +105,9 @@ class Entry:
     id: int
     timestamp: int
     payload: bytes
-    """Decompressed, where the entry says that it was compressed."""
+    """The decompressed payload, if the entry is marked as compressed."""
     headers: dict[str, str | bytes]
-    """As they are on disk, `dlq.*` included. A value that is no UTF-8 is bytes; in a name, such bytes read `\\xNN`."""
+    """As on disk, `dlq.*` included. A value that is not UTF-8 is bytes; in a name, such bytes become `\\xNN`."""
     priority: int | None = None
     """0 low, 1 medium, 2 high. LedgerQ stores no 0, so None and 0 mean the same."""
     expires: int | None = None
@@ -115,13 +115,13 @@ class Entry:
     reason: str | None = None
     failed: int | None = None
     origin: int | None = None
-    """The id that a dead letter had in the queue it failed in."""
+    """The id of a dead letter in the queue where it failed."""
 
     @property
     def still_compressed(self) -> bool:
-        """Whether this may be a dead letter that LedgerQ moved in its compressed form without saying so.
+        """Whether this may be a dead letter that LedgerQ moved in its compressed form without marking it.
 
-        Its sender may as well have sent gzip: only the queue's own entry `origin` can tell. `gunzip` opens it.
+        Its sender may as well have sent gzip: only the queue's entry `origin` tells. `gunzip` decompresses it.
         """
         return self.origin is not None and self.payload.startswith(b"\x1f\x8b\x08")
 
@@ -131,13 +131,13 @@ _NEVER_FAILED = Retry(0, 0)
 
 
 def gunzip(data: bytes) -> bytes:
-    """The plain bytes of one gzip member, at most 100 MiB, or `Corrupt`."""
-    size = int.from_bytes(data[-4:], "little")  # gzip ends with the length of what it holds
+    """Return the decompressed bytes of one gzip member, at most 100 MiB. Raises `Corrupt`."""
+    size = int.from_bytes(data[-4:], "little")  # gzip ends with the decompressed length
     return decompress(_OUR_GZIP, data, size)
 
 
 def whole_entry(memory: Buffer, offset: int) -> int:
-    """Return the length of the undamaged entry at an offset, without its padding; 0 where there is none."""
+    """Return the length of the undamaged entry at an offset, without its padding; 0 if there is none."""
     bytes_left = len(memory) - offset
     if bytes_left < _LENGTH_MIN:
         return 0
@@ -149,7 +149,7 @@ def whole_entry(memory: Buffer, offset: int) -> int:
 
 
 def walk(memory: Buffer, report: Report) -> Iterator[tuple[int, int]]:
-    """Return the offset and length of each undamaged entry of a segment, of any type."""
+    """Yield the offset and length of each undamaged entry of a segment, of any type."""
     ceiling = _highest_id(memory, report)
     if ceiling is None:
         return
@@ -162,33 +162,33 @@ def walk(memory: Buffer, report: Report) -> Iterator[tuple[int, int]]:
             continue
         behind = _next_entry(memory, offset, last, ceiling)
         if behind is None:
-            report(f"the last {len(memory) - offset} bytes, from byte {offset} on, are no whole entry: a torn tail")
+            report(f"the last {len(memory) - offset} bytes, from byte {offset} on, are a torn tail and were skipped")
             return
         report(f"{behind - offset} bytes from byte {offset} on are damaged and were skipped")
         offset = behind
 
 
 def _highest_id(memory: Buffer, report: Report) -> int | None:
-    """The highest id that a segment's header allows; None where the segment cannot be read at all."""
+    """Return the highest id that a segment's header allows; None if the segment cannot be read at all."""
     if len(memory) < _SEGMENT_HEADER.size:
         report(f"it ends inside its header, after {len(memory)} bytes")
         return None
     magic, version, _, _, _, lowest, highest, checksum = _SEGMENT_HEADER.unpack_from(memory)
     if crc32c(memory[: _SEGMENT_HEADER.size - _CHECKSUM_SIZE]) != checksum:
-        report("its header is damaged; its entries were read all the same")
+        report("its header is damaged; its entries were still read")
         return _ID_MAX
     if magic != _SEGMENT_MAGIC or version != _VERSION:
-        report(f"it is no segment of version {_VERSION} (magic {magic:#x}, version {version}) and was skipped")
+        report(f"it is not a segment of version {_VERSION} (magic {magic:#x}, version {version}) and was skipped")
         return None
-    # LedgerQ writes the ids when it closes a segment: one that was cut off by a crash says 0.
+    # LedgerQ writes the ids when it closes a segment: after a crash they are 0.
     return highest if 0 < lowest <= highest else _ID_MAX
 
 
 def _next_entry(memory: Buffer, damaged: int, last: int, ceiling: int) -> int | None:
-    """Where the entries go on behind a damaged one.
+    """Return the offset at which the entries continue behind a damaged one; None if there are no more.
 
-    If its length still points at an unharmed entry, then what lies between is its payload, even if that should hold
-    the bytes of a LedgerQ entry. Unless those lead exactly to the follower too: then the length was hit, and they are
+    If its length still points to an undamaged entry, the bytes between are its payload, even if they contain a LedgerQ
+    entry. The exception: if entries between end exactly at the one it points to, the length is damaged, and they are
     real.
     """
     follower = None
@@ -211,7 +211,7 @@ def _plausible_entry(memory: Buffer, at: int, last: int, ceiling: int) -> int | 
     at += _U32.size
     while match := _PLAUSIBLE.search(memory, at):
         offset = match.start() - _U32.size
-        # Ids only grow within a segment. Checked first: it spares the checksum of nearly all that is no entry.
+        # Ids only grow within a segment. Checked first: it avoids the checksum for nearly all false matches.
         if last < int.from_bytes(match[0][2:], "little") <= ceiling and whole_entry(memory, offset):
             return offset
         at = match.start() + 1
@@ -225,7 +225,7 @@ def _chain_end(memory: Buffer, offset: int, stop: int) -> int:
 
 
 def parse_entry(raw: Buffer, retries: Mapping[int, Retry] = _NO_RETRIES) -> Entry:
-    """Return the message in the bytes of an undamaged data entry; raise `Corrupt` where its fields make no sense."""
+    """Return the message in the bytes of an undamaged data entry; raise `Corrupt` if its fields are invalid."""
     _, _, flags, message_id, timestamp = _ENTRY_HEAD.unpack_from(raw)
     if unknown := flags & _UNREADABLE:
         raise Corrupt(f"it is encrypted or of a newer format (flags {unknown:#x})")
@@ -295,32 +295,32 @@ def _number(value: str | bytes | None) -> int | None:
 
 
 def _time_ns(value: object) -> int | None:
-    """Go's RFC 3339 time in nanoseconds; None where it is none."""
+    """Return Go's RFC 3339 time in nanoseconds; None if it is not a time."""
     match = re.fullmatch(r"([^.]+?)(?:\.([0-9]{1,9}))?(Z|[+-][0-9:]+)", value) if isinstance(value, str) else None
     if match is None:
         return None
     seconds, fraction, zone = match.groups(default="")
     try:
-        # datetime holds microseconds only, so the fraction is added by hand.
+        # datetime has only microseconds, so the fraction is added separately.
         return instant_ns(datetime.fromisoformat(seconds + zone), "time") + int(fraction.ljust(9, "0"))
     except ValueError:
         return None
 
 
 def parse_metadata(data: bytes) -> Metadata:
-    """What `metadata.dat` holds, or `Corrupt`."""
+    """Return the contents of `metadata.dat`. Raises `Corrupt`."""
     if len(data) < _METADATA.size:
         raise Corrupt(f"it has {len(data)} bytes instead of {_METADATA.size}")
     version, next_id, read_id = _METADATA.unpack_from(data)
     if version != _VERSION:
         raise Corrupt(f"its version {version} is unknown")
     if not _FIRST_ID <= read_id <= next_id:
-        raise Corrupt(f"it cannot be that {read_id} is to be read next and {next_id} to be written next")
+        raise Corrupt(f"its next id to read, {read_id}, is not between {_FIRST_ID} and its next id to write, {next_id}")
     return Metadata(next_id, read_id)
 
 
 def parse_retries(data: bytes, report: Report) -> dict[int, Retry]:
-    """The messages in `.retry_state.json` by id, or `Corrupt` if it is none."""
+    """Return the messages in `.retry_state.json` by id. Raises `Corrupt` if it is not such a file."""
     found = {}
     for entry in _state_entries(data):
         try:
@@ -329,14 +329,14 @@ def parse_retries(data: bytes, report: Report) -> dict[int, Retry]:
         except Corrupt as error:
             report(str(error))
             continue
-        reason = entry.get("failure_reason")  # left out by LedgerQ where it is empty
+        reason = entry.get("failure_reason")  # LedgerQ omits it if it is empty
         failed = _time_ns(entry.get("last_failure"))
         found[message_id] = Retry(message_id, attempts, failed, reason if isinstance(reason, str) else None)
     return found
 
 
 def parse_dedups(data: bytes, report: Report) -> list[Dedup]:
-    """The ids in `.dedup_state.json` in the order of their messages, or `Corrupt` if it is none."""
+    """Return the ids in `.dedup_state.json` by the order of their messages. Raises `Corrupt` if it is another file."""
     found = []
     for entry in _state_entries(data):
         try:
@@ -351,30 +351,30 @@ def _state_entries(data: bytes) -> list[dict[str, object]]:
     try:
         state = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"it is no JSON: {error}") from error
+        raise Corrupt(f"it is not JSON: {error}") from error
     entries = state.get("entries") if isinstance(state, dict) and state.get("version") == _VERSION else None
     if not isinstance(entries, list):
-        raise Corrupt(f"it is no state of version {_VERSION}")
+        raise Corrupt(f"it is not a state of version {_VERSION}")
     return [entry if isinstance(entry, dict) else {} for entry in entries]
 
 
 def _field(entry: Mapping[str, object], name: str, kind: type[_T]) -> _T:
     value = entry.get(name)
     if not isinstance(value, kind):
-        raise Corrupt(f"an entry was skipped, since its {name} is no {kind.__name__}")
+        raise Corrupt(f"an entry was skipped, because its {name} is not of the type {kind.__name__}")
     return value
 
 
 class LedgerQFolder:
     """A LedgerQ folder as it was when it was opened.
 
-    Threads: one reads. Memory: one message, and the pages of the segment's mapping that were read last.
+    For one thread. Memory: one message, and the pages of the segment's mapping that were read last.
     """
 
     def __init__(self, files: Files, folder: Path) -> None:
         self.folder = folder
         self.problems: list[str] = []
-        """What could not be read and why, in the order it was met; it grows while `entries` is read."""
+        """Data that could not be read, with the reason, in the order of reading; it grows while `entries` is read."""
         self.bytes_read = 0
         self._files = files
         self._last_id = 0
@@ -385,33 +385,33 @@ class LedgerQFolder:
                 with contextlib.closing(files.open(folder / name, "r")) as file:
                     self._segments.append((folder / name, file.size()))
         if not self._segments and "metadata.dat" not in names:
-            raise NotFound(f"{str(folder)!r} is no LedgerQ folder: it holds neither a segment nor metadata.dat")
+            raise NotFound(f"{str(folder)!r} is not a LedgerQ folder: it has neither a segment nor metadata.dat")
         self.total_bytes = sum(size for _, size in self._segments)
-        """Of all segments; `bytes_read` reaches it when `entries` ends."""
+        """The size of all segments; `bytes_read` reaches it when `entries` ends."""
         self.metadata = self._load("metadata.dat", lambda data, _: parse_metadata(data))
-        """The positions that LedgerQ kept, if they can be believed."""
+        """The positions that LedgerQ saved, if they can be read."""
         if self.metadata is None:
-            self.problems.append("metadata.dat: it is missing or damaged, so reading starts at the first message")
+            self.problems.append("metadata.dat: it is missing or damaged, so reading begins with the first message")
         self.retries = self._load(".retry_state.json", parse_retries) or {}
-        """Failures by message id. These stand before `read_id`, yet nobody acked them: LedgerQ never redelivers."""
+        """Failures by message id. These are before `read_id`, but unacknowledged: LedgerQ never redelivers."""
         self.dedups = self._load(".dedup_state.json", parse_dedups) or []
-        """What deduplication remembers, expired or not. LedgerQ saves it only on closing."""
+        """The saved deduplication ids, also expired ones. LedgerQ saves them only when it is closed."""
         self.entries: Iterator[Entry] = self._read()
-        """The messages in the order they were written, which is that of their ids. Read once: open again to reread."""
+        """The messages in the order of writing, which is that of their ids. Can be read once."""
 
     @property
     def read_id(self) -> int:
-        """The id that LedgerQ would deliver next; the first there can be where that is not known."""
+        """The id that LedgerQ would deliver next; the first possible one if that is unknown."""
         return self.metadata.read_id if self.metadata else _FIRST_ID
 
     @property
     def next_id(self) -> int:
-        """The id that LedgerQ would give next, as far as it is known: metadata.dat may lag behind what was read."""
+        """The id that LedgerQ would assign next, as far as it is known: metadata.dat may be behind the segments."""
         return max(self.metadata.next_id if self.metadata else _FIRST_ID, self._last_id + 1)
 
     def _load(self, name: str, parse: Callable[[bytes, Report], _T]) -> _T | None:
         path = self.folder / name
-        if not self._files.exists(path):  # LedgerQ writes a state only where its feature is in use
+        if not self._files.exists(path):  # LedgerQ writes a state only if its feature is in use
             return None
         with translate_os_errors("reading", path):
             data = read_file(self._files, path)
@@ -436,7 +436,7 @@ class LedgerQFolder:
     def _segment_entries(self, path: Path, size: int) -> Iterator[tuple[Entry, int]]:
         report = self._report(path.name)
         if not self._files.exists(path):
-            report("it vanished before it was read. Stop LedgerQ and read again")
+            report("it was removed before it was read: stop LedgerQ, and import again")
             return
         memory = self._map(path, size)
         passed = reused = 0
@@ -459,7 +459,7 @@ class LedgerQFolder:
             else:
                 yield entry, offset + length
         if reused:
-            report(f"{reused} of its messages have ids that were used before: two processes wrote. All were read")
+            report(f"{reused} messages have ids that were used before, because two processes wrote; all were read")
 
     def _map(self, path: Path, size: int) -> memoryview:
         with translate_os_errors("reading", path), contextlib.closing(self._files.open(path, "r")) as file:
@@ -467,5 +467,5 @@ class LedgerQFolder:
 
 
 def read_ledgerq(folder: Path, files: Files | None = None) -> LedgerQFolder:
-    """Open a folder for reading; `NotFound` where LedgerQ never wrote one."""
+    """Open a folder for reading. Raises `NotFound` if it is not a LedgerQ folder."""
     return LedgerQFolder(files or SystemFiles(), folder)

@@ -1,7 +1,7 @@
-"""Import of queues and messages from RabbitMQ: each is acknowledged there once it is on disk here.
+"""Import of queues and messages from RabbitMQ: each message is acknowledged there once it is on disk here.
 
-A crash therefore loses nothing. It may duplicate what was on disk and not yet acknowledged, at most the last two
-rounds: AMQP gives messages no identity by which a second run could recognise them.
+A crash therefore loses nothing. It may duplicate messages that were on disk and not yet acknowledged, at most those of
+the last two rounds: AMQP messages have no identity by which a second run could recognise them.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ __all__ = ["Copied", "Found", "RabbitImport", "RabbitSource", "broker_over", "de
 _FIRST_ROUND = 8
 _ROUND_MAX = 500
 _LULL_S, _LONG_LULL_S = 0.3, 3.0
-"""How long nothing has to be delivered until a queue counts as empty: with all that was seen in it here, and before."""
+"""Seconds without a delivery after which a queue counts as empty: after all expected messages arrived, and before."""
 _ROUND_BYTES = 4 << 20
-"""About how much is asked for at once: enough to share the cost of an fdatasync, little enough for any memory."""
+"""About how many bytes are requested at once: enough to share the cost of an fdatasync, and few for the memory."""
 _COUNT_HEADER = "x-delivery-count"
 _NOT_THERE, _LOCKED = 404, 405
 
@@ -52,7 +52,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was imported of one queue."""
+    """The result of the import of one queue."""
 
     vhost: str
     queue: str
@@ -64,9 +64,9 @@ class Copied:
 
 @contextlib.contextmanager
 def broker_over(store: Store) -> Iterator[Broker]:
-    """Open a broker in this process without a listener; a served broker finds what it stores."""
+    """Open a broker in this process without a listener. A server on this store will have what it stores."""
     folder = store.path / TRANSIENT
-    shutil.rmtree(folder, ignore_errors=True)  # of the last process that served
+    shutil.rmtree(folder, ignore_errors=True)  # of the last server
     with Store(folder, read_only=False, files=UnsyncedFiles(), clock=None, background=False) as transient:
         broker = Broker(store, transient, post=lambda call: call(), soon=lambda call: call())
         try:
@@ -114,9 +114,9 @@ class RabbitSource:
             ready, consumers = client.look(name)
         except ChannelClosed as error:
             if error.code == _NOT_THERE:
-                raise NotFound(f"{self.address} has no queue {name!r} in the virtual host {vhost!r}") from error
+                raise NotFound(f"there is no queue {name!r} in the virtual host {vhost!r} of {self.address}") from error
             if error.code == _LOCKED:
-                raise NotFound(f"the queue {name!r} is exclusive: it belongs to one connection") from error
+                raise NotFound(f"the queue {name!r} is exclusive: it belongs to another connection") from error
             raise
         return Found(vhost, name, ready, consumers, type)
 
@@ -130,8 +130,8 @@ class RabbitSource:
 def define(broker: Broker, document: dict[str, Any], *, fresh: bool) -> int:
     """Import definitions, all or none; return how many were added or changed.
 
-    `fresh`: nothing was ever defined in this store before. A new store has the well-known user guest. If the imported
-    users do not include guest, it was deleted there, and is deleted here too.
+    `fresh`: the store has never had definitions. A new store has the well-known user guest. If the imported users do
+    not include guest, it was deleted there, and is deleted here too.
     """
     added = broker.import_definitions(document)
     names = {one["name"] for one in document.get("users", ())}
@@ -141,7 +141,7 @@ def define(broker: Broker, document: dict[str, Any], *, fresh: bool) -> int:
 
 
 def is_fresh(store: Store) -> bool:
-    """Whether nothing was ever defined in a store. Call it before a broker opens the store."""
+    """Return whether a store has never had definitions. Called before a broker opens the store."""
     return open_definitions(store).is_new
 
 
@@ -149,7 +149,7 @@ class RabbitImport:
     """Imports the messages of queues that are defined on both sides.
 
     Messages keep their order, properties, exchange and routing key. AMQP does not report the remaining time to live, so
-    it starts again. With `keep`, messages stay at the source, which gets them back when the queue is finished.
+    it starts again. With `keep`, messages stay at the source: they are returned when the queue is finished.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class RabbitImport:
                 else:
                     self._get(client, found.name, intake)
             except (ConnectionEnded, ChannelClosed, FrameError):
-                intake.sync()  # they cannot be acknowledged any more, and come again in the next run
+                intake.sync()  # they cannot be acknowledged any more, and are imported again by the next run
                 raise
             except (HoldfastError, OSError):
                 self._settle(client, intake)
@@ -196,7 +196,7 @@ class RabbitImport:
                 client.give_back(intake.safe)
             client.close_channel()
             if not self._keep and (left := self._source.look(found.vhost, found.name).ready):
-                notes.append(f"{left} more wait there by now: stop who publishes, and run this again")
+                notes.append(f"{left} more messages have arrived there: stop the publishers, and run this again")
         except (ConnectionEnded, FrameError) as error:
             problem = str(error)
             self._source.forget(found.vhost)
@@ -205,7 +205,7 @@ class RabbitImport:
         return Copied(found.vhost, found.name, intake.count, problem, notes + _notes(broker_queue, intake, before))
 
     def _get(self, client: Client, name: str, intake: "_Intake") -> None:
-        """Get messages until there are none; without a consumer, whose end would delete an auto-delete queue."""
+        """Get messages until there are none. Without a consumer: its end would delete an auto-delete queue."""
         asked = _FIRST_ROUND
         client.ask(name, asked)
         while asked:
@@ -215,7 +215,7 @@ class RabbitImport:
                 if got is not None:
                     intake.add(got)
             asked = 0 if empty else intake.round_size()
-            if asked:  # the other broker works while our disk does
+            if asked:  # the other broker sends them while the disk syncs
                 client.ask(name, asked)
             intake.put()
             self._settle(client, intake)
@@ -223,8 +223,8 @@ class RabbitImport:
     def _consume(self, client: Client, found: Found, intake: "_Intake") -> None:
         """Consume until no more messages arrive.
 
-        For quorum queues: RabbitMQ takes each get from one for a consumer of its own, holds back acks of more than a
-        few, and forgets those when the channel is closed. Of 200 messages got and acknowledged, 159 came back.
+        For quorum queues: RabbitMQ treats each get from one as a separate consumer, delays acks of more than a few, and
+        loses those when the channel is closed. Of 200 messages that were got and acknowledged, 159 were redelivered.
         """
         client.consume(found.name, 0 if self._keep else 2 * _ROUND_MAX)
         came = fresh = 0
@@ -242,7 +242,7 @@ class RabbitImport:
         self._settle(client, intake)
 
     def _settle(self, client: Client, intake: "_Intake") -> None:
-        """Sync what the queue took, then acknowledge it at the source, unless messages are kept there."""
+        """Sync the imported messages, then acknowledge them at the source, unless messages are kept there."""
         fresh = intake.sync()
         if fresh:
             self._progress(fresh)
@@ -251,14 +251,14 @@ class RabbitImport:
 
 
 class _Intake:
-    """Messages to be put into one queue, collected while they differ in nothing but their bodies."""
+    """Messages to be put into one queue, collected as long as they differ only in their bodies."""
 
     def __init__(self, broker_queue: BrokerQueue, *, counts: bool) -> None:
         self._broker_queue = broker_queue
         self._counts = counts
         self._content: Content | None = None
         self._directives: Instructions | None = None
-        """None where the properties cannot be read."""
+        """None if the properties cannot be read."""
         self._bodies: list[bytes] = []
         self._tags: list[int] = []
         self._held = 0
@@ -271,7 +271,7 @@ class _Intake:
         self.count = 0
         """How many messages are on disk."""
         self.unreadable = 0
-        """How many messages had properties that cannot be read: they are kept as they are, and not obeyed."""
+        """How many messages had unreadable properties, which are kept unchanged and have no effect."""
 
     def add(self, got: Got) -> None:
         """Add a message to the batch; put the batch first if the message differs from it, or the batch is large."""
@@ -292,7 +292,7 @@ class _Intake:
         return max(1, min(_ROUND_MAX, _ROUND_BYTES // max(1, self._mean)))
 
     def put(self) -> None:
-        """Put the collected messages into the queue; raise `QueueFull` if it does not take all."""
+        """Put the collected messages into the queue; raise `QueueFull` if it does not accept all."""
         bodies, tags = self._bodies, self._tags
         self._bodies, self._tags, self._held = [], [], 0
         if not bodies or self._content is None:
@@ -303,9 +303,7 @@ class _Intake:
         if taken:
             self._put_tag = tags[taken - 1]
         if taken < len(bodies):
-            raise QueueFull(
-                f"the queue {self._broker_queue.name!r} refuses more, as its limit says: empty it, or raise the limit"
-            )
+            raise QueueFull(f"the queue {self._broker_queue.name!r} is full: empty it, or raise its limit")
 
     def sync(self) -> int:
         """Make the messages that were put durable; return how many they were."""
@@ -317,9 +315,9 @@ class _Intake:
 
 
 def _counts_deliveries(client: Client, name: str, intake: "_Intake") -> bool:
-    """Whether a queue is a quorum queue: only those say with each message how often it was delivered.
+    """Return whether a queue is a quorum queue: only those count the deliveries of each message.
 
-    It takes one message to find out, which is not given back: it would lose its place.
+    This takes one message, which is not returned: it would lose its position.
     """
     client.ask(name, 1)
     for got in client.answers(1):
@@ -334,12 +332,12 @@ def _read(raw: bytes) -> Instructions | None:
         directives = instructions_in(raw)
     except (MalformedField, BrokerError):
         return None
-    # A delay is over when a message is in a queue; where none was obeyed it must not begin now.
+    # The delay of a message in a queue is over; one that RabbitMQ ignored must not begin now.
     return directives if directives.delay_ms is None else directives._replace(delay_ms=None)
 
 
 def _without_count(raw: bytes) -> bytes:
-    """The properties as they were published: the header with the count of deliveries is the broker's own."""
+    """Return the properties as they were published, without the header with the delivery count of the broker."""
     try:
         properties = decode_properties(raw)
     except MalformedField:
@@ -353,9 +351,9 @@ def _without_count(raw: bytes) -> bytes:
 def _notes(broker_queue: BrokerQueue, intake: _Intake, before: int) -> list[str]:
     notes = []
     if intake.unreadable:
-        notes.append(f"{intake.unreadable} with properties that cannot be read: expiration and priority not obeyed")
+        notes.append(f"{intake.unreadable} with unreadable properties: expiration and priority have no effect")
     limits = broker_queue.arguments
     missing = before + intake.count - broker_queue.queue.waiting()
     if missing > 0 and (limits.max_length is not None or limits.max_length_bytes is not None):
-        notes.append(f"{missing} fell out at the head: the queue's limit lets no more in")
+        notes.append(f"{missing} dropped from the head: the queue's limit was reached")
     return notes

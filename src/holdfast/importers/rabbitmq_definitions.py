@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 SERVER_NAMED = "amq."
-"""What the names begin with that RabbitMQ gives to queues by itself."""
+"""Prefix of the names that RabbitMQ generates for queues."""
 UNKNOWN_TYPE = "unknown"
-"""The type of a queue of which nothing but the name is known."""
+"""The type of a queue of which only the name is known."""
 _IN_HOST = ("queues", "exchanges", "bindings", "permissions")
 _NOT_KNOWN = {
     "policies": "policies",
@@ -58,9 +58,9 @@ class Management:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise InvalidArgument(f"this is no address of a management API: {error}") from error
+            raise InvalidArgument(f"the address of the management API is not a URL: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidArgument("the address of a management API is http://host:15672, or https://")
+            raise InvalidArgument("the address of a management API must be a URL such as http://host:15672")
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
         self._port = port or (443 if self._secure else 80)
@@ -70,13 +70,13 @@ class Management:
             user, password = unquote(parts.username), unquote(parts.password or "")
         self._login = base64.b64encode(f"{user}:{password}".encode()).decode()
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        """Without user and password: it is shown."""
+        """The URL without user and password, for messages."""
 
     def definitions(self) -> dict[str, Any]:
         """Return all definitions; raise `Unreachable` if the API cannot be read."""
         found = self._get("/api/definitions")
         if not isinstance(found, dict):
-            raise Unreachable(f"what answers at {self.url} is no management API of RabbitMQ")
+            raise Unreachable(f"the server at {self.url} is not a management API of RabbitMQ")
         return found
 
     def queues(self) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ class Management:
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def _get(self, path: str) -> Any:
-        # Not urllib: it would hand the password to a proxy, or to where a redirection leads.
+        # Not urllib: it would send the password to a proxy, or to the target of a redirection.
         if self._secure:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=_PATIENCE_S, context=self._tls or ssl.create_default_context()
@@ -98,17 +98,17 @@ class Management:
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or error
-            raise Unreachable(f"no management API answers at {self.url}: {reason}") from error
+            raise Unreachable(f"the management API at {self.url} cannot be reached: {reason}") from error
         finally:
             connection.close()
         if answer.status in (401, 403):
-            raise Unreachable(f"the management API at {self.url} wants a user with the tag administrator")
+            raise Unreachable(f"the management API at {self.url} rejects this user: use one with the tag administrator")
         if answer.status != 200:
-            raise Unreachable(f"the management API at {self.url} answers {path} with {answer.status} {answer.reason}")
+            raise Unreachable(f"the management API at {self.url} answered {path} with {answer.status} {answer.reason}")
         try:
             return json.loads(content)
         except ValueError as error:
-            raise Unreachable(f"what answers at {self.url} is no management API: {error}") from error
+            raise Unreachable(f"the server at {self.url} is not a management API: {error}") from error
 
 
 def parse_definitions(content: bytes, name: str) -> dict[str, Any]:
@@ -116,9 +116,9 @@ def parse_definitions(content: bytes, name: str) -> dict[str, Any]:
     try:
         document = json.loads(content)
     except ValueError as error:
-        raise InvalidArgument(f"{name!r} is no JSON, as export_definitions writes it: {error}") from error
+        raise InvalidArgument(f"{name!r} is not JSON, as export_definitions writes it: {error}") from error
     if not isinstance(document, dict):
-        raise InvalidArgument(f"{name!r} is no JSON object, as export_definitions writes it")
+        raise InvalidArgument(f"{name!r} is not a JSON object, as export_definitions writes it")
     return document
 
 
@@ -128,19 +128,19 @@ class Fitting:
 
     document: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
-    """What is not taken over, and why, one a line."""
+    """Definitions that are left out, each with the reason."""
 
 
 def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
     """Return the definitions that can be imported; with a virtual host, only of that one.
 
-    One exchange of a plug-in's type must not fail a whole import: what is not supported is left out and reported;
-    bindings that refer to it are left out. Queues and exchanges that are not durable would be gone after the first
-    start, so they are left out too.
+    One exchange of a plug-in's type must not fail a whole import: unsupported definitions are left out and reported;
+    bindings that refer to them are left out. Queues and exchanges that are not durable would not survive a restart, so
+    they are left out too.
     """
     left: list[str] = []
     every = {kind: _listed(document, kind) for kind in ("vhosts", "users", *_IN_HOST)}
-    for kind in _IN_HOST:  # an export of one virtual host does not say which
+    for kind in _IN_HOST:  # an export of one virtual host does not contain its name
         every[kind] = [{"vhost": vhost or "/"} | one for one in every[kind]]
     names = {one["vhost"] for kind in _IN_HOST for one in every[kind]}
     hosts = {str(one.get("name")) for one in every["vhosts"]} or names
@@ -175,17 +175,17 @@ def fitting(document: Mapping[str, Any], vhost: str | None = None) -> Fitting:
     bindings = [
         one
         for one in kept("bindings", "binding", lambda one: None)
-        if one.get("source")  # that each queue is bound to the default exchange is understood
+        if one.get("source")  # bindings to the default exchange are implicit
         and is_end("exchange", one["vhost"], one.get("source"))
         and is_end(one.get("destination_type"), one["vhost"], one.get("destination"))
     ]
     for kind, called in _NOT_KNOWN.items():
         found = [one for one in _listed(document, kind) if one.get("vhost", vhost) in hosts]
         if found:
-            told = ", ".join(sorted({str(one.get("name", one.get("user"))) for one in found}))
-            left.append(f"{called}: {told}; what they set has to be said by arguments of the queues")
+            names_found = ", ".join(sorted({str(one.get("name", one.get("user"))) for one in found}))
+            left.append(f"{called}: {names_found}; set the same with arguments of the queues")
     if any(one.get("type") == "x-delayed-message" for one in exchanges):
-        left.append("messages that still wait in a delayed exchange: AMQP cannot read them before they are due")
+        left.append("messages that wait in a delayed exchange: AMQP cannot read them before they are due")
     return Fitting(
         {
             "vhosts": [{"name": name} for name in sorted(hosts)],
@@ -207,28 +207,28 @@ def queue_type(queue: Mapping[str, Any]) -> str:
 def _listed(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     found = document.get(kind) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise InvalidArgument(f"{kind!r} in the definitions is no list of objects, as export_definitions writes it")
+        raise InvalidArgument(f"{kind!r} in the definitions is not a list of objects, as export_definitions writes it")
     return found
 
 
 def _why_not_queue(one: dict[str, Any]) -> str | None:
     if one["name"].startswith(SERVER_NAMED):
-        return "named by the server, which means that it belongs to one connection"
+        return "named by the server, so it belongs to one connection"
     if one["name"].startswith("holdfast.") or "\x1f" in one["name"]:
-        return "its name is reserved here: rename it"
+        return "its name is reserved in Holdfast: rename it"
     if one.get("exclusive"):
         return "exclusive: it belongs to one connection"
     if not one.get("durable", True):
-        return "not durable: it would be gone when Holdfast is started"
+        return "not durable: it would not survive a restart"
     if (kind := queue_type(one)) not in ("classic", "quorum", UNKNOWN_TYPE):
-        return f"a {kind} is no queue that can be emptied"
+        return f"queues of the type {kind} cannot be imported"
     queue_settings(one.get("arguments") or {}, one["name"], one["vhost"])
     return None
 
 
 def _why_not_exchange(one: dict[str, Any]) -> str | None:
     if not one.get("durable", True):
-        return "not durable: it would be gone when Holdfast is started"
+        return "not durable: it would not survive a restart"
     check_exchange(ExchangeDefinition(one["vhost"], one["name"], one["type"], arguments=one.get("arguments") or {}))
     return None
 
