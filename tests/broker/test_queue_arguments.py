@@ -92,7 +92,7 @@ def test_only_a_limited_queue_can_reject(arguments: dict[str, Any], limited: boo
         ("x-delivery-limit", -2, "{value_negative,-2}"),
         ("x-queue-mode", "busy", "unsupported queue mode 'busy'"),
         ("x-queue-version", 3, "unsupported queue version '3'"),
-        ("x-queue-type", "stream", "stream queues are not offered"),
+        ("x-queue-type", "stream", "stream queues are not supported"),
         ("x-queue-type", "paper", "unsupported queue type 'paper'"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_spoilt_letter_does_not_hide_that_others_were_put_back(dying: Served) 
     spoilt = other._replace(headers={**other.headers, PROPERTIES: b"\xff\xff"})
     done = dying.site.on_broker(lambda: put_back(host, [good, spoilt]))
     assert [letter for letter, _ in done] == [good]
-    with pytest.raises(holdfast.InvalidArgument, match="spoilt"):
+    with pytest.raises(holdfast.InvalidArgument, match="malformed"):
         dying.site.on_broker(lambda: put_back(host, [spoilt]))
 
 

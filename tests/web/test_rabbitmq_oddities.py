@@ -67,7 +67,7 @@ def test_what_has_a_name_that_is_no_text_is_refused(served: Served) -> None:
     for what in ("vhosts/%ff", "queues/%2F/%ff", "exchanges/%2F/%ff"):
         assert served.ask("PUT", f"/api/{what}", {"durable": True}).status == 400
     refused = served.ask("PUT", "/api/users/%ff", {"password": "x", "tags": ""})
-    assert (refused.status, "must be UTF-8" in refused.json["reason"]) == (400, True)
+    assert (refused.status, "must be valid UTF-8" in refused.json["reason"]) == (400, True)
 
 
 @pytest.mark.parametrize(

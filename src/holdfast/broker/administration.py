@@ -38,9 +38,9 @@ class Administration:
         self._broker = broker
         self._disconnect = disconnect
         """Closes the connections whose user and virtual host the predicate selects; returns how many."""
-        broker.users.changed = self._forget_ways
+        broker.users.changed = self._drop_cached_routes
 
-    def _forget_ways(self) -> None:
+    def _drop_cached_routes(self) -> None:
         """Increment the version of each virtual host, so that publishers check permissions and routes again."""
         for host in self._broker.hosts.values():
             host.version += 1
@@ -77,9 +77,9 @@ class Administration:
             check(user)
         for user in doomed:
             self._broker.users.delete(user.name)
-            self._send_away(user.name)
+            self._disconnect_user(user.name)
 
-    def _send_away(self, name: str) -> None:
+    def _disconnect_user(self, name: str) -> None:
         self._disconnect(lambda user, vhost: user == name, f"user '{name}' was deleted")
 
     def permit(self, user: str, vhost: str, configure: str, write: str, read: str) -> bool:
@@ -149,7 +149,7 @@ class Administration:
         for definition in list(host.topology.queues.values()):  # those that could not be opened
             with contextlib.suppress(HoldfastError):
                 broker.store.delete_queue(name_in_store(name, definition.name))
-        # Not before the messages: what is defined no longer would leave them to the next queue of its name.
+        # After the messages: without a definition they would appear in the next queue of that name.
         with broker.guard:
             broker.definitions.delete_vhost(name)
             del broker.hosts[name]
@@ -194,10 +194,10 @@ class Administration:
         document says. Policies, parameters and topic permissions are ignored with a warning.
         """
         if not isinstance(document, Mapping):
-            raise InvalidArgument("definitions must be a JSON object, as GET /api/definitions gives it")
+            raise InvalidArgument("definitions must be a JSON object, as GET /api/definitions returns it")
         for name in _NOT_TAKEN:
             if document.get(name):
-                logger.warning("imported definitions: their %s mean nothing here and are left out", name)
+                logger.warning("definitions ignored: kind=%s reason=not-supported", name)
         wanted: dict[str, Any] = dict(document)
         if vhost is not None:
             self.host(vhost)

@@ -1,8 +1,8 @@
 """Codec for AMQP tables and strings; decoding validates untrusted bytes.
 
-The types are RabbitMQ's, not the letters of the specification: `s` is a signed number of 16 bits, `l` and `L` are one
-of 64. Python merges some of them (every whole number is an `int`), so a table that is decoded and encoded again has
-equal values but maybe other type letters. Where that matters, keep the bytes as they came.
+The type codes are RabbitMQ's, not those of the specification: `s` is a signed number of 16 bits, `l` and `L` are one of
+64. Python merges some types (every whole number is an `int`), so a table that is decoded and encoded again has equal
+values but maybe other type codes. Where that matters, keep the original bytes.
 """
 
 import datetime
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 DEPTH_MAX = 64
-"""How deep tables and arrays may lie in each other: far more than anyone nests, far less than Python's stack."""
+"""Greatest nesting depth of tables and arrays: far more than clients use, far less than Python's stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class LateTime:
     """
 
     seconds: int
-    """After 1970."""
+    """Seconds after 1970."""
 
 
 FieldValue: TypeAlias = (
     bool | int | float | Decimal | str | bytes | datetime.datetime | LateTime | list[Any] | dict[str, Any] | None
 )
-"""What a field of a table may be in Python."""
+"""The Python types of a table's values."""
 
 _U32 = struct.Struct(">I")
 _TAGGED_I32 = struct.Struct(">ci")
@@ -59,8 +59,8 @@ _TAGGED_LENGTH = struct.Struct(">cI")
 _TAGGED_DECIMAL = struct.Struct(">cBi")
 _DECIMAL = struct.Struct(">Bi")
 _FIXED = {
-    ord(letter): struct.Struct(f">{code}")
-    for letter, code in [
+    ord(kind): struct.Struct(f">{code}")
+    for kind, code in [
         ("b", "b"),
         ("B", "B"),
         ("s", "h"),
@@ -123,8 +123,8 @@ def decode_short(data: bytes | memoryview, offset: int, errors: str = "strict") 
     except IndexError:
         pass
     except UnicodeDecodeError:
-        raise MalformedField(f"the short string at byte {offset} is no UTF-8") from None
-    raise MalformedField(f"the short string at byte {offset} ends too early")
+        raise MalformedField(f"the short string at byte {offset} is not UTF-8") from None
+    raise MalformedField(f"the short string at byte {offset} is incomplete")
 
 
 def cut_short(text: str) -> str:
@@ -153,7 +153,7 @@ def _span(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int]:
         stop = start + int.from_bytes(data[offset:start], "big")
         if stop <= end:
             return start, stop
-    raise MalformedField(f"what begins at byte {offset} is longer than the {end - offset} bytes there")
+    raise MalformedField(f"the value at byte {offset} is longer than the {end - offset} bytes that are left")
 
 
 # Tables: writing
@@ -179,9 +179,9 @@ def _table(table: Mapping[str, Any], depth: int) -> bytes:
 
 
 def _encoded(value: Any, depth: int) -> bytes:
-    """Encode a value with its type letter."""
+    """Encode a value with its type code."""
     if depth < 0:
-        raise MalformedField(f"tables and arrays may lie at most {DEPTH_MAX} deep in each other")
+        raise MalformedField(f"tables and arrays may be nested at most {DEPTH_MAX} levels deep")
     write = _WRITERS.get(type(value))
     if write is None:  # a subclass, such as an IntEnum
         write = next((write for kind, write in _WRITERS.items() if isinstance(value, kind)), None)
@@ -194,7 +194,7 @@ def _encoded(value: Any, depth: int) -> bytes:
 
 
 def _write_int(value: int, _depth: int) -> bytes:
-    # Two sizes only, as RabbitMQ's clients write them: everyone reads these.
+    # Two sizes only, as RabbitMQ's clients write them: all clients read these.
     if -0x80000000 <= value <= 0x7FFFFFFF:
         return _TAGGED_I32.pack(b"I", value)
     return _write_long(value, _depth)
@@ -211,13 +211,13 @@ def _write_str(value: str, _depth: int) -> bytes:
     try:
         data = value.encode()
     except UnicodeEncodeError:
-        raise MalformedField(f"{value!r:.80} has no form in UTF-8: give it as bytes") from None
+        raise MalformedField(f"{value!r:.80} cannot be encoded in UTF-8: give it as bytes") from None
     return _TAGGED_LENGTH.pack(b"S", len(data)) + data
 
 
 def _write_decimal(value: Decimal, _depth: int) -> bytes:
     sign, digits, exponent = value.as_tuple()
-    # The exponent is looked at before anything is multiplied out: Decimal("1E+999999999") is small to write down only.
+    # The exponent is checked before anything is multiplied out: Decimal("1E+999999999") is short only as text.
     if isinstance(exponent, int) and -255 <= exponent <= 10 and len(digits) <= 10:
         number = int("".join(map(str, digits))) * 10 ** max(exponent, 0) * (-1 if sign else 1)
         if -0x80000000 <= number <= 0x7FFFFFFF:
@@ -284,11 +284,11 @@ def _read_table(data: bytes | memoryview, offset: int, end: int, depth: int) -> 
 
 
 def _read_value(data: bytes | memoryview, offset: int, end: int, depth: int) -> tuple[FieldValue, int]:
-    """Decode the value whose type letter is at `offset`; return it and the offset behind it, never beyond `end`."""
+    """Decode the value whose type code is at `offset`; return it and the offset behind it, never beyond `end`."""
     if offset >= end:
         raise MalformedField(f"the value at byte {offset} is missing")
     if depth < 0:
-        raise MalformedField(f"tables and arrays lie more than {DEPTH_MAX} deep in each other")
+        raise MalformedField(f"tables and arrays are nested more than {DEPTH_MAX} levels deep")
     tag = data[offset]
     offset += 1
     if tag == 0x53:  # S, by far the most common
@@ -326,11 +326,11 @@ def _read_value(data: bytes | memoryview, offset: int, end: int, depth: int) -> 
         _check(offset + 5, end)
         places, digits = _DECIMAL.unpack_from(data, offset)
         return Decimal((int(digits < 0), tuple(map(int, str(abs(digits)))), -places)), offset + 5
-    raise MalformedField(f"{chr(tag)!r} at byte {offset - 1} is no type of a field")
+    raise MalformedField(f"{chr(tag)!r} at byte {offset - 1} is not a field type")
 
 
 def is_flat_table(data: bytes, offset: int, end: int, without: Container[bytes]) -> bool:
-    """Whether a well-formed table of scalar values without any of these names is here. Nothing is decoded.
+    """Whether these bytes are a well-formed table of scalar values without any of these names. Nothing is decoded.
 
     False may also mean that it is not well-formed: `decode_table` finds out. May raise IndexError, for the same reason.
     """
@@ -350,4 +350,4 @@ def is_flat_table(data: bytes, offset: int, end: int, without: Container[bytes])
 
 def _check(stop: int, end: int) -> None:
     if stop > end:
-        raise MalformedField(f"a value of the table that ends at byte {end} reaches beyond it")
+        raise MalformedField(f"a value extends beyond the end of its table at byte {end}")

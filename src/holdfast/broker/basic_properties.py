@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 PERSISTENT_ONLY = b"\x10\x00\x02"
-"""The raw form of delivery-mode 2 and nothing else: what most durable messages have."""
+"""The raw form of delivery-mode 2 alone, which most durable messages have."""
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS, _DELIVERY_MODE = 0x8000, 0x4000, 0x2000, 0x1000
 _PRIORITY, _CORRELATION_ID, _REPLY_TO, _EXPIRATION = 0x0800, 0x0400, 0x0200, 0x0100
 _MESSAGE_ID, _TIMESTAMP, _TYPE, _USER_ID = 0x0080, 0x0040, 0x0020, 0x0010
 _APP_ID, _CLUSTER_ID = 0x0008, 0x0004
 _ASKING = _PRIORITY | _REPLY_TO | _EXPIRATION | _USER_ID
-_UNDEFINED = 0x0003  # bit 0 says that one more word of flags follows, which no property of AMQP 0-9-1 needs
+_UNDEFINED = 0x0003  # bit 0 announces another word of flags, which no property of AMQP 0-9-1 needs
 
 
 # A NamedTuple, not a frozen dataclass: made for each message that differs from the one before, in a fifth of the time.
@@ -92,7 +92,7 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def decode_properties(raw: bytes | memoryview) -> Properties:
-    """Decode the raw form. Every byte must be accounted for."""
+    """Decode the raw form; missing or extra bytes raise `MalformedField`."""
     flags = _flags(raw)
     offset = 2
     if not flags and len(raw) == 2:
@@ -119,7 +119,7 @@ def decode_properties(raw: bytes | memoryview) -> Properties:
 
 
 def mode_if_modest(raw: bytes, special: Container[bytes]) -> int | None:
-    """Return the delivery mode (0: absent) of a list that asks nothing else of a broker, in a third of the time.
+    """Return the delivery mode (0: absent) of properties that ask nothing else of a broker, in a third of the time.
 
     None if it has a priority, an expiration, a reply-to, a user, or a header with a `special` name; and if it is not
     well-formed, or has tables in its headers: then use `decode_properties`.

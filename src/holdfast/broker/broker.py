@@ -74,7 +74,7 @@ class Broker:
             self.hosts[topology.name] = VirtualHostRuntime(self, topology)
         for host in self.hosts.values():
             host.start()
-        for one in (store, transient):  # not before all queues are there that a dead letter may go to
+        for one in (store, transient):  # after all queues are open to which a dead letter may go
             one.forward(DEAD_LETTERS, self.dead_letters.forward)
 
     # Virtual hosts.
@@ -118,10 +118,10 @@ class Broker:
 
     def _deliver(self) -> None:
         self._turn_is_set = False
-        self.syncer.end_turn()  # first: publishers wait for the disk, and the disk need not wait for consumers
+        self.syncer.end_turn()  # first: publishers wait for the sync, which need not wait for consumers
         due, self._due = self._due, {}
         for broker_queue in due:
-            if self._hand_out(broker_queue):
+            if self._deliver_from(broker_queue):
                 self.schedule(broker_queue)
 
     def serve(self, broker_queue: BrokerQueue, then: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ class Broker:
         with self._asking:
             waiting = self._asked.setdefault(broker_queue, [])
             waiting.append(then)
-            is_first = len(waiting) == 1  # else somebody has asked, and it is not yet done
+            is_first = len(waiting) == 1  # else a request for this queue is pending already
         if is_first:
             self._post(partial(self._serve_asked, broker_queue))
 
@@ -143,23 +143,23 @@ class Broker:
 
     def _serve(self, broker_queue: BrokerQueue, waiting: list[Callable[[], None]]) -> None:
         for _ in range(_AT_ONCE):
-            if not self._hand_out(broker_queue):
+            if not self._deliver_from(broker_queue):
                 break
         for then in waiting:
             try:
                 then()
-            except HoldfastError:  # the others must be called all the same
+            except HoldfastError:  # the others must be called nevertheless
                 logger.exception(
-                    "%s may be longer than it should be", broker_queue.name, extra={"queue": broker_queue.name}
+                    "applying queue limits failed: queue=%s", broker_queue.name, extra={"queue": broker_queue.name}
                 )
 
-    def _hand_out(self, broker_queue: BrokerQueue) -> bool:
+    def _deliver_from(self, broker_queue: BrokerQueue) -> bool:
         try:
             if not broker_queue.deliver():
                 return False
-            self.memory.handed_out(broker_queue.queue)
-        except Exception:  # one queue's trouble must not be that of the others, or of who publishes
-            logger.exception("delivering from %s failed", broker_queue.name, extra={"queue": broker_queue.name})
+            self.memory.note_delivery(broker_queue.queue)
+        except Exception:  # an error of one queue must not affect other queues or publishers
+            logger.exception("delivery failed: queue=%s", broker_queue.name, extra={"queue": broker_queue.name})
             return False
         return True
 

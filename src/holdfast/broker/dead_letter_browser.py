@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from holdfast.broker.topology import QueueDefinition
     from holdfast.broker.vhost import VirtualHostRuntime
 
-__all__ = ["REDRIVEN", "led_to", "letter_of", "letters_in", "put_back"]
+__all__ = ["REDRIVEN", "dead_letter_targets", "letter_of", "letters_in", "put_back"]
 
 REDRIVEN = "x-redriven"
 """The header that counts how often a dead letter was put back into its queue."""
 _DEATH = "x-death"
 
 
-def led_to(host: "VirtualHostRuntime", origin: "QueueDefinition | None" = None) -> frozenset[str]:
+def dead_letter_targets(host: "VirtualHostRuntime", origin: "QueueDefinition | None" = None) -> frozenset[str]:
     """Return the existing queues that dead letters of one queue, or of all queues, may be routed to.
 
     All bindings of a dead-letter exchange are followed, whatever their routing keys are; alternate exchanges are not.
@@ -124,7 +124,7 @@ def put_back(host: "VirtualHostRuntime", letters: list[DeadLetter]) -> list[tupl
             raw = encode_properties(properties._replace(headers=headers))
             directives = instructions_in(raw)._replace(dedup=None, delay_ms=None)
         except (MalformedField, PreconditionFailed):
-            problem = InvalidArgument(f"the letter {letter.id} cannot be put back: its properties are spoilt")
+            problem = InvalidArgument(f"dead letter {letter.id} cannot be requeued: its properties are malformed")
             continue
         exchange = death.get("exchange")
         fresh = Content(exchange if isinstance(exchange, str) else "", key, raw)

@@ -26,7 +26,7 @@ logger = logging.getLogger("holdfast.broker")
 
 _LOG_EVERY_S = 60.0
 REASONS = {"ttl": "expired", "overflow": "maxlen", "attempts": "delivery_limit", "rejected": "rejected"}
-"""What RabbitMQ calls the ways in which a message dies."""
+"""RabbitMQ's names of the causes of dead-lettering."""
 
 
 class DeadLetters:
@@ -38,7 +38,7 @@ class DeadLetters:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.dropped = 0
-        """Dead letters that no queue took, since the start."""
+        """Dead letters that no queue accepted, since the start."""
         self._unlogged: dict[BrokerQueue, int] = {}
         """Dropped dead letters that no log line names yet, by their queue. Changed under the broker's guard."""
         self._logged_at = -math.inf
@@ -54,7 +54,7 @@ class DeadLetters:
         with broker.guard:
             found = broker.by_store_name.get(queue)
             if found is None:
-                raise Closed(f"the queue {queue!r} is not open: its dead letters wait")
+                raise Closed(f"the queue {queue!r} is not open: its dead letters are kept")
             host, broker_queue = found
             logs: dict[Log, None] = {}
             for letter in letters:
@@ -68,7 +68,7 @@ class DeadLetters:
     def refused(
         self, host: "VirtualHostRuntime", broker_queue: BrokerQueue, content: Content, bodies: list[bytes]
     ) -> None:
-        """Dead-letter messages that a queue did not take because it was full. Nothing is synced here."""
+        """Dead-letter messages that a full queue rejected. Nothing is synced here."""
         with self._broker.guard:
             for body in bodies:
                 if not self._publish(host, broker_queue, content, body, "maxlen", {}):
@@ -88,7 +88,7 @@ class DeadLetters:
             self._log_dropped()
 
     def _drop(self, broker_queue: BrokerQueue) -> None:
-        """Count a dead letter that no queue took."""
+        """Count a dead letter that no queue accepted."""
         self.dropped += 1
         broker_queue.dead_letters_dropped += 1
         self._unlogged[broker_queue] = self._unlogged.get(broker_queue, 0) + 1
@@ -100,8 +100,8 @@ class DeadLetters:
             return
         for broker_queue, count in self._unlogged.items():
             logger.warning(
-                "dead letters dropped queue=%s exchange=%s count=%d: no queue took them; declare the exchange and bind "
-                "a queue to it",
+                "dead letters dropped: queue=%s exchange=%s count=%d reason=no-route: declare the exchange and bind a "
+                "queue to it",
                 broker_queue.name,
                 broker_queue.definition.settings.dead_letter_exchange,
                 count,
@@ -118,7 +118,7 @@ class DeadLetters:
         reason: str,
         logs: dict[Log, None],
     ) -> bool:
-        """Publish one dead letter; return False if it was lost: no queue took it.
+        """Publish one dead letter; return False if it was lost: no queue accepted it.
 
         A queue without a dead-letter exchange has nothing to publish: True. Queues that it would reach again in a cycle
         of automatic dead-lettering are skipped.
@@ -138,8 +138,8 @@ class DeadLetters:
             raw = encode_properties(dead)
             directives = instructions_in(raw)
         except (MalformedField, PreconditionFailed) as error:
-            # A client may write anything into x-death, a program into the log. The body is worth more than that.
-            logger.warning("a dead letter of %s goes on without its properties: %s", broker_queue.name, error)
+            # Clients can write anything into x-death, and programs into the log. Losing the body would be worse.
+            logger.warning("dead letter properties discarded: queue=%s error=%s", broker_queue.name, error)
             copies = ()
             dead = die(
                 Properties(delivery_mode=2), broker_queue.name, reason, content.exchange, (content.routing_key,), now
@@ -156,7 +156,7 @@ class DeadLetters:
         for other in targets:
             if reason != "rejected" and _goes_in_a_circle(other.name, dead.headers or {}):
                 continue
-            # Neither delayed again nor taken for the message that it was when it was new.
+            # Neither delayed again nor dropped as a duplicate of the original message.
             if other.put(fresh, [body], directives._replace(dedup=None, delay_ms=None)):
                 taken = True
                 if directives.persistent and other.definition.durable:

@@ -63,7 +63,7 @@ _CHUNK = 1000
 _TEXTS = frozenset(
     ("name", "vhost", "user", "type", "source", "destination", "routing_key", "configure", "write", "read")
 )
-"""Fields that are text wherever they are."""
+"""Fields that must be text in every kind of definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Definitions:
     def __init__(self, log: Log, check_queue: Callable[[QueueDefinition], None] = lambda queue: None) -> None:
         self._log = log
         self._check_queue = check_queue
-        """Raises if an imported queue contradicts a queue that a program made."""
+        """Raises if an imported queue contradicts a queue that a program created."""
         self._lock = threading.RLock()
         self._live: dict[Key, Definition] = {}
         self._records = 0
@@ -203,7 +203,7 @@ class Definitions:
         if not isinstance(document, Mapping):
             raise InvalidArgument("definitions must be a JSON object, as RabbitMQ's export_definitions writes it")
         with self._lock:
-            # All of it is tried on copies first: they judge by the rules for declaring.
+            # All of it is tried on copies first, by the rules for declarations.
             hosts, users = self._hosts(None), self._users(None, cost)
             added: list[Definition] = []
             kept: list[tuple[Definition, bool]] = []
@@ -212,7 +212,7 @@ class Definitions:
                     try:
                         thing = _thing(kind, self._with_hash(fields, users) if kind == "user" else fields)
                     except (KeyError, TypeError, AttributeError, ValueError) as error:
-                        raise InvalidArgument(f"a {kind} in the definitions cannot be taken over: {error}") from error
+                        raise InvalidArgument(f"a {kind} in the definitions cannot be imported: {error}") from error
                     if isinstance(thing, QueueDefinition):
                         check_reserved(thing.name)
                     before = self._live.get(_key(thing))
@@ -265,7 +265,7 @@ class Definitions:
                     self._live.pop(key, None)
             except (ValueError, TypeError, KeyError, IndexError, BrokerError) as error:
                 raise Corrupt(
-                    f"record {record.sequence} of the log {self._log.name!r} is no definition: {error!r}. It was "
+                    f"record {record.sequence} of the log {self._log.name!r} is not a definition: {error!r}. It was "
                     "written by another program, or a newer Holdfast: open the store with that one"
                 ) from error
 
@@ -292,14 +292,14 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     try:
         encode_table(arguments)
     except MalformedField as error:
-        raise InvalidArgument(f"these arguments are none of AMQP: {error}") from error
+        raise InvalidArgument(f"AMQP cannot encode these arguments: {error}") from error
 
 
 def check_name(whose: str, name: str) -> None:
     """Raise `InvalidArgument` for a name that AMQP cannot encode, or that is empty."""
     try:
         size = len(name.encode())
-    except UnicodeEncodeError:  # from bytes that are no UTF-8
+    except UnicodeEncodeError:  # from bytes that are not UTF-8
         size = 0
     if not 1 <= size <= 255:
         raise InvalidArgument(f"{whose}'s name must have 1 to 255 bytes in UTF-8")
@@ -308,7 +308,7 @@ def check_name(whose: str, name: str) -> None:
 def _tried(thing: Definition, hosts: dict[str, Topology], users: Users) -> bool:
     """Apply an imported definition to copies of the present ones; return whether it adds or replaces anything."""
     if isinstance(thing, HostDefinition):
-        if thing.name in hosts:  # what is said of it may differ: it stays as it is
+        if thing.name in hosts:  # its metadata may differ: the existing one stays as it is
             return False
         check_name("a virtual host", thing.name)
         hosts[thing.name] = Topology(thing.name)
@@ -319,13 +319,13 @@ def _tried(thing: Definition, hosts: dict[str, Topology], users: Users) -> bool:
         return True
     host = hosts.get(thing.vhost)
     if host is None:
-        raise InvalidArgument(f"the definitions speak of the virtual host {thing.vhost!r} and do not define it")
+        raise InvalidArgument(f"the definitions use the virtual host {thing.vhost!r}, but do not define it")
     if isinstance(thing, Permission):
         users.permit(thing.user, thing.vhost, thing.configure, thing.write, thing.read)
         return True
     check_arguments(thing.arguments)
     if isinstance(thing, Binding):
-        if thing.source == "" or host.is_bound(thing):  # that each queue is bound to the default exchange is understood
+        if thing.source == "" or host.is_bound(thing):  # bindings of the default exchange are implicit
             return False
         host.bind(thing.source, thing.kind, thing.destination, thing.routing_key, thing.arguments)
         return True
@@ -403,7 +403,7 @@ def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
     """Return the definition that `as_fields` or RabbitMQ wrote."""
     for name, value in fields.items():
         if name in _TEXTS and not isinstance(value, str):
-            raise InvalidArgument(f"the {name} of a {kind} must be a text, not {value!r}")
+            raise InvalidArgument(f"the {name} of a {kind} must be a string, not {value!r}")
     arguments = _table(fields.get("arguments") or {})
     if not isinstance(arguments, dict):
         raise InvalidArgument(f"the arguments of a {kind} must be an object, not {arguments!r}")
@@ -440,7 +440,7 @@ def _thing(kind: str, fields: Mapping[str, Any]) -> Definition:
         case "binding":
             target = fields["destination_type"]
             if target not in ("queue", "exchange"):
-                raise InvalidArgument(f"a binding leads to a queue or an exchange, not to {target!r}")
+                raise InvalidArgument(f"the destination_type of a binding must be queue or exchange, not {target!r}")
             return Binding(
                 fields["vhost"], fields["source"], target, fields["destination"], fields["routing_key"], arguments
             )
@@ -499,5 +499,5 @@ def _table(value: Any) -> Any:
                 case "$table":
                     return {key: _table(one) for key, one in inner.items()}
         except (binascii.Error, ArithmeticError, TypeError, AttributeError) as error:
-            raise InvalidArgument(f"{inner!r} is no value for {name}") from error
+            raise InvalidArgument(f"{inner!r} is not a valid value for {name}") from error
     return {key: _table(inner) for key, inner in value.items()}

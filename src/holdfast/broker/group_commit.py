@@ -43,7 +43,7 @@ class GroupCommitter:
     and the disk alternates between them: 64 KiB messages took 92 us, and 103 one after the other.
 
     A lone publisher that waits for each message would pay for two thread switches, as long as the fdatasync itself. So
-    if a turn requests a single small sync, all threads are idle and the disk is fast, the caller syncs by itself: 4,400
+    if a turn requests a single small sync, all threads are idle and the disk is fast, the caller syncs itself: 4,400
     such publishes a second against 2,100. After a slow sync it stops doing so for a while, longer if most are slow.
 
     Locks: `_guard` protects the requests; it is never held while the disk works. Threads: `done` is called on the
@@ -108,7 +108,7 @@ class GroupCommitter:
             log = turn[0].logs[0]
             try:
                 error = _sync(log)
-            except BaseException:  # this thread is interrupted: another one does it
+            except BaseException:  # this thread is interrupted: another one completes the sync
                 self._hand_over(turn)
                 raise
             end = time.monotonic()
@@ -118,7 +118,7 @@ class GroupCommitter:
             else:
                 self._caution = max(_CAUTION_MIN_S, self._caution * 0.9)
             turn[0].done(error)
-            self._soon(log.tell)  # when the answer is on its way: the client works on it meanwhile
+            self._soon(log.tell)  # after the confirm was sent: the client processes it meanwhile
             return
         self._hand_over(turn)
 
@@ -137,7 +137,7 @@ class GroupCommitter:
                 self._working -= 1
                 while not (self._wanted and (self._heavy or not self._working)):
                     if self._stopping and not self._wanted:
-                        self._guard.notify_all()  # another may wait for us to be done
+                        self._guard.notify_all()  # the other thread may wait for this one to finish
                         return
                     self._guard.wait()
                 self._working += 1
@@ -154,17 +154,17 @@ class GroupCommitter:
             for log in wanted:
                 try:
                     log.tell(patient=True)
-                except Exception:  # as below: the thread must live on
-                    logger.exception("who follows %s is not told of more", log.name, extra={"log": log.name})
+                except Exception:  # as below: the thread must continue
+                    logger.exception("notifying followers failed: log=%s", log.name, extra={"log": log.name})
 
 
 def _tell(finished: list[Wait]) -> None:
-    # The last first: whoever confirms in order then has all of them to confirm when it comes to its first.
+    # Last first: publishers confirm in order, so that with the first request all later ones can be confirmed at once.
     for wait in reversed(finished):
         try:
             wait.done(wait.error)
-        except Exception:  # the others must be told all the same
-            logger.exception("who waited for the disk could not be told")
+        except Exception:  # the others must be notified nevertheless
+            logger.exception("notifying a caller of a sync failed")
 
 
 def _sync(log: Log) -> HoldfastError | None:
@@ -172,13 +172,13 @@ def _sync(log: Log) -> HoldfastError | None:
     try:
         log.sync_without_notifying()
     except Closed:
-        return None  # it was deleted, and its messages with it: nobody waits for them any more
+        return None  # it was deleted with its messages: no caller waits for them any more
     except HoldfastError as error:
-        logger.error("messages in %s are not safe: %s", log.name, error, extra={"log": log.name})
+        logger.error("sync failed: log=%s error=%s", log.name, error, extra={"log": log.name})
         return error
-    except Exception as error:  # the thread must live on: without it nobody is ever confirmed again
+    except Exception as error:  # the thread must continue: without it no publish is ever confirmed again
         if raised_by_handler(error):  # in the main thread only, by a handler of the application
             raise
-        logger.exception("messages in %s are not safe", log.name, extra={"log": log.name})
+        logger.exception("sync failed: log=%s", log.name, extra={"log": log.name})
         return StorageError(f"{type(error).__name__}: {error}")
     return None

@@ -27,9 +27,9 @@ _LOOK_BYTES = 32 << 20
 """Bytes of incomplete bodies after which memory is checked without waiting for the timer."""
 _TRAIL_MARKS = 10_000
 _SLICES = 10
-"""Idle queues are checked in turn: each once in so many calls."""
+"""Idle queues are checked in turn: each once in this many calls."""
 _MAPPED_PART = 8
-"""One in so many of the process's file descriptors may belong to a mapped segment."""
+"""Mapped segments may use one in this many of the process's file descriptors."""
 _STATM = Path("/proc/self/statm")
 _M_TRIM_THRESHOLD, _SPARE_BYTES = -1, 32 << 20
 _M_MMAP_THRESHOLD, _LARGE_BUFFER = -3, 1 << 20
@@ -78,7 +78,7 @@ class MemoryMonitor:
         """Bytes of bodies that were paged out since the allocator was last trimmed."""
         self._trimmed_to = resident_bytes()
         """Resident bytes of the process after the last trim."""
-        self._beside = ThreadPoolExecutor(1, "holdfast-memory")
+        self._helper = ThreadPoolExecutor(1, "holdfast-memory")
         self.blocked: str | None = None
         """Why publishers are blocked: `memory`, `disk`, or None."""
         self.resident_max = limits.resident or _machine_bytes() * 6 // 10
@@ -99,7 +99,7 @@ class MemoryMonitor:
         if (trail := self._trails.pop(queue.name, None)) is not None:
             self._cached -= trail.cached
 
-    def handed_out(self, queue: Queue) -> None:
+    def note_delivery(self, queue: Queue) -> None:
         """Note deliveries from a queue, which may have been read from mapped segments: these are released soon."""
         if (trail := self._trails.get(queue.name)) is not None:
             self._busy[queue.name] = trail
@@ -122,7 +122,7 @@ class MemoryMonitor:
         """
         reason = None
         self._gathered = 0
-        if resident_bytes() > self._trimmed_to + _TRIM_BYTES:  # bodies that are done leave gaps, and they add up
+        if resident_bytes() > self._trimmed_to + _TRIM_BYTES:  # freed bodies leave gaps in the heap, which add up
             self._trim()
         if resident_bytes() > self.resident_max:
             for queue in self._queues.values():
@@ -135,14 +135,14 @@ class MemoryMonitor:
         if reason != self.blocked:
             self.blocked = reason
             if reason is not None:
-                logger.warning("publishers are blocked: low on %s", reason)
+                logger.warning("publishers blocked: reason=%s", reason)
             else:
-                logger.info("publishers are no longer blocked")
+                logger.info("publishers unblocked")
             self._alarm(reason)
 
     def close(self) -> None:
         """Stop the helper thread."""
-        self._beside.shutdown()
+        self._helper.shutdown()
 
     def cached(self) -> int:
         """Return the bytes of bodies in memory."""
@@ -156,7 +156,7 @@ class MemoryMonitor:
             for name, state in list(self._states.items()):
                 if state == PAGING:
                     self._states[name] = PAGED
-                elif not self._queues[name].queue_state.ready.count:  # nothing is left that was paged out
+                elif not self._queues[name].queue_state.ready.count:  # no paged-out message is left
                     del self._states[name]
             return
         total = self.cached()
@@ -175,15 +175,15 @@ class MemoryMonitor:
     def _trim(self) -> None:
         """Return free memory to the system: glibc keeps it if anything small is above it."""
         self._freed = 0
-        with contextlib.suppress(AttributeError, OSError):  # another C library manages by itself
+        with contextlib.suppress(AttributeError, OSError):  # other C libraries have no malloc_trim
             ctypes.CDLL(None).malloc_trim(0)
         self._trimmed_to = resident_bytes()
 
     def _look_at_some(self) -> None:
         """Check the active queues and a part of the others: ten thousand idle queues cost little."""
         for name, trail in list(self._busy.items()):
-            # First: what is written from here on is seen the next time.
-            if trail.is_still() or self._trails.get(name) is not trail:
+            # Removed first: what is written from here on adds it again.
+            if trail.is_idle() or self._trails.get(name) is not trail:
                 self._busy.pop(name, None)
             self._look_at(name, trail)
         if not self._waiting:
@@ -194,7 +194,7 @@ class MemoryMonitor:
             name = trail.queue.name
             if self._trails.get(name) is not trail:
                 continue
-            if not trail.is_still() or trail.marks:
+            if not trail.is_idle() or trail.marks:
                 self._busy[name] = trail
                 self._look_at(name, trail)
             elif crowded and not trail.queue.closed:
@@ -203,9 +203,9 @@ class MemoryMonitor:
 
     def _look_at(self, name: str, trail: "_Trail") -> None:
         if self._trails.get(name) is trail:
-            trail.rest()  # first: what is mapped cannot be let go of
+            trail.rest()  # first: mapped pages cannot be dropped
             if done := trail.follow():
-                self._beside.submit(_let_go, done)
+                self._helper.submit(_drop_pages, done)
             self._account(trail)
 
     def _account(self, trail: "_Trail") -> None:
@@ -225,19 +225,19 @@ class _Mark(NamedTuple):
 class _Trail:
     """Written parts of a queue's log whose messages are acknowledged: the system can drop them from its page cache.
 
-    Without this, each new message is written to memory that was never used before, while that of old ones lies idle;
-    on a virtual machine, whose memory is only allocated when it is first touched, large messages were half as fast.
+    Without this, each new message is written to memory that was never used before, while the pages of old ones stay
+    cached; on a virtual machine, whose memory is allocated when it is first touched, large messages were half as fast.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.cached = 0
-        """Bytes of bodies in memory when it was last looked at."""
+        """Bytes of bodies in memory at the last check."""
         self.marks: deque[_Mark] = deque()
         self._at: tuple[Path | None, int] = (None, 0)
         self._rested = (0, 0)
 
-    def is_still(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing was put, delivered or loaded since the last check."""
         queue = self.queue
         return queue.closed or (
@@ -272,10 +272,10 @@ class _Trail:
         return done
 
 
-def _let_go(done: list[_Mark]) -> None:
+def _drop_pages(done: list[_Mark]) -> None:
     """Drop these stretches from the page cache. It takes 2 ms for 10 MiB, so a helper thread does it."""
     for _, path, start, stop in done:
-        with contextlib.suppress(OSError):  # it was dropped meanwhile
+        with contextlib.suppress(OSError):  # the segment was dropped meanwhile
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.posix_fadvise(fd, start, stop - start, os.POSIX_FADV_DONTNEED)
@@ -288,8 +288,8 @@ def keep_allocator_small() -> None:
 
     It holds for the whole process. By default glibc raises that size up to 32 MiB as large buffers come and go, and
     they leave gaps: ten queues that were filled and drained took 127 MiB, and 100 with this. Smaller buffers come from
-    memory that is kept for the next ones: returning it each time cost a message of 64 KiB 20 of 100 us. `MemoryMonitor`
-    trims it.
+    memory that is kept for the next ones: returning it each time took 20 of the 100 us of a message of 64 KiB.
+    `MemoryMonitor` trims it.
     """
     with contextlib.suppress(AttributeError, OSError):
         system = ctypes.CDLL(None)
@@ -298,10 +298,10 @@ def keep_allocator_small() -> None:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process; where there is no /proc, the most that it ever had."""
+    """Return the resident memory of this process; without /proc, its peak so far."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # not Linux: the most that it ever held
+    except OSError:  # not Linux: the peak of the process
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

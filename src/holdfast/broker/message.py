@@ -44,7 +44,7 @@ _MS = 1000
 _NUMBER = re.compile("[+-]?[0-9]+")
 _PERSISTENT = 2
 _LATE_MS = 50
-"""Whoever hands out what was delayed comes a little later than its time: it lives so long at least."""
+"""Shortest time to live of a delayed message: it is delivered a little after it is due."""
 _DEDUP_MAX = 1000
 _SPECIAL = frozenset(("x-delay", "x-deduplication-header", "CC", "BCC"))
 _SPECIAL_RAW = frozenset(name.encode() for name in _SPECIAL)
@@ -60,10 +60,10 @@ class Content(NamedTuple):
 
 
 class Instructions(NamedTuple):
-    """What the properties of a message ask of the broker."""
+    """What the properties of a message require of the broker."""
 
     properties: Properties | None
-    """None where they ask for nothing else than `persistent` says."""
+    """None if they require nothing beyond `persistent`."""
     persistent: bool
     expiration_ms: int | None = None
     priority: int = 0
@@ -72,9 +72,9 @@ class Instructions(NamedTuple):
     copies: tuple[str, ...] = ()
     """More routing keys, from the headers CC and BCC."""
     raw: bytes = b""
-    """The property list without what others must not see: BCC."""
+    """The property list without BCC, which consumers must not see."""
     ordinary: bool = True
-    """Whether a queue need not know anything of this."""
+    """Whether nothing of this concerns a queue."""
 
     @property
     def headers(self) -> "dict[str, FieldValue]":
@@ -83,7 +83,7 @@ class Instructions(NamedTuple):
 
 
 def instructions_in(raw: bytes, *, whole: bool = False) -> Instructions:
-    """Parse a property list; fully (`whole`) only if that is requested, or it asks anything of the broker.
+    """Parse a property list; fully (`whole`) only if that is requested, or it requires anything of the broker.
 
     Raises `MalformedField`, or `PreconditionFailed` for invalid values.
     """
@@ -150,7 +150,7 @@ def copies_in(headers: Mapping[str, FieldValue] | None) -> tuple[str, ...]:
 
 
 def lifetime_s(milliseconds: int) -> float:
-    """Return a time to live in seconds; for 0 the shortest there is, which has passed at the next check."""
+    """Return a time to live in seconds; for 0 the shortest possible, which has passed at the next check."""
     return milliseconds / _MS or 1e-9
 
 
@@ -187,19 +187,19 @@ def as_message(
 
 
 def columns_of(content: Content, bodies: list[bytes], raws: list[bytes], queue: str) -> tuple[list[ColumnValue], int]:
-    """Return the columns of messages that ask nothing of a queue, and an upper bound of their sizes.
+    """Return the columns of messages that require nothing of a queue, and an upper bound of their sizes.
 
     The result equals that of `as_message` and `check_batch`, in a third of the time.
     """
     extras: list[ColumnValue] = []
     shared: dict[str, HeaderValue] = {EXCHANGE: content.exchange} if content.exchange else {}
-    beside = len(EXCHANGE) + len(content.exchange.encode()) if content.exchange else 0
+    exchange_size = len(EXCHANGE) + len(content.exchange.encode()) if content.exchange else 0
     for position, raw in enumerate(raws):
         if raw != PERSISTENT_ONLY:
-            size = beside + len(PROPERTIES) + len(raw)
+            size = exchange_size + len(PROPERTIES) + len(raw)
             extras.append(ColumnValue(position, "headers", {PROPERTIES: raw, **shared}, size))
         elif shared:
-            extras.append(ColumnValue(position, "headers", shared, beside))
+            extras.append(ColumnValue(position, "headers", shared, exchange_size))
     largest = max(map(len, bodies)) + max((extra.size for extra in extras), default=0)
     if content.routing_key != queue:
         key = content.routing_key.encode()
@@ -225,7 +225,7 @@ def content_of(key: bytes | None, headers: Headers, queue: str) -> Content:
         if own:
             try:
                 raw = encode_properties(Properties(headers=own, delivery_mode=_PERSISTENT))
-            except MalformedField:  # a header's name that AMQP has no space for: the message is worth more than it
+            except MalformedField:  # a header whose name AMQP cannot encode is dropped rather than the message
                 fitting = {name: value for name, value in own.items() if len(name.encode()) < 256}
                 raw = encode_properties(Properties(headers=fitting, delivery_mode=_PERSISTENT))
     return Content(

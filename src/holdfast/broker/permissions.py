@@ -1,6 +1,6 @@
-"""The permission model: what each operation on a queue, an exchange, a log or a table needs, whatever the protocol.
+"""The permission model: the permission that each operation on a queue, exchange, log or table needs, in all protocols.
 
-`RULES` is the whole model, and docs/permissions.md says the same in words. HTTP, AMQP and Cap'n Proto check it here.
+`RULES` is the whole model, and docs/permissions.md describes it in words. HTTP, AMQP and Cap'n Proto check it here.
 """
 
 from dataclasses import dataclass
@@ -23,31 +23,31 @@ class Operation(Enum):
     QUEUE_DECLARE = auto()
     QUEUE_DELETE = auto()
     QUEUE_STEER = auto()
-    """Pause and resume, seek, end a lease of somebody else."""
+    """Pause and resume, seek, revoke another client's lease."""
     QUEUE_BIND = auto()
     QUEUE_PURGE = auto()
     QUEUE_PUT = auto()
     QUEUE_TAKE = auto()
     """Get, consume, lease; ack, nack, release and extend."""
     QUEUE_LOOK = auto()
-    """Figures, messages without taking them, leases, dead letters."""
+    """Statistics, peeking at messages, leases, dead letters."""
     QUEUE_DISCARD = auto()
     """Delete dead letters."""
     QUEUE_REDRIVE = auto()
-    """Put dead letters back into this queue."""
+    """Requeue dead letters in this queue."""
     EXCHANGE_DECLARE = auto()
     EXCHANGE_DELETE = auto()
     EXCHANGE_BIND_FROM = auto()
     EXCHANGE_BIND_TO = auto()
     EXCHANGE_PUBLISH = auto()
     LOG_LOOK = auto()
-    """Figures, segments, tailers; which record was written when."""
+    """Statistics, segments, tailers; which record was written when."""
     LOG_READ = auto()
     LOG_APPEND = auto()
     LOG_SHORTEN = auto()
     """Compact and clear."""
     LOG_TAILER = auto()
-    """Make, move or remove a named position: it holds retention back."""
+    """Create, move or remove a named position: it holds retention back."""
     TABLE_LOOK = auto()
     TABLE_READ = auto()
     TABLE_WRITE = auto()
@@ -58,7 +58,7 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an operation needs."""
+    """The requirements of an operation."""
 
     resource: Literal["queue", "exchange", "log", "table"]
     permission: Kind | None
@@ -66,7 +66,7 @@ class Rule:
     tag: str | None = None
     """For logs and tables: the tag that is enough without a permission. Administrators have every tag."""
     changes: bool = True
-    """For logs and tables: whether it changes anything. Nobody changes what is the server's own."""
+    """For logs and tables: whether it changes anything. The server's own logs and tables cannot be changed."""
 
 
 RULES: dict[Operation, Rule] = {
@@ -120,16 +120,16 @@ class Permissions:
             return
         own = name.startswith(OWN)
         if own and rule.changes:
-            raise AccessRefused(f"the {rule.resource} {name!r} is the server's own, and changed by nobody else")
+            raise AccessRefused(f"the {rule.resource} {name!r} belongs to the server and cannot be changed")
         if own and rule.tag == "administrator" and self._users.is_default(user):
             raise AccessRefused(
-                f"the {rule.resource} {name!r} is the server's own, and holds hashes of passwords or other secrets: "
-                f"'{user}' with its default password, as which anybody on this machine can log in, cannot read it"
+                f"the {rule.resource} {name!r} belongs to the server and may hold password hashes or other secrets: "
+                f"'{user}' cannot read it while it has its default password"
             )
         if "administrator" in tags or rule.tag in tags:
             return
         if own:
-            raise AccessRefused(f"the {rule.resource} {name!r} is the server's own: only administrators look into it")
+            raise AccessRefused(f"the {rule.resource} {name!r} belongs to the server: only administrators can read it")
         if rule.permission is None:
             raise AccessRefused(
                 f"the user '{user}' lacks the tag {rule.tag}, which this needs for the {rule.resource} {name!r}"

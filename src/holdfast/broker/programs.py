@@ -1,4 +1,4 @@
-"""Queues that programs made in the store: a declaration or definition of such a queue must agree with the program."""
+"""Queues that programs created in the store: a declaration or definition of such a queue must agree with them."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ __all__ = ["check_program_queue"]
 
 
 def check_program_queue(store: "Store", wanted: QueueDefinition) -> None:
-    """Raise 406 if a declaration contradicts the queue of this name that a program made.
+    """Raise 406 if a declaration contradicts the queue of this name that a program created.
 
     An argument that is not given contradicts nothing. But a program's queue is durable, not exclusive, and never
     deleted automatically: a declaration that differs there would hide it, or delete it with its messages.
@@ -22,7 +22,7 @@ def check_program_queue(store: "Store", wanted: QueueDefinition) -> None:
     chosen = store.chosen_for(name)
     if chosen is None:
         return
-    if store.is_programs(name):  # or the server failed to make it, and what it left is nobody's
+    if store.is_programs(name):  # else the server failed to create it, and its remains belong to no program
         check_equivalent(what, "exclusive", wanted.exclusive, current=False)
         check_equivalent(what, "durable", wanted.durable, current=True)
         check_equivalent(what, "auto_delete", wanted.auto_delete, current=False)

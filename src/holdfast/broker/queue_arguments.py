@@ -30,7 +30,7 @@ __all__ = [
 
 PRIORITY_MAX = 255
 TIME_MAX_MS = 10 * 365 * 86_400 * 1000
-"""The longest time to live, or to stay unused, that RabbitMQ takes: ten years."""
+"""The longest message TTL or queue expiry that RabbitMQ accepts: ten years."""
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 FORWARDED = "amqp-dlx:"
 """Prefix of a queue's dead-letter target in the store, if its dead letters go to an exchange."""
@@ -44,21 +44,21 @@ class QueueArguments:
 
     message_ttl_ms: int | None = None
     expires_ms: int | None = None
-    """A queue that nobody uses for so long is deleted."""
+    """The queue is deleted after this time without use."""
     max_length: int | None = None
     max_length_bytes: int | None = None
     overflow: str = "drop-head"
     dead_letter_exchange: str | None = None
     """May be "", the default exchange."""
     dead_letter_routing_key: str | None = None
-    """None: a dead letter keeps the key that it came with."""
+    """None: a dead letter keeps its own routing key."""
     max_priority: int | None = None
     delivery_limit: int | None = None
     single_active_consumer: bool = False
     deduplicates: bool = False
     queue_type: str = "classic"
     lazy: bool = False
-    """Asked for by `x-queue-mode`; every queue here keeps its messages on disk anyway."""
+    """Set by `x-queue-mode`; every queue here keeps its messages on disk anyway."""
 
     @property
     def limited(self) -> bool:
@@ -130,7 +130,7 @@ def _priority(value: object) -> int:
 
 
 def _delivery_limit(value: object) -> int | None:
-    # RabbitMQ 4 gives quorum queues a limit of 20 and takes -1 for none.
+    # RabbitMQ 4 gives quorum queues a limit of 20; -1 means none.
     return None if _whole(value) == -1 else _not_negative(value)
 
 
@@ -163,7 +163,7 @@ def _is_lazy(value: object) -> bool:
 def _queue_type(value: object) -> str:
     text = _text(value)
     if text == "stream":
-        raise _Wrong("stream queues are not offered: declare a classic or quorum queue")
+        raise _Wrong("stream queues are not supported: declare a classic or quorum queue")
     if text not in ("classic", "quorum"):
         raise _Wrong("\"unsupported queue type '" + text + "'\"")
     return text
@@ -200,7 +200,7 @@ def queue_settings(arguments: Arguments, name: str = "", vhost: str = "/") -> Qu
     """Parse the arguments of the queue `name`; raise 406 for an invalid one. Unknown arguments are ignored."""
     chosen: dict[str, Any] = {}
     exchange = arguments.get("x-dead-letter-exchange", "")
-    if not isinstance(exchange, str):  # RabbitMQ words it otherwise where the name of an exchange is meant
+    if not isinstance(exchange, str):  # RabbitMQ has another text for exchange names
         raise PreconditionFailed(
             f"invalid type '{amqp_type(exchange)}' for arg 'x-dead-letter-exchange' in {named('queue', name, vhost)}"
         )
@@ -258,12 +258,12 @@ def _agrees(argument: str, wanted: QueueArguments, chosen: Any) -> bool:
         case "x-message-ttl":
             return chosen is not None and duration_ns(chosen, "ttl") == max(1, (wanted.message_ttl_ms or 0) * 1_000_000)
         case "x-max-length":
-            return bool(chosen == max(1, wanted.max_length or 0))  # none at all is 1 to a queue of ours
+            return bool(chosen == max(1, wanted.max_length or 0))  # our queues store a limit of 0 as 1
         case "x-max-length-bytes":
             return bool(chosen == max(1, wanted.max_length_bytes or 0))
         case "x-overflow":
             return bool((chosen == "reject") == (wanted.overflow != "drop-head"))
-    # A program names a queue and AMQP an exchange. What the broker itself kept there is no program's choice.
+    # A program names a queue and AMQP an exchange. A value that the broker stored is not a program's choice.
     return isinstance(chosen, str) and chosen.startswith(FORWARDED)
 
 
@@ -304,7 +304,7 @@ def check_same_arguments(what: str, names: tuple[str, ...], received: Arguments,
     """Raise 406 unless a redeclared object has the same arguments, of those named, as before."""
     for name in names:
         new, old = received.get(name), current.get(name)
-        if name == "x-queue-type":  # to say nothing is to say classic
+        if name == "x-queue-type":  # without it the type is classic
             new, old = new or "classic", old or "classic"
         if (isinstance(new, bool), new) != (isinstance(old, bool), old):
             say = _described if new is None or old is None else _said

@@ -20,9 +20,9 @@ __all__ = ["BrokerQueue", "Consumer"]
 
 LEASE_S = 10 * 365 * 86_400
 """A delivery belongs to its consumer until it is settled, or its channel ends. Consumers that never settle are found by
-the channel's own clock."""
+the acknowledgement timeout of their channel."""
 _CHUNK_BYTES = 1 << 20
-"""About how much is handed out at once: enough to share the cost of a lease, little enough to stop a slow reader."""
+"""Bytes that are delivered at once: enough to share the cost of a lease, few enough to stop for a slow reader."""
 _CHUNK_MAX = 2000
 _ONE_BY_ONE = 100
 _TOGETHER_S = 1.0
@@ -85,7 +85,7 @@ class BrokerQueue:
         self.queue = queue
         self.name = definition.name
         self.consumers: list[Consumer] = []
-        """In the order of their coming, sorted by priority."""
+        """Sorted by priority, then in the order in which they were added."""
         self.exclusive: Consumer | None = None
         """The consumer that asked for exclusive use."""
         self.active: Consumer | None = None
@@ -93,12 +93,12 @@ class BrokerQueue:
         self.deleted = False
         self.unacked = 0
         self.dead_letters_dropped = 0
-        """Of its dead letters, those that no queue took, since the start."""
+        """Its dead letters that no queue accepted, since the start."""
         self.counts_deliveries = arguments.queue_type == "quorum"
         self._holds_nothing = 0 in (arguments.max_length, arguments.max_length_bytes)
         self.never_refuses = not (arguments.rejects or self._holds_nothing)
         self._judges = arguments.limited or arguments.message_ttl_ms is not None
-        """Whether messages may be too many, or too old."""
+        """Whether length or TTL limits apply."""
         self.had_consumers = False
         self._given: dict[Consumer, int] = {}
         """How many messages each consumer got since `_since`. A consumer added within a second after that keeps the
@@ -124,7 +124,7 @@ class BrokerQueue:
         """
         queue = self.queue
         arguments = self.arguments
-        if self._holds_nothing and len(bodies) > 1:  # each may take the last space there is
+        if self._holds_nothing and len(bodies) > 1:  # each may use up the last capacity
             return sum(self.put(content, [body], directives) for body in bodies)
         if self._holds_nothing and not self._takers():
             if arguments.overflow == "drop-head":
@@ -157,7 +157,7 @@ class BrokerQueue:
                     [as_message(*one, self.arguments, name) for one in zip(contents, bodies, directives, strict=True)]
                 )
             elif len(bodies) == 1 and is_plain(content._replace(raw=directives[0].raw), name):
-                queue.put(bodies[0])  # a lone one has a shorter way
+                queue.put(bodies[0])  # a single one has a faster path
             else:
                 queue.put_columns(
                     bodies, *columns_of(content, bodies, [directive.raw for directive in directives], name)
@@ -294,12 +294,12 @@ class BrokerQueue:
                 hands.setdefault(consumer, []).extend(part)
             turns = deque(hands.items())
         try:
-            while turns:  # one by one where a channel has several consumers: it sees the order of the queue
+            while turns:  # one by one if a channel has several consumers: they see the order of the queue
                 consumer, hand = turns.popleft()
                 self._given[consumer] += len(hand)
                 self._hand(consumer, hand)
         finally:
-            # The space of pools is no sum of rooms: some were leased in vain. Or one who cannot be served raised.
+            # Consumers of a pool share its capacity, so too many may be leased; or sending to a consumer failed.
             left = [delivery for _, hand in turns for delivery in hand] + deliveries[at:]
             if left:
                 self.queue.release_ids({left[0].lease: [delivery.id for delivery in left]})
@@ -312,7 +312,7 @@ class BrokerQueue:
         try:
             consumer.send(self, deliveries)
         except Exception:
-            # Nobody has got them: they go back as they were, and who cannot be served is served no more.
+            # Nothing was delivered: release the messages untried, and remove the consumer.
             if not consumer.no_ack:
                 self.unacked -= len(deliveries)
                 self.queue.release_ids({deliveries[0].lease: [delivery[0] for delivery in deliveries]})
@@ -346,7 +346,7 @@ class BrokerQueue:
     def _settled(self, parts: dict[int, list[int]]) -> None:
         self.unacked -= sum(map(len, parts.values()))
 
-    # Looking.
+    # Inspection.
 
     def ready(self) -> int:
         """Return how many messages are ready: neither leased nor delayed."""

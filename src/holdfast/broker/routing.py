@@ -17,7 +17,7 @@ DestinationKind = Literal["queue", "exchange"]
 Destination = tuple[DestinationKind, str]
 
 ROUTES_MAX = 100_000
-"""Routes remembered at most; beyond that all are forgotten, since keys that never repeat gain nothing from a cache."""
+"""Size limit of the route cache; it is cleared when full, since keys that never repeat gain nothing from it."""
 X_MATCHES = ("all", "any", "all-with-x", "any-with-x")
 _NO_HEADERS: Arguments = {}
 _PRESENT, _ABSENT = object(), object()
@@ -47,7 +47,7 @@ class Binding:
 
 
 class Matching(Protocol):
-    """The bindings of one exchange, indexed as its type needs it."""
+    """The bindings of one exchange, indexed for its type."""
 
     reads_headers: bool
 
@@ -119,7 +119,7 @@ class Topic:
     """Topic exchange: words between dots; `*` matches one word, `#` any number of words, including none.
 
     The trie is walked with the set of all nodes that the words so far can have reached: the work is at most words times
-    nodes, whatever the patterns are. (Recursion would visit the same node again for each path that leads there:
+    nodes, whatever the patterns are. (Recursion would visit the same node again for each path to it:
     `#.#.#.#` and a long key would block the broker.)
     """
 
@@ -252,7 +252,7 @@ class Router:
         self.forget_routes()
 
     def remove_exchange(self, name: str) -> None:
-        """Remove an exchange with its bindings; the caller removes the bindings that lead to it."""
+        """Remove an exchange with its bindings; the caller removes the bindings whose destination it is."""
         del self._exchanges[name]
         self.forget_routes()
 
@@ -316,7 +316,7 @@ class Router:
             else:
                 targets = [target for key in keys for target in here.matching.match(key, headers)]
             cacheable = cacheable and not here.matching.reads_headers
-            if not targets and here.alternate:  # an empty name is no way to the default exchange
+            if not targets and here.alternate:  # an empty name does not mean the default exchange
                 targets = [("exchange", here.alternate)]
             for kind, destination in targets:
                 if kind == "queue":

@@ -14,7 +14,7 @@ __all__ = [
 ]
 
 PART = "\x1f"
-"""Between the name of a virtual host and that of a queue in it, where that is not `/`."""
+"""Separator between the names of a virtual host other than `/` and of a queue in it."""
 _VHOST_MAX, _NAME_MAX = 100, 150
 NAME_BYTES_MAX = 255
 

@@ -65,7 +65,7 @@ class ExchangeDefinition:
 
     @property
     def alternate(self) -> str | None:
-        """The exchange that gets what this one cannot route."""
+        """The exchange that gets the messages which this one cannot route."""
         return self.arguments.get("alternate-exchange")
 
     @property
@@ -88,9 +88,9 @@ class QueueDefinition:
     auto_delete: bool = False
     arguments: Arguments = field(default_factory=dict, hash=False)
     owner: object | None = None
-    """The connection that it dies with, where it is exclusive."""
+    """For an exclusive queue, the connection with which it is deleted."""
     settings: QueueArguments = field(default_factory=QueueArguments)
-    """What the arguments ask for."""
+    """The parsed arguments."""
 
     @property
     def exclusive(self) -> bool:
@@ -117,7 +117,7 @@ class Removed:
 
 
 Change = tuple[ExchangeDefinition | QueueDefinition | Binding, bool]
-"""Something durable, and whether it is there from now on."""
+"""A durable object, and whether it exists from now on."""
 Listener = Callable[[Sequence[Change]], None]
 
 _PREDECLARED = {
@@ -262,7 +262,7 @@ class Topology:
             return self.queue(name, exclusive_owner if connection is None else connection)
         given = dict(arguments or {})
         current = self.queues.get(name)
-        durable = durable and exclusive_owner is None  # what goes with its connection outlives nothing
+        durable = durable and exclusive_owner is None  # an exclusive queue does not survive its connection
         if current is not None:
             if current.owner is not exclusive_owner:
                 raise _locked(current)

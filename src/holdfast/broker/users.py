@@ -31,6 +31,7 @@ __all__ = [
     "check_user_name",
     "imported_hash",
     "log_failed_login",
+    "log_value",
     "login_refused",
     "tags_of",
 ]
@@ -38,18 +39,18 @@ __all__ = [
 logger = logging.getLogger("holdfast.broker")
 
 ARGON2 = "argon2id"
-"""How passwords are hashed here; the salt and the cost stand in the hash itself."""
+"""The algorithm that hashes passwords here; salt and cost are part of the hash."""
 SHA256 = "rabbit_password_hashing_sha256"
-"""How RabbitMQ hashes them unless told otherwise."""
+"""RabbitMQ's default algorithm."""
 _IMPORTED = {SHA256: "sha256", "rabbit_password_hashing_sha512": "sha512"}
 _SALT_BYTES = 4
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._@-]+")
 NAME_MAX = 255
 CHECKS_MAX = 100_000
-"""Permission checks remembered at most; beyond that all are forgotten."""
+"""Size limit of the cache of permission checks; it is cleared when full."""
 
 DEFAULT = "guest"
-"""The user that a new broker begins with, and the password."""
+"""The user that a new broker has from the start, and the password."""
 
 Kind = Literal["configure", "write", "read"]
 
@@ -265,7 +266,7 @@ class Users:
     def allowed(self, user: str, vhost: str, kind: Kind, name: str) -> bool:
         """Whether the user's pattern for this kind of access matches the name; never for one over 255 characters."""
         question = (user, vhost, kind, name)
-        checks = self._checks  # a change puts others in their place: what was found before it is then kept nowhere
+        checks = self._checks  # a change replaces the dict: a result computed before it is not cached
         answer = checks.get(question)
         if answer is None:
             if len(checks) >= CHECKS_MAX:
@@ -276,7 +277,7 @@ class Users:
     def hashed(self, password: str) -> str:
         """Return the hash of a password, as it is stored. Slow; raises `InvalidArgument` for an empty password."""
         if not password:
-            raise InvalidArgument("a password must not be empty: give None for a user who comes in by certificate")
+            raise InvalidArgument("a password must not be empty: give None for users who authenticate by certificate")
         return self._hasher().hash(password.encode("utf-8", "surrogatepass"))
 
     def restore(self, things: Iterable[User | Permission]) -> None:
@@ -305,7 +306,7 @@ class Users:
     def remembers(self, name: str, password: str) -> bool:
         """Whether this password was verified before and is still valid: then `authenticate` is fast."""
         user, seen = self._users.get(name), self._seen.get(name)
-        # The same hash: a changed password makes what was seen worthless.
+        # The same hash: a changed password invalidates the cached digest.
         if user is None or seen is None or seen[0] != user.password_hash:
             return False
         return hmac.compare_digest(seen[1], self._digest(password))
@@ -316,12 +317,13 @@ class Users:
     def _is_right(self, user: User | None, password: str) -> bool:
         if user is not None and self.remembers(user.name, password):
             return True
-        # RabbitMQ lets nobody in with an empty password, whatever the hash says.
+        # As in RabbitMQ, an empty password never authenticates, even if its hash matches.
         usable = user is not None and bool(user.password_hash) and bool(password)
         if usable and user is not None and user.algorithm == ARGON2:
             right = self._verified(user.password_hash, password)
         else:
-            self._verified(self._nobodys_hash(), password)  # so that the time taken does not tell who is there
+            # The time taken must not reveal whether the user exists.
+            self._verified(self._nobodys_hash(), password)
             right = usable and user is not None and _matches_imported(user, password)
         if right and user is not None:
             self._seen[user.name] = (user.password_hash, self._digest(password))
@@ -372,7 +374,7 @@ def tags_of(value: Any) -> tuple[str, ...]:
         return tuple(word.strip() for word in value.split(",") if word.strip())
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return tuple(value)
-    raise InvalidArgument(f"tags must be a list of texts, or one text with commas, not {value!r}")
+    raise InvalidArgument(f"tags must be a list of strings, or one comma-separated string, not {value!r}")
 
 
 def check_user_name(name: str) -> None:
@@ -382,7 +384,7 @@ def check_user_name(name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InvalidArgument(f"a user's name must be UTF-8, and {name!r} is not") from None
+        raise InvalidArgument(f"a user's name must be valid UTF-8: {name!r} is not") from None
 
 
 def imported_hash(password_hash: str, algorithm: str) -> tuple[str, str]:
@@ -391,7 +393,7 @@ def imported_hash(password_hash: str, algorithm: str) -> tuple[str, str]:
         _salt_and_digest(password_hash, _IMPORTED[algorithm])
     elif password_hash and algorithm != ARGON2:
         known = ", ".join((*_IMPORTED, ARGON2))
-        raise InvalidArgument(f"passwords hashed by {algorithm!r} cannot be checked here, only by {known}")
+        raise InvalidArgument(f"the password hash algorithm {algorithm!r} is not supported: use one of {known}")
     return password_hash, algorithm
 
 
@@ -408,9 +410,11 @@ def _salt_and_digest(password_hash: str, digest: str) -> tuple[bytes, bytes]:
     try:
         raw = base64.b64decode(password_hash, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidArgument("a password_hash is not base64: take it over unchanged from the export") from error
+        raise InvalidArgument("a password_hash is not base64: copy it unchanged from the export") from error
     if len(raw) != _SALT_BYTES + hashlib.new(digest).digest_size:
-        raise InvalidArgument(f"a password_hash is not four bytes of salt and a {digest}: take it over unchanged")
+        raise InvalidArgument(
+            f"a password_hash is not four bytes of salt and a {digest}: copy it unchanged from the export"
+        )
     return raw[:_SALT_BYTES], raw[_SALT_BYTES:]
 
 
@@ -419,20 +423,25 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern or "^$")
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidArgument(f"the pattern {pattern!r} is no regular expression: {error}") from error
+        raise InvalidArgument(f"the pattern {pattern!r} is not a regular expression: {error}") from error
+
+
+def log_value(name: str) -> str:
+    """Return a name as log lines write it: one that is not a plain word is quoted, with escapes for all but ASCII."""
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
 
 
 def log_failed_login(error: Exception, *, peer: object, protocol: str) -> None:
     """Log one line about a failed login: user, peer, protocol and reason.
 
-    Names come from strangers. One that is not a plain word is quoted, with escapes for all but ASCII.
+    The user name comes from an unauthenticated client: `log_value` quotes and escapes it.
     """
     user, reason = getattr(error, "login", None) or ("", "refused")
     user = user[:NAME_MAX]
     peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else peer or "local"
     logger.warning(
         "login failed: user=%s peer=%s protocol=%s reason=%s",
-        user if _PLAIN_NAME.fullmatch(user) else json.dumps(user),
+        log_value(user),
         peer,
         protocol,
         reason,

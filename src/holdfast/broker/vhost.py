@@ -35,7 +35,7 @@ _EXPIRY_MAX_S = 3600.0
 _FLUSH_NS = 20_000_000
 _FLUSH_MAX = 64 << 20
 _NOTHING = object()
-"""No value of a setting: None is one."""
+"""Marks an absent setting, since None is a value."""
 _ROLL = Roll.any(Roll.size(256 << 20), Roll.time(86_400))
 
 
@@ -61,11 +61,11 @@ class VirtualHostRuntime:
         self.name = topology.name
         self.broker_queues: dict[str, BrokerQueue] = {}
         self.version = 0
-        """Counts changes: what was looked up before the last one may no longer hold."""
+        """Counts changes: results cached before the last one may be outdated."""
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
-        """By exchange: what was published there."""
+        """By exchange: its message counters."""
         self._used: dict[str, float] = {}
-        """By queue that expires: when it was last used."""
+        """By queue with an expiry: when it was last used."""
         self._next_expiry = 0.0
         """Before this none of them can have expired."""
 
@@ -78,8 +78,14 @@ class VirtualHostRuntime:
             try:
                 self._warn_of_contradictions(definition)
                 self._open(definition).queue.void_leases("the broker was started again")
-            except HoldfastError as error:  # one queue that cannot be opened is not the end of the others
-                logger.error("%s cannot be opened and is left out: %s", definition, error, extra={"vhost": self.name})
+            except HoldfastError as error:  # a queue that cannot be opened does not stop the others
+                logger.error(
+                    "opening queue failed: queue=%s vhost=%s error=%s",
+                    definition.name,
+                    self.name,
+                    error,
+                    extra={"vhost": self.name},
+                )
 
     def restore(self, things: "list[Definition]") -> None:
         """Add imported definitions to the running host, and open its queues that are not open."""
@@ -174,7 +180,7 @@ class VirtualHostRuntime:
             self.version += 1
             broker_queue = self.broker_queues.get(definition.name)
             if broker_queue is None:
-                is_new = len(self.topology.queues) > before  # one of old that could not be opened stays defined
+                is_new = len(self.topology.queues) > before  # an existing queue that could not be opened stays defined
                 broker_queue = self._made(definition) if is_new else self._open(definition)
         self._touch(broker_queue)
         return broker_queue
@@ -183,7 +189,7 @@ class VirtualHostRuntime:
         self, name: str, durable: bool, auto_delete: bool, arguments: Arguments, owner: object | None
     ) -> None:
         """Raise 406 if a declaration contradicts a program's queue of this name that AMQP does not know yet."""
-        if self.broker.store.chosen_for(name_in_store(self.name, name)) is not None:  # else it costs nothing more
+        if self.broker.store.chosen_for(name_in_store(self.name, name)) is not None:  # else nothing needs to be checked
             settings = queue_settings(arguments, name, self.name)
             wanted = QueueDefinition(self.name, name, durable, auto_delete, arguments, owner, settings)
             check_program_queue(self.broker.store, wanted)
@@ -208,8 +214,14 @@ class VirtualHostRuntime:
             chosen = self.broker.store.chosen_for(name_in_store(self.name, definition.name))
             if definition.kept and chosen is not None:
                 check_chosen(str(definition), definition.settings, definition.arguments, chosen)
-        except PreconditionFailed as error:  # a program chose otherwise since it was declared
-            logger.warning("what was declared over AMQP counts: %s", error, extra={"vhost": self.name})
+        except PreconditionFailed as error:  # a program chose other settings after the declaration
+            logger.warning(
+                "settings conflict: queue=%s vhost=%s applied=amqp-declaration error=%s",
+                definition.name,
+                self.name,
+                error,
+                extra={"vhost": self.name},
+            )
 
     def broker_queue(self, name: str, owner: object, *, uses: bool = True) -> BrokerQueue:
         """Return a queue for a connection; `uses` restarts its expiry.
@@ -303,7 +315,7 @@ class VirtualHostRuntime:
             self.dropped(broker_queue, content, bodies)
 
     def dropped(self, broker_queue: BrokerQueue, content: Content, bodies: list[bytes]) -> None:
-        """Publish messages that a full queue did not take to its dead-letter exchange, with the reason `maxlen`.
+        """Publish messages that a full queue did not accept to its dead-letter exchange, with the reason `maxlen`.
 
         Without a dead-letter exchange this does nothing, and the messages are lost. Nothing is synced here. A queue
         with a limit of 0 calls this for messages that no consumer can take at once.
@@ -313,7 +325,7 @@ class VirtualHostRuntime:
     def _made(self, definition: QueueDefinition) -> BrokerQueue:
         try:
             return self._open(definition)
-        except BaseException:  # a full disk, too many open files: what is not there must not be defined either
+        except BaseException:  # a full disk, too many open files: a queue that does not exist must not stay defined
             self.topology.delete_queue(definition.name, connection=definition.owner)
             raise
 
@@ -335,10 +347,10 @@ class VirtualHostRuntime:
 
     def _delete(self, broker_queue: BrokerQueue) -> None:
         if broker_queue.queue.queue_state.moving:
-            broker_queue.queue.carry()  # what died before the queue did goes where it was meant to go
+            broker_queue.queue.carry()  # its pending dead letters are forwarded before the queue is deleted
         store = self.broker.store if broker_queue.definition.kept else self.broker.transient
-        # The messages before the definition: a crash between the two leaves an empty queue, and never one that is not
-        # defined, whose messages would come back with the next queue of its name.
+        # The messages before the definition: a crash between the two leaves an empty queue, and never messages without
+        # a definition, which would appear in the next queue of that name.
         store.delete_queue(broker_queue.queue.name)
         broker_queue.close()
         self.broker.memory.remove(broker_queue.queue)
@@ -364,7 +376,7 @@ class VirtualHostRuntime:
 def _options(
     definition: QueueDefinition, history_s: float, chosen: Mapping[str, Any]
 ) -> tuple[QueueOptions, dict[str, Any]]:
-    """Return a queue's options from its arguments, and the defaults that apply where nobody chose."""
+    """Return a queue's options from its arguments, and the defaults that apply where no program chose a value."""
     wanted, given = definition.settings, definition.arguments
     dead = wanted.dead_letter_exchange is not None
     all_of_it = QueueOptions(
@@ -379,7 +391,7 @@ def _options(
         history=history_s if definition.kept else 0,
     )
     said = {setting for argument, setting in SETTINGS.items() if argument in given}
-    if dead:  # what follows from it, unless somebody chose that
+    if dead:  # settings that follow from it, unless a program chose them
         said |= {"expired", "overflow"} - ({"expired", "overflow"} & chosen.keys() - said)
     declared = {name: value for name, value in all_of_it.items() if name in said}
     defaults = {name: value for name, value in all_of_it.items() if name not in said}

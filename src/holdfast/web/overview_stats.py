@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.metrics import Distribution, Kind, Labels, Rate, Reading, Registry, Sample
-from holdfast.broker.dead_letter_browser import led_to
+from holdfast.broker.dead_letter_browser import dead_letter_targets
 from holdfast.broker.memory_alarm import resident_bytes
 from holdfast.queue import Queue
 from holdfast.queue.dead_letter_forwarder import is_forwarded
@@ -264,7 +264,7 @@ class Figures:
             if not guard.acquire(timeout=_GUARD_S):  # whoever has it may hang: what was known must do
                 return known or _Topology(-1, 0, frozenset())
             try:  # it stands still while it is walked
-                known = _Topology(host.version, len(list(host.topology.bindings())), led_to(host))
+                known = _Topology(host.version, len(list(host.topology.bindings())), dead_letter_targets(host))
             finally:
                 guard.release()
             self._topologies[host] = known

@@ -71,7 +71,7 @@ def test_every_dropped_dead_letter_is_in_a_log_line(
     def logged() -> Counter[str]:
         found: Counter[str] = Counter()
         for record in caplog.records:
-            if match := re.search(r"dead letters dropped queue=(\w+) .*count=(\d+)", record.getMessage()):
+            if match := re.search(r"dead letters dropped: queue=(\w+) .*count=(\d+)", record.getMessage()):
                 found[match[1]] += int(match[2])
         return Counter({name: found[name] for name in dropped})  # a server of other tests may log, too
 

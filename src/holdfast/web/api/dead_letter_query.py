@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast.base.errors import InvalidArgument
-from holdfast.broker.dead_letter_browser import led_to
+from holdfast.broker.dead_letter_browser import dead_letter_targets
 from holdfast.broker.dead_letter_browser import letter_of as amqp_letter_of
 from holdfast.broker.permissions import Operation
 from holdfast.broker.queue_dispatcher import BrokerQueue
@@ -160,7 +160,7 @@ def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int |
 
 def _found(call: Call, queue: Queue, broker_queue: BrokerQueue | None, most: int | None) -> Desk:
     host = call.site.host(call.path["vhost"])
-    holders = call.site.on_broker(lambda: led_to(host))
+    holders = call.site.on_broker(lambda: dead_letter_targets(host))
     if (known := known_desk(call.site, queue, broker_queue, holders)) is not None:
         return known
     assert broker_queue is not None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.base.errors import HoldfastError, InvalidArgument, NotFound
-from holdfast.broker.dead_letter_browser import led_to, put_back
+from holdfast.broker.dead_letter_browser import dead_letter_targets, put_back
 from holdfast.broker.permissions import Operation
 from holdfast.broker.queue_dispatcher import BrokerQueue
 from holdfast.queue import DeadLetter
@@ -51,7 +51,7 @@ def all_dead(call: Call) -> dict[str, Any]:
     """
     found = []
     site = call.site
-    holders = site.on_broker(lambda: {host.name: led_to(host) for host in site.broker.hosts.values()})
+    holders = site.on_broker(lambda: {host.name: dead_letter_targets(host) for host in site.broker.hosts.values()})
     for vhost, name, queue, broker_queue in all_queues(site, call.who, call.query.get("vhost") or None):
         if not _may_look(call, vhost, name):
             continue

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.base.errors import HoldfastError, InvalidArgument
-from holdfast.broker.dead_letter_browser import led_to
+from holdfast.broker.dead_letter_browser import dead_letter_targets
 from holdfast.broker.definitions import check_arguments
 from holdfast.broker.permissions import Operation
 from holdfast.broker.queue_dispatcher import BrokerQueue
@@ -141,7 +141,7 @@ def _of_broker(call: Call, broker_queue: BrokerQueue) -> dict[str, Any]:
         "dead_letter_exchange": dead,
         "dead_letter_queues": [
             {"vhost": call.path["vhost"], "name": one, "ready": host.broker_queues[one].queue.counts().ready}
-            for one in sorted(led_to(host, broker_queue.definition))
+            for one in sorted(dead_letter_targets(host, broker_queue.definition))
             if one in host.broker_queues
         ],
         "consumers_detail": [
