@@ -110,12 +110,12 @@ def test_what_is_no_address_is_said_without_its_password(text: str) -> None:
 
 
 def test_a_wrong_password_is_said(source: Served) -> None:
-    with pytest.raises(ConnectionEnded, match="does not let 'guest' in"):
+    with pytest.raises(ConnectionEnded, match=r"login as 'guest' at .* failed"):
         Client(Address("127.0.0.1", source.port, "guest", "wrong"))
 
 
 def test_where_nobody_listens_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionEnded, match=r"no broker answers at amqp://127\.0\.0\.1:1: "):
+    with pytest.raises(ConnectionEnded, match=r"cannot connect to amqp://127\.0\.0\.1:1: "):
         Client(Address("127.0.0.1", 1))
 
 
@@ -417,7 +417,7 @@ def test_the_password_may_come_from_standard_input(source: Served, tmp_path: Pat
         client.declare("jobs")
     command = f"import rabbitmq amqp://guest@127.0.0.1:{source.port} --queue jobs"
     assert Terminal(tmp_path / "new")(command, b"guest\n").code == 0
-    assert "does not let" in Terminal(tmp_path / "new")(command, b"wrong\n").complaint
+    assert "login as" in Terminal(tmp_path / "new")(command, b"wrong\n").complaint
 
 
 def test_tls_is_spoken_with_who_can_be_trusted(tmp_path: Path) -> None:

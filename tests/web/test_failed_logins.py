@@ -89,6 +89,17 @@ def test_a_failed_login_over_amqp_is_one_line_with_the_address(
         assert lines(caplog) == [(said, peer, "amqp", "bad-credentials")]
 
 
+def test_an_accepted_connection_over_amqp_is_one_line_with_the_same_keys(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    client = Client(served.amqp)
+    peer = f"127.0.0.1:{client.socket.getsockname()[1]}"
+    client.log_in()
+    client.close()
+    assert f"connection accepted: user=guest peer={peer} protocol=amqp" in [one.getMessage() for one in caplog.records]
+
+
 def test_a_failed_login_over_capnproto_is_one_line_with_the_address(tmp_path: Path) -> None:
     script = """
 import asyncio, sys, capnp

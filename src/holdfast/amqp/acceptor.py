@@ -1,4 +1,4 @@
-"""An accept loop of our own for the listeners of all protocols: it counts connections before it reads from them."""
+"""Accept loop for the listeners of all protocols: it counts each connection before anything is read from it."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ __all__ = ["Acceptor"]
 logger = logging.getLogger("holdfast.listener")
 
 _BATCH = 8
-"""Connections accepted in one turn of the loop. Those that are closed for them give their files back in the next."""
+"""Connections accepted in one turn of the loop. Connections closed to make space free their files in the next turn."""
 _PAUSE_S = 0.5
 """Seconds without accepting after a failed accept, for example without free file descriptors."""
 
@@ -41,7 +41,7 @@ class Acceptor:
         """Sent to a client for which there is no space, unless the listener uses TLS."""
         self._loop = asyncio.get_running_loop()
         self._arrived: dict[asyncio.Task[None], socket.socket] = {}
-        """Sockets that no transport owns yet, by the task that will make one."""
+        """Sockets without a transport yet, by the task that will create it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._paused: asyncio.TimerHandle | None = None
         self._resume()
@@ -104,7 +104,8 @@ class Acceptor:
             )
         except OSError as error:
             admitted.release()
-            logger.info("handshake failed: protocol=%s peer=%s: %s", self._admission.protocol, admitted.peer, error)
+            protocol = self._admission.protocol
+            logger.info("handshake failed: protocol=%s peer=%s error=%s", protocol, admitted.peer, error)
         except BaseException:
             admitted.release()
             raise
@@ -119,4 +120,4 @@ class Acceptor:
             if self._refusal and self._tls is None:
                 client.send(self._refusal)
                 client.shutdown(socket.SHUT_WR)
-                client.recv(1 << 16)  # what is not read would turn the answer into a reset
+                client.recv(1 << 16)  # unread bytes would turn the response into a reset

@@ -1,7 +1,7 @@
-"""Admission of connections: how many may be open, counted from the moment at which they are accepted.
+"""Admission of connections: limits on open connections, counted from the moment at which they are accepted.
 
-Whoever opens a connection and sends nothing needs no login, and takes a file descriptor that other clients and the
-store need as well. asyncio calls a protocol of TLS only after the handshake, so that no protocol can count.
+A client that connects and sends nothing needs no login, but takes a file descriptor that other clients and the store
+need. asyncio calls a TLS protocol only after the handshake, so protocols cannot count connections themselves.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ Exposed = dict[str, "dict[Admitted, None]"]
 class Admission:
     """The open connections of one protocol, of all its listeners. Used by one event loop alone.
 
-    Invariant: at most `most` connections are open, and at most `per_address` from one address. Where one more would
-    exceed that, a connection that nobody protects is closed for it: one without a login, or without a request that is
-    worked on. Those that have said nothing go first, of them those of the address with the most, of them the oldest.
-    So silent connections keep nobody out.
+    Invariant: at most `most` connections are open, and at most `per_address` from one address. If one more would
+    exceed that, an unprotected connection is closed for it: one without a login, or without a request in progress.
+    Connections that have sent nothing are closed first; of these, one of the address with the most, the oldest first.
+    So silent connections cannot lock other clients out.
     """
 
     def __init__(self, protocol: str, most: int, per_address: int | None = None) -> None:
@@ -38,7 +38,7 @@ class Admission:
         self._open: set[Admitted] = set()
         self._by_address: Counter[str] = Counter()
         self._exposed: tuple[Exposed, Exposed] = {}, {}
-        """Connections that may be closed to make space: those that have said nothing, and the others."""
+        """Connections that may be closed to make space: those that have sent nothing, and the others."""
         self._logged_at = -_LOG_EVERY_S
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class Admission:
         if oldest is None:
             return False
         self.displaced += 1
-        self.log("closed", oldest.peer, "room-for-another")
+        self.log("closed", oldest.peer, "displaced")
         self.release(oldest)
         oldest.end()
         return True

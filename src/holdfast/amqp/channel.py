@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ACK", "Channel"]
 
 ACK = b"\x00\x3c\x00\x50"
-"""What the payload of an ack begins with."""
+"""The first bytes of the payload of an ack."""
 
 
 class Channel(TopologyCommands):
@@ -59,19 +59,19 @@ class Channel(TopologyCommands):
         self.unacked = UnackedTags()
         self.subscriptions: dict[str, ChannelConsumer] = {}
         self.consumed = 0
-        """Unsettled deliveries to consumers, also to those that are gone. What was got is not among them."""
+        """Unsettled deliveries to consumers, cancelled ones included; without messages that basic.get fetched."""
         self.prefetch = 0
         """Unsettled deliveries that the whole channel may hold; 0: any number."""
         self.transaction: Transaction | None = None
         self.closing = False
-        """Whether a close was sent: whatever comes before its answer is thrown away."""
+        """Whether a close was sent: frames that arrive before its answer are discarded."""
         self.consumer_prefetch = 0
-        """What a consumer that comes may hold unsettled; 0: any number."""
+        """Unsettled deliveries that each new consumer may hold; 0: any number."""
         self._last_tag = 0
         self._last_queue = ""
         self._acks: dict[BrokerQueue, dict[int, list[int]]] = {}
 
-    # For those who send on it.
+    # For senders on this channel.
 
     @property
     def delivers(self) -> bool:
@@ -112,7 +112,7 @@ class Channel(TopologyCommands):
         """Remove a consumer whose queue was deleted, and notify the client if it supports that."""
         self.subscriptions.pop(subscription.tag, None)
         if self.connection.understands("consumer_cancel_notify"):
-            # Soon: who deletes the queue itself is told of that first.
+            # Soon, not now: a client that deletes the queue itself gets the answer to its request first.
             self.connection.broker.soon(partial(self._cancelled, subscription.tag))
 
     def _cancelled(self, tag: str) -> None:
@@ -134,8 +134,8 @@ class Channel(TopologyCommands):
 
         An open transaction is rolled back. Pending confirms are not sent.
         """
-        self.closing = True  # first: what is flushed may be handed out at once, and no longer here
-        with contextlib.suppress(HoldfastError):  # whoever published them is told by the close
+        self.closing = True  # first: flushed messages may be delivered at once, but not to this channel
+        with contextlib.suppress(HoldfastError):  # the close notifies their publisher
             self.publishing.flush()
         self.publishing.forget()
         self._flush_acks()

@@ -53,9 +53,9 @@ class Address:
     port: int
     user: str = "guest"
     password: str | None = field(default="guest", repr=False)
-    """None where the address names a user and no password."""
+    """None if the address has a user but no password."""
     vhost: str | None = None
-    """None where the address says nothing of it."""
+    """None if the address does not contain it."""
     secure: bool = False
 
     @classmethod
@@ -65,10 +65,10 @@ class Address:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise InvalidArgument(f"this is no address of a broker: {error}") from error
+            raise InvalidArgument(f"this is not the address of a broker: {error}") from error
         if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
             # Without the address itself: there may be a password in it.
-            raise InvalidArgument("the address of a broker is amqp://user@host:port/vhost, or amqps:// for TLS")
+            raise InvalidArgument("the address of a broker must be amqp://user@host:port/vhost, or amqps:// for TLS")
         secure = parts.scheme == "amqps"
         user = unquote(parts.username) if parts.username else "guest"
         password = "guest" if parts.username is None else None
@@ -115,7 +115,7 @@ class Client:
             self._socket: socket.socket = socket.create_connection((address.host, address.port), timeout=patience_s)
         except OSError as error:
             reason = error.strerror or error
-            raise ConnectionEnded(f"no broker answers at {address}: {reason}. Check the host and the port") from error
+            raise ConnectionEnded(f"cannot connect to {address}: {reason}. Check the host and the port") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.secure:
@@ -126,10 +126,10 @@ class Client:
             self._socket.close()
             if isinstance(error, ssl.SSLError):
                 raise ConnectionEnded(
-                    f"no TLS with {address}: {error.reason or error}. Name who signed its certificate with --ca"
+                    f"TLS handshake with {address} failed: {error.reason or error}. Give the CA file with --ca"
                 ) from error
             if isinstance(error, OSError):
-                raise ConnectionEnded(f"{address} does not answer: {error.strerror or error}") from error
+                raise ConnectionEnded(f"no response from {address}: {error.strerror or error}") from error
             raise
 
     def _log_in(self, vhost: str) -> None:
@@ -145,9 +145,9 @@ class Client:
         try:
             tune = self._expect(m.ConnectionTune)
         except ConnectionEnded as error:
-            raise ConnectionEnded(f"{self.address} does not let {self.address.user!r} in: {error}") from error
+            raise ConnectionEnded(f"login as {self.address.user!r} at {self.address} failed: {error}") from error
         self._frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
-        # No heartbeat: a question that is not answered within our patience ends the connection as well.
+        # No heartbeat: a request without an answer within the timeout ends the connection as well.
         self._call(m.ConnectionTuneOk(tune.channel_max, self._frame_max, 0))
         self._call(m.ConnectionOpen(vhost))
         self._expect(m.ConnectionOpenOk)
@@ -209,7 +209,7 @@ class Client:
             elif isinstance(method, m.BasicGetEmpty):
                 yield None
             else:
-                raise ConnectionEnded(f"{self.address} answered a get with {type(method).__name__}")
+                raise ConnectionEnded(f"{self.address} answered basic.get with {type(method).__name__}")
 
     def consume(self, queue: str, prefetch: int) -> None:
         """Start to consume from a queue, with a prefetch limit; 0 sets no limit."""
@@ -224,7 +224,7 @@ class Client:
             return None
         method = self._next_method()
         if not isinstance(method, m.BasicDeliver):
-            raise ConnectionEnded(f"{self.address} sent {type(method).__name__} where a delivery is due")
+            raise ConnectionEnded(f"{self.address} sent {type(method).__name__}, expected a delivery")
         return self._got(method)
 
     def cancel(self) -> list[Got]:
@@ -254,7 +254,7 @@ class Client:
             if isinstance(answer, m.BasicAck):
                 confirmed = answer.delivery_tag if answer.multiple else confirmed + 1
             elif isinstance(answer, m.BasicNack):
-                raise ConnectionEnded(f"{self.address} refused a message for {queue!r}")
+                raise ConnectionEnded(f"{self.address} rejected a message for {queue!r}")
         return confirmed
 
     def reject(self, tag: int) -> None:
@@ -283,7 +283,7 @@ class Client:
     def _expect(self, kind: type[M]) -> M:
         method = self._next_method()
         if not isinstance(method, kind):
-            raise ConnectionEnded(f"{self.address} sent {type(method).__name__} where {kind.__name__} is due")
+            raise ConnectionEnded(f"{self.address} sent {type(method).__name__}, expected {kind.__name__}")
         return method
 
     def _next_method(self) -> m.Method:
@@ -296,7 +296,7 @@ class Client:
             if isinstance(method, m.ConnectionClose):
                 with contextlib.suppress(ConnectionEnded):
                     self._call(m.ConnectionCloseOk())
-                raise ConnectionEnded(f"{self.address} ended the connection: {method.reply_text}")
+                raise ConnectionEnded(f"{self.address} closed the connection: {method.reply_text}")
             if isinstance(method, m.ChannelClose):
                 self._call(m.ChannelCloseOk(), self._channel)
                 self._channel = 0
@@ -341,7 +341,7 @@ class Client:
         except OSError as error:
             raise self._lost(error) from error
         if not more:
-            raise ConnectionEnded(f"{self.address} hung up")
+            raise ConnectionEnded(f"{self.address} closed the connection")
         self._data = self._data[self._at :] + more
         self._at = 0
 
@@ -360,4 +360,4 @@ class Client:
             self._socket.settimeout(before)
 
     def _lost(self, error: OSError) -> ConnectionEnded:
-        return ConnectionEnded(f"the connection to {self.address} is lost: {error.strerror or error}")
+        return ConnectionEnded(f"the connection to {self.address} was lost: {error.strerror or error}")

@@ -28,7 +28,7 @@ from holdfast.amqp.tuning import check_tuning
 from holdfast.base.errors import HoldfastError
 from holdfast.broker.amqp_values import MalformedField, cut_short
 from holdfast.broker.errors import BrokerError, InternalError
-from holdfast.broker.users import log_failed_login
+from holdfast.broker.users import log_failed_login, log_value
 from holdfast.broker.vhost import VirtualHostRuntime
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ _CHANNEL_OPEN, _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = b"\x00\x14\x00\x0a", b"\x00\x
 _NO_METHOD = (0, 0)
 _PUBLISHING, _ACKING = (60, 40), (60, 80)
 _STATES = {"login": "starting", "open": "running"}
-"""What RabbitMQ calls states otherwise than we do."""
+"""RabbitMQ's names of states, where they differ from ours."""
 _CONTENT = (HEADER, BODY)
 _CLOSE_PATIENCE_S = 10.0
 _LEAVE_PATIENCE_S = 30.0
-"""For so long a client that has closed its connection may go on sending before it hangs up, as with RabbitMQ."""
+"""How long a client that has closed its connection may continue to send before it disconnects, as with RabbitMQ."""
 _WRITE_HIGH = 1 << 20
-"""Above so many bytes that the client has not read, it gets no more deliveries."""
+"""Unread bytes above which the client gets no more deliveries."""
 _UNREAD_MAX = 16 << 20
-"""Above so many, which can only be answers, nothing more is taken from it either."""
+"""Unread bytes, which can only be answers, above which nothing more is read from the client either."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -73,9 +73,9 @@ class Connection(asyncio.BufferedProtocol):
         self.heartbeat = server.settings.heartbeat
         self.writable = True
         self._performing = _NO_METHOD
-        """Class and method of what is being worked on, for a close."""
+        """Class and method that are being processed, for a close."""
         self.client: dict[str, Any] = {}
-        """What the client says of itself."""
+        """The properties that the client reported."""
         self.peer: Any = None
         self.mechanism = ""
         self.received = self.sent = 0
@@ -87,18 +87,18 @@ class Connection(asyncio.BufferedProtocol):
         self.large_bodies = False
         """Whether the last message that it published was large."""
         self.waits: set[str] = set()
-        """Reasons why input is held back: a login or commit is pending, an alarm is on, the client does not read."""
+        """Reasons why input is held back: a pending login or commit, an alarm, or a client that does not read."""
         self._turn_ends: list[Callable[[], None]] = []
         self.buffered_publishers: list[ChannelPublisher] = []
-        """Those with published messages that are not put yet: flushed before other methods and at the turn's end."""
+        """Publishers with messages that are not put yet: flushed before other methods and at the turn's end."""
         self._transport: asyncio.Transport | None = None
         self._takes_parts = False
         self._heart: asyncio.TimerHandle | None = None
-        """Of the next heartbeat."""
+        """Timer of the next heartbeat."""
         self.heard = self.said = self.now()
         self.close_by: float | None = None
         self.stuck = (0.0, 0)
-        """Since when the client has read nothing, where it reads too slowly, and how much it had read then."""
+        """For a client that reads too slowly: since when it has read nothing, and how much it had read then."""
 
     now = staticmethod(time.monotonic)
 
@@ -107,17 +107,22 @@ class Connection(asyncio.BufferedProtocol):
         """One of the states above, or `blocked` while an alarm holds back its publishes."""
         return "blocked" if self._state == "open" and "alarm" in self.waits else self._state
 
+    @property
+    def label(self) -> str:
+        """The client in log lines: `user=guest peer=127.0.0.1:48226 protocol=amqp`."""
+        return f"user={log_value(self.user)} peer={self._admitted.peer} protocol=amqp"
+
     def extra(self, name: str) -> Any:
         """Return information about the socket: `sockname`, `cipher` or `peercert`."""
         return self._transport.get_extra_info(name) if self._transport is not None else None
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register a new client with the server."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH)
-        # asyncio's own writelines does not pause, and TLS makes a record of each part.
+        # asyncio's own writelines does not pause, and TLS would make a record of each part.
         self._takes_parts = type(transport).__module__.startswith("uvloop") and self.extra("ssl_object") is None
         self.peer = transport.get_extra_info("peername")
         self.close_by = self.now() + self._admitted.left_of(self._server.settings.handshake_timeout)
@@ -138,14 +143,14 @@ class Connection(asyncio.BufferedProtocol):
         """Process received bytes, after those that were kept from earlier reads."""
         self.heard = self.now()
         self.received += len(data)
-        if self._state == "closed":  # a client sends what it had in its buffers: hanging up would be an error to it
+        if self._state == "closed":  # a client sends what is in its buffers: closing the socket would be an error to it
             return
         if self.waits:
             self._rest += data
             return
         lacking = missing_in(self._rest)
         if 0 < lacking < len(data):
-            # Only the frame that was cut in two is put together, and not all that came with its end.
+            # Only the divided frame is joined, and not all the bytes that arrived with its end.
             self._work(self._rest + data[:lacking], ends_turn=False)
             if self._rest:
                 data, lacking = self._rest + data[lacking:], 0
@@ -156,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Stop deliveries: the client reads too slowly.
 
-        Its own frames are still processed: a client that blocks while sending reads only after its bytes are taken.
+        Its own frames are still processed: a client that blocks while sending reads only after its bytes are accepted.
         """
         self.writable = False
         self.stuck = (self.now(), self.sent - self.unsent())
@@ -173,9 +178,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Clean up after a client: requeue its unsettled deliveries and delete its exclusive queues."""
         if self._state not in ("closed", "closing"):
-            # Of strangers there may be thousands: what is worth a warning of them, the listener logs.
+            # There may be thousands of connections without a login: the listener logs a warning where one is needed.
             level = logging.WARNING if self.user else logging.INFO
-            logger.log(level, "client %s is gone without a goodbye", self.peer, extra={"user": self.user})
+            logger.log(level, "connection lost: %s", self.label, extra={"user": self.user})
         self._admitted.release()
         self._state = "closed"
         self.writable = False
@@ -241,20 +246,20 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = bytes(data[offset:]) if offset < len(data) and self._state != "closed" else b""
         if not ends_turn:
             return
-        while self._turn_ends:  # one may bring forth another
+        while self._turn_ends:  # a callback may add another
             ends, self._turn_ends = self._turn_ends, []
             for callback in ends:
                 try:
                     callback()
                 except HoldfastError as error:
-                    logger.exception("a request of %s failed", self.peer)
+                    logger.exception("request failed: %s", self.label)
                     self.fail(InternalError(str(error)))
 
     def _protocol_header(self, data: bytes) -> int:
         if len(data) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(data):
             return 0
         if not data.startswith(PROTOCOL_HEADER):
-            self.write(PROTOCOL_HEADER)  # so that the client learns what is spoken here
+            self.write(PROTOCOL_HEADER)  # so that the client learns the supported protocol version
             self._hang_up()
             return len(data)
         self._state = "login"
@@ -267,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_max = self.frame_max + OVERHEAD if self.frame_max else 0
         while not self.waits:
             self._performing = _NO_METHOD
-            # As RabbitMQ does it, the payload may be as large as the frame, which has 8 bytes more.
+            # As in RabbitMQ, the payload may be as large as frame_max, and the whole frame 8 bytes larger.
             found = read_frame(data, offset, frame_max)
             if found is None or self._state == "closed":
                 break
@@ -301,9 +306,9 @@ class Connection(asyncio.BufferedProtocol):
             except FrameError:
                 raise
             except HoldfastError as error:
-                logger.exception("a request of %s failed", self.peer)
+                logger.exception("request failed: %s", self.label)
                 self.refuse(InternalError(str(error)), channel)
-            offset = following  # where a run failed in its midst, its channel is closed and hears no more
+            offset = following  # if a run failed halfway, its channel is closed and the rest of the run is discarded
         self._performing = _NO_METHOD
         return offset
 
@@ -346,10 +351,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if kind == METHOD:
             self._performing = m.ids_in(payload)
-        if closing is not None:  # whatever comes before the client knows that its channel is closed
+        if closing is not None:  # frames that the client sent before it knew of the close
             if kind == METHOD and payload[:4] == _CHANNEL_CLOSE_OK:
                 del self.channels[number]
-            elif kind == METHOD and payload[:4] == _CHANNEL_CLOSE:  # ours crossed it: its answer to ours is to come
+            elif kind == METHOD and payload[:4] == _CHANNEL_CLOSE:  # crossed ours: the answer to ours follows
                 self.write(m.method_frame(number, m.ChannelCloseOk()))
             return
         if number == 0:
@@ -386,7 +391,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.host is not None:
                 self.host.drop_owned_by(self)
             self._send(m.ConnectionCloseOk())
-            self._let_go()
+            self._drain()
         elif self._state == "closing":
             return
         elif self._state == "login" and isinstance(method, m.ConnectionStartOk):
@@ -409,14 +414,14 @@ class Connection(asyncio.BufferedProtocol):
         except BrokerError as error:
             log_failed_login(error, peer=self.peer, protocol="amqp")
             await asyncio.sleep(self._server.settings.login_delay)  # so that guessing passwords takes time
-            self._rest = b""  # what a stranger sent before it was let in is not looked at
+            self._rest = b""  # input that was sent before authentication is discarded
             if self.understands("authentication_failure_close"):
                 self.fail(error)
             else:
                 self._hang_up()
             self.release("login")
             return
-        if self._state != "login":  # it is gone, or was sent away, meanwhile
+        if self._state != "login":  # the client disconnected, or was disconnected, meanwhile
             return
         self.user = user
         self._state = "tuning"
@@ -451,7 +456,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close_by = None
         self._admitted.protect()
         self._send(m.ConnectionOpenOk())
-        logger.info("client %s is in as %s", self.peer, self.user, extra={"user": self.user, "vhost": vhost})
+        logger.info("connection accepted: %s", self.label, extra={"user": self.user, "vhost": vhost})
 
     # Endings.
 
@@ -472,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
         name = m.REPLY_CODES.get(error.code, "")
         if name and not text.startswith(name):
             text = f"{name} - {text}"
-        logger.warning("closing %s: %s", self.peer, text, extra={"user": self.user})
+        logger.warning("closing connection: %s reason=%s", self.label, text, extra={"user": self.user})
         self._send(m.ConnectionClose(error.code, cut_short(text), *self._performing))
         self._state = "closing"
         self._admitted.expose()
@@ -484,19 +489,19 @@ class Connection(asyncio.BufferedProtocol):
     def _end_channels(self) -> None:
         ending = [channel for channel in self.channels.values() if not channel.closing]
         for channel in ending:
-            channel.closing = True  # all, before one hands what it still has to another
+            channel.closing = True  # on all of them, before one passes its messages to another
         for channel in ending:
             try:
                 channel.end()
             except Exception:  # the other channels hold messages too
-                logger.exception("a channel of %s ended badly", self.peer)
+                logger.exception("closing a channel failed: %s channel=%d", self.label, channel.number)
         self.channels.clear()
 
-    def _let_go(self) -> None:
+    def _drain(self) -> None:
         """Discard what the client still sends until it disconnects, or a timeout passes.
 
-        A socket that is closed while bytes are coming is reset: the client would fail in its own sending, and might
-        never read our answer.
+        A socket that is closed while bytes arrive is reset: the client's own sending would fail, and it might never
+        read our answer.
         """
         self._state = "closed"
         self._admitted.expose()
@@ -520,7 +525,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What the server asks.
+    # For the server.
 
     @property
     def is_overfull(self) -> bool:

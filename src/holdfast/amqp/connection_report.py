@@ -27,12 +27,12 @@ _STATES = {
     "closing": "closing",
     "closed": "closed",
 }
-"""What RabbitMQ calls the states of a connection."""
+"""RabbitMQ's names of the states of a connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsReport:
-    """The TLS session of a connection, and what the client's certificate says."""
+    """The TLS session of a connection, and the contents of the client's certificate."""
 
     protocol: str
     cipher: str
@@ -63,7 +63,7 @@ class ConnectionReport:
     channel_max: int
     mechanism: str
     client: Mapping[str, Any]
-    """What the client says of itself."""
+    """The properties that the client reported."""
     received: int
     received_rate: float
     sent: int
@@ -87,7 +87,7 @@ class ConsumerReport:
     no_ack: bool
     exclusive: bool
     active: bool
-    """Whether it gets messages: of a queue with a single active consumer, the others wait."""
+    """Whether it gets messages: in a queue with a single active consumer, the others wait."""
     prefetch: int
     priority: int
     unacked: int
@@ -114,7 +114,7 @@ class ChannelReport:
     delivered: int
     deliver_rate: float
     prefetch: int
-    """What each new consumer may hold unsettled."""
+    """Unsettled deliveries that each new consumer may hold."""
     global_prefetch: int
     confirms: bool
     transactional: bool
@@ -130,9 +130,9 @@ class Report:
     def __init__(self, server: "Server") -> None:
         self._server = server
         self._rates: weakref.WeakKeyDictionary[Connection, tuple[Rate, Rate]] = weakref.WeakKeyDictionary()
-        """Bytes a second of those who were looked at."""
+        """Received and sent bytes a second of the connections that were reported on."""
         self._channel_rates: weakref.WeakKeyDictionary[Channel, tuple[Rate, Rate]] = weakref.WeakKeyDictionary()
-        """Messages a second, that came and that went."""
+        """Published and delivered messages a second of the channels that were reported on."""
 
     def connections(self, vhost: str | None = None) -> list[ConnectionReport]:
         """Return all connections that have logged in, or only those to one virtual host."""
@@ -180,7 +180,7 @@ class Report:
                 if f"{name_of(connection)} ({channel.number})" == name and not channel.closing:
                     self._server.close_channel(channel, reason)
                     return
-        raise NotFound(f"there is no channel {name!r}: it may have ended")
+        raise NotFound(f"there is no channel {name!r}: it may be closed already")
 
     def close_user(self, user: str, reason: str) -> int:
         """Close all connections of a user; return how many."""
@@ -206,12 +206,12 @@ class Report:
         for one in self.clients():
             if name_of(one) == name:
                 return one
-        raise NotFound(f"there is no connection {name!r}: it may have ended")
+        raise NotFound(f"there is no connection {name!r}: it may be closed already")
 
     def _connection(self, one: "Connection") -> ConnectionReport:
         rates = self._rates.get(one)
         if rates is None:
-            looked = weakref.proxy(one)  # the rate must not keep what it measures
+            looked = weakref.proxy(one)  # the rate must not keep the connection alive
             rates = self._rates[one] = (
                 Rate(Reading(lambda: int(looked.received)), time.monotonic),
                 Rate(Reading(lambda: int(looked.sent)), time.monotonic),

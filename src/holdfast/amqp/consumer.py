@@ -27,7 +27,7 @@ _SHAPE_BYTES_MAX = 512
 
 
 class ChannelConsumer:
-    """A consumer of a channel. Implements `broker.broker_queue.Consumer`; used by the event loop alone."""
+    """A consumer of a channel. Implements `broker.queue_dispatcher.Consumer`; used by the event loop alone."""
 
     def __init__(
         self, channel: "Channel", tag: str, broker_queue: BrokerQueue, *, no_ack: bool, priority: int, prefetch: int
@@ -44,11 +44,11 @@ class ChannelConsumer:
         """As the client gave them."""
         self._method = b"\x00\x3c\x00\x3c" + encode_short(tag)
         self._shapes: dict[tuple[object, ...], tuple[bytes, bytes | None]] = {}
-        """All that lies around tag and body, of messages that were alike twice in a row."""
+        """The bytes around tag and body, for messages that were alike twice in a row."""
         self._ends: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
-        """The two ends of the method's frame, before and behind the tag, of messages that went the same way."""
+        """The method's frame before and after the tag, for messages with the same exchange and routing key."""
         self._missed: tuple[object, ...] = ()
-        """What was looked for in `_shapes` last and not found."""
+        """The last key that was not found in `_shapes`."""
 
     def capacity(self) -> int:
         """Return how many messages it can take now."""
@@ -77,8 +77,8 @@ class ChannelConsumer:
         channel = self.channel
         first = channel.next_tags(len(deliveries))
         parts = self._encode(broker_queue, deliveries, first)
-        # Joining costs a copy, and naming many parts to the system costs more than that where they are small.
-        # The first tells of most runs that they are small, without a look at the others.
+        # Joining costs a copy, but passing many small parts to the system costs more than that. The size of the first
+        # decides for most runs that they are small, without adding up the others.
         large = len(deliveries[0][1]) >= _LARGE and sum(len(one[1]) for one in deliveries) >= _LARGE * len(deliveries)
         channel.write(*(parts if large else (b"".join(parts),)))
         if not self.no_ack:
@@ -101,7 +101,7 @@ class ChannelConsumer:
         pack, shapes = _TAG.pack, self._shapes
         counts = broker_queue.counts_deliveries
         for _, payload, key, headers, attempt, _, _, _, _ in deliveries:
-            # All that lies around the tag and the body is the same for messages that are alike but for these two.
+            # The bytes around tag and body are the same for messages that differ only in these two.
             exchange, raw = (headers.get(EXCHANGE), headers.get(PROPERTIES)) if headers else (None, None)
             like = (len(payload), key, exchange, raw, attempt if counts else attempt > 1, not headers)
             shape = shapes.get(like)
@@ -140,7 +140,7 @@ class ChannelConsumer:
         start, tail = ends
         header = HEADER_START.pack(2, number, 12 + len(raw), 60, 0, size)
         middle = b"%b%b%b\xce%b" % (tail, header, raw, FRAME_START.pack(3, number, size))
-        # What came once may never come again: where each message has an id, there is nothing to remember.
+        # A shape that was seen once may never repeat: if each message has its own id, caching gains nothing.
         alike = not headers or PROPERTIES in headers or headers.keys() == {EXCHANGE}
         if alike and like == self._missed and len(middle) <= _SHAPE_BYTES_MAX:
             _keep(self._shapes, like, (start, middle))

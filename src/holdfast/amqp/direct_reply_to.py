@@ -63,7 +63,7 @@ class Replies:
     def answer(self, address: str, raw: bytes, bodies: list[bytes]) -> bool:
         """Deliver replies to the channel with this address; return whether they were sent.
 
-        They are in no queue: a slow reader gets them all the same. If its unread bytes exceed a limit, its connection
+        They are in no queue: a slow reader gets them nevertheless. If its unread bytes exceed a limit, its connection
         is closed and they are dropped.
         """
         found = self._channels.get(address)
@@ -71,7 +71,7 @@ class Replies:
             return False
         channel, tag = found
         if channel.connection.is_overfull:
-            channel.connection.fail(FrameError(506, "RESOURCE_ERROR - the answers to your questions pile up unread"))
+            channel.connection.fail(FrameError(506, "RESOURCE_ERROR - too many unread direct reply-to answers"))
             return False
         for body in bodies:
             method = method_frame(channel.number, BasicDeliver(tag, channel.next_tags(1), False, "", address))

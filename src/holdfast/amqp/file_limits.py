@@ -13,11 +13,11 @@ from holdfast.amqp.settings import Settings
 __all__ = ["Shares", "clients_allowed", "shares_of"]
 
 _STORE_LEAST = 96
-"""Files of the store and the server beside those of logs: 60 were counted."""
+"""Files of the store and the server, without those of logs: 60 were counted."""
 _CLIENTS_LEAST = 8
 _HTTP_SHARE, _RPC_SHARE = 8, 16
 _SHARE_MAX = 1000
-"""HTTP and Cap'n Proto take no more unless a setting asks for it."""
+"""Connections that HTTP and Cap'n Proto get at most, unless a setting gives more."""
 
 
 class Shares(NamedTuple):

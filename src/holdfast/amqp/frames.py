@@ -1,7 +1,7 @@
 """AMQP frame codec: splits a byte stream into frames, and builds frames.
 
 A frame is a type (1 byte), a channel (2), the payload's size (4), the payload and an end octet. Nothing here reads or
-writes a socket: the functions take what has arrived so far and say whether it holds a whole frame.
+writes a socket: the functions take the bytes received so far and say whether they hold a whole frame.
 """
 
 import struct
@@ -39,16 +39,16 @@ END = b"\xce"
 END_OCTET = END[0]
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-"""What a client sends first, and what a server answers to one that speaks something else."""
+"""The first bytes of a client, and the answer of a server to a client with another protocol version."""
 OVERHEAD = 8
-"""The bytes of a frame beside its payload; frame-max counts them too."""
+"""The bytes of a frame without its payload; frame-max includes them."""
 FRAME_MIN = 4096
 """The smallest frame-max that either side may ask for."""
 
 FRAME_START = struct.Struct(">BHI")
 """Type, channel and the size of the payload."""
 HEADER_START = struct.Struct(">BHIHHQ")
-"""That of a header frame, with the class, weight and body size that its payload begins with."""
+"""The same of a header frame, with the class, weight and body size that its payload begins with."""
 ACK_FRAME = struct.Struct(">BHIHHQBB")
 """The whole frame of an ack, or of a nack to a publisher: up to its method, then tag, bits and end."""
 _CONTENT = struct.Struct(">HHQ")
@@ -72,13 +72,13 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 def check_heartbeat(channel: int, payload: bytes) -> None:
     """Check that a heartbeat is on channel 0 and empty."""
     if payload:
-        raise FrameError(501, "a heartbeat with a payload")
+        raise FrameError(501, "heartbeat frame with a payload")
     if channel:
-        raise FrameError(505, "a heartbeat on a channel")
+        raise FrameError(505, "heartbeat frame on a channel other than 0")
 
 
 HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
-"""The one frame that says nothing but that its sender lives."""
+"""The whole heartbeat frame."""
 
 
 def read_frame(
@@ -94,14 +94,14 @@ def read_frame(
         return None
     kind, channel, size = FRAME_START.unpack_from(buffer, offset)
     if kind not in _KINDS:
-        raise FrameError(501, f"a frame of type {kind}: AMQP 0-9-1 has types 1, 2, 3 and 8")
+        raise FrameError(501, f"unknown frame type {kind}: AMQP 0-9-1 has types 1, 2, 3 and 8")
     if size + OVERHEAD > frame_max and frame_max:
-        raise FrameError(501, f"a frame of {size + OVERHEAD} bytes: frame-max is {frame_max}")
+        raise FrameError(501, f"frame of {size + OVERHEAD} bytes is too large: frame-max is {frame_max}")
     stop = start + size
     if len(buffer) <= stop:
         return None
     if buffer[stop] != END_OCTET:
-        raise FrameError(501, f"a frame of type {kind} ends with octet {buffer[stop]} and not with {END_OCTET}")
+        raise FrameError(501, f"frame of type {kind} ends with octet {buffer[stop]}, not with {END_OCTET}")
     return kind, channel, start, stop, stop + 1
 
 
@@ -135,8 +135,8 @@ def content_frames(
 def decode_content_header(payload: bytes | memoryview) -> tuple[int, int, bytes]:
     """Return the class, the body size and the raw properties of a header frame's payload."""
     if len(payload) < 14:
-        raise FrameError(501, f"a content header of {len(payload)} bytes: it has at least 14")
+        raise FrameError(501, f"content header of {len(payload)} bytes is too short: it has at least 14")
     class_id, weight, size = _CONTENT.unpack_from(payload)
     if weight:
-        raise FrameError(505, f"a content header with weight {weight}: it must be 0")
+        raise FrameError(505, f"content header has weight {weight}: it must be 0")
     return class_id, size, bytes(payload[12:])

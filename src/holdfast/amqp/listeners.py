@@ -10,14 +10,14 @@ __all__ = ["addresses_in", "listen_on", "shown", "usable"]
 _LOOPBACK_6 = "::1"
 _ANY_4, _ANY_6 = "0.0.0.0", "::"
 _ATTEMPTS = 20
-"""How often a free port is looked for that is free on all addresses."""
+"""Attempts to find a port that is free on all addresses."""
 Found = tuple[int, tuple[Any, ...]]
 """The family of a socket, and the address that it is bound to."""
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
 
 def addresses_in(text: str) -> list[str]:
-    """Return the addresses in a text with commas, each once, in their order."""
+    """Return the addresses in a comma-separated text, each once, in their order."""
     return list(dict.fromkeys(filter(None, (one.strip().strip("[]") for one in text.split(",")))))
 
 
@@ -55,7 +55,7 @@ def listen_on(hosts: Sequence[str], port: int, backlog: int) -> list[socket.sock
 
 
 def shown(host: str, port: int) -> str:
-    """Return host and port as they stand in a URL."""
+    """Return host and port as they are written in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -65,7 +65,7 @@ def _resolved(host: str, port: int) -> list[Found]:
 
 
 def _uncovered(found: list[Found]) -> list[Found]:
-    """Return each address once, without those that an address for all of them serves."""
+    """Return each address once, without those that a wildcard address in the list serves."""
     every = {address[0] for _, address in found} & {_ANY_4, _ANY_6}
     served = {socket.AF_INET6: _ANY_6 in every, socket.AF_INET: bool(every)}
     once = {(family, *address[:2]): (family, address) for family, address in reversed(found)}

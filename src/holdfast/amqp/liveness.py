@@ -13,7 +13,7 @@ __all__ = ["look"]
 logger = logging.getLogger("holdfast.amqp")
 
 _FROZEN_S = 30.0
-"""A client that reads nothing for so many seconds, and for two heartbeats, is disconnected."""
+"""Seconds: a client that reads nothing for longer than this, and than two heartbeats, is disconnected."""
 
 
 def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
@@ -30,7 +30,8 @@ def look(client: "Connection", now: float, consumer_timeout_s: float) -> None:
     frozen = reads_not and now - client.stuck[0] > max(heartbeat * 2, _FROZEN_S)
     silent = heartbeat and not client.waits and now - client.heard > heartbeat * 2
     if frozen or silent:
-        logger.warning("missed heartbeats from %s, timeout: %ds", client.peer, heartbeat or _FROZEN_S)
+        reason = "missed-heartbeats" if silent else "not-reading"
+        logger.warning("connection timed out: %s reason=%s heartbeat=%d", client.label, reason, heartbeat)
         client.abort()
         return
     for channel in list(client.channels.values()):

@@ -37,19 +37,19 @@ class Login:
 
     def greeting(self) -> m.ConnectionStart:
         """Return connection.start with the server's properties and mechanisms."""
-        from holdfast import __version__  # noqa: PLC0415 - the package imports its rooms lazily
+        from holdfast import __version__  # noqa: PLC0415 - the package imports its parts lazily
 
         properties: dict[str, Any] = {
             "capabilities": dict.fromkeys(_CAPABILITIES, True),
             "cluster_name": "holdfast",
-            # Clients look here for what a broker does beyond the standard: kombu thinks that it can change the
-            # prefetch of a running consumer unless it reads this very name.
+            # Clients derive from it what a broker supports beyond the standard: kombu changes the prefetch of a
+            # running consumer unless it reads this very name.
             "product": "RabbitMQ",
             "version": LIKE_RABBITMQ,
             "platform": f"Holdfast {__version__}, Python {platform.python_version()}",
             "information": "Holdfast speaks AMQP 0-9-1 with RabbitMQ's extensions",
         }
-        # Who announces EXTERNAL promises that it works: py-amqp takes it before any password that it was given.
+        # Announce EXTERNAL only if it can work: py-amqp prefers it to a password that it was given.
         external = b" EXTERNAL" if self._connection.extra("peercert") else b""
         return m.ConnectionStart(0, 9, properties, b"PLAIN AMQPLAIN" + external, b"en_US")
 
@@ -73,7 +73,7 @@ class Login:
 
 def _plain(response: bytes) -> tuple[str, str]:
     parts = response.split(b"\0")
-    if len(parts) != 3 or parts[0]:  # nobody may be somebody else here
+    if len(parts) != 3 or parts[0]:  # an authorization identity is not supported
         raise login_refused("", "malformed", "response in PLAIN must be of the form NUL user NUL password")
     return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
 

@@ -1,7 +1,7 @@
 """Codec for method arguments, derived from the annotations of each method's NamedTuple.
 
 A method is a NamedTuple whose fields are annotated with the types below, in the order of the wire, under `@wire` with
-its numbers. Tuples and not frozen dataclasses: they take a third of the time to make, and one is made a message.
+its numbers. Tuples and not frozen dataclasses: creating one takes a third of the time, and each message needs one.
 """
 
 import struct
@@ -45,7 +45,7 @@ LongStr = Annotated[bytes, "long"]
 Table = Annotated[Mapping[str, FieldValue], "table"]
 
 NO_FIELDS: Mapping[str, FieldValue] = MappingProxyType({})
-"""The empty table, for all to share."""
+"""The empty table, shared by all methods."""
 
 _BITS_MAX = 8
 _NO_NUMBERS = struct.Struct("")
@@ -86,7 +86,7 @@ class Layout:
                 try:
                     parts.append(numbers.pack(*values[place : place + count]))
                 except struct.error as error:
-                    raise MalformedField(f"{values[place : place + count]} do not fit: {error}") from None
+                    raise MalformedField(f"{values[place : place + count]} do not fit their types: {error}") from None
             elif kind == "table":
                 parts.append(encode_table(value))
             else:

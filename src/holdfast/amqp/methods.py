@@ -1,6 +1,6 @@
 """Encoding and decoding of all AMQP 0-9-1 methods, with RabbitMQ's extensions.
 
-The three methods that are sent once a message have a codec of their own; all others follow their declaration.
+The three methods that are sent for each message have a codec of their own; all others follow their declaration.
 """
 
 import struct
@@ -183,7 +183,7 @@ REPLY_CODES = {
     540: "NOT_IMPLEMENTED",
     541: "INTERNAL_ERROR",
 }
-"""What a reply code is called, as RabbitMQ begins its reply texts: `NOT_FOUND - no queue ...`."""
+"""Names of the reply codes, with which RabbitMQ's reply texts begin: `NOT_FOUND - no queue ...`."""
 
 _TOO_SHORT, _MALFORMED, _UNKNOWN = 501, 501, 540
 _ACK = struct.Struct(">4xQB")
@@ -200,7 +200,7 @@ class MethodError(FrameError):
 
 
 def decode_method(payload: bytes | memoryview) -> Method:
-    """Decode a method frame's payload. Raises nothing but `MethodError`."""
+    """Decode a method frame's payload. Raises only `MethodError`."""
     if type(payload) is not bytes:
         payload = bytes(payload)
     decode = _DECODERS.get(payload[:4])
@@ -218,7 +218,7 @@ def encode_method(method: Method) -> bytes:
     """Encode the payload of a method frame. A value that does not fit its type raises `MalformedField`."""
     encode = _ENCODERS.get(type(method))
     if encode is None:
-        raise MalformedField(f"{type(method).__name__} is no method of AMQP 0-9-1")
+        raise MalformedField(f"{type(method).__name__} is not a method of AMQP 0-9-1")
     return encode(method)
 
 
@@ -234,7 +234,7 @@ def ids_in(payload: bytes) -> tuple[int, int]:
 
 def _unknown(payload: bytes) -> MethodError:
     if len(payload) < 4:
-        return MethodError(_TOO_SHORT, f"a method frame of {len(payload)} bytes: it has at least 4")
+        return MethodError(_TOO_SHORT, f"method frame of {len(payload)} bytes is too short: it has at least 4")
     class_id, method_id = struct.unpack_from(">HH", payload)
     return MethodError(_UNKNOWN, f"method {method_id} of class {class_id} is unknown", class_id, method_id)
 
@@ -249,7 +249,7 @@ def _decoder(made: Callable[[list[Any]], Method], layout: Layout) -> Callable[[b
     return lambda payload: made(decode(payload, 4))
 
 
-# Once a message
+# Methods that are sent for each message
 
 
 def _decode_ack(payload: bytes) -> BasicAck:
@@ -277,7 +277,7 @@ def _encode_deliver(method: Method) -> bytes:
     try:
         delivery = _DELIVERY.pack(delivery_tag, 1 if redelivered else 0)
     except struct.error:
-        raise MalformedField(f"{delivery_tag!r:.80} is no delivery tag: it has 64 bits") from None
+        raise MalformedField(f"{delivery_tag!r:.80} is not a delivery tag: it must fit into 64 bits") from None
     return b"\x00\x3c\x00\x3c%b%b%b%b" % (
         encode_short(consumer_tag),
         delivery,

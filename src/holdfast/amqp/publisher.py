@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 __all__ = ["PUBLISH", "ChannelPublisher"]
 
 PUBLISH = b"\x00\x3c\x00\x28"
-"""What the payload of a publish begins with."""
+"""The first bytes of the payload of a publish."""
 _REPLY = REPLY_TO + "."
 _CACHED_BYTES_MAX = 1024
 _CACHED_MAX = 1000
 _RUN_MAX = 4000
-"""Messages that are put together: no more than a queue hands out at once."""
+"""Messages that are put together: no more than a queue delivers at once."""
 _REQUEUE = 2
-"""What RabbitMQ sends along with a nack: the default of the method's bit."""
+"""The bits that RabbitMQ sends in a nack: the default of its requeue bit."""
 _LARGE = 16 << 10
 _FEW = 4
-"""A batch of up to so many messages is small: the broker's thread may sync it itself."""
+"""A batch with at most this many messages is small: the broker's thread may sync it itself."""
 
 
 class _Batch:
@@ -71,11 +71,11 @@ class CachedRoute:
         self.method = method
         self.version = -1
         self.targets: list[BrokerQueue] | None = None
-        """None where the headers of each message decide."""
+        """None if routing depends on the headers of each message."""
         self.simple = False
-        """Whether no queue there may refuse a message."""
+        """Whether none of the target queues can reject a message."""
         self.logs: dict[Log, None] = {}
-        """What must be on disk before a persistent message there is safe."""
+        """The logs that must be on disk before a persistent message on this route is durable."""
 
 
 class ChannelPublisher:
@@ -148,7 +148,7 @@ class ChannelPublisher:
             raise FrameError(505, "expected content header for class 60, got non content header frame instead")
         self._received += len(part)
         if self._received > self._size:
-            raise FrameError(505, f"the body is longer than the {self._size} bytes of its header")
+            raise FrameError(505, f"the body exceeds the {self._size} bytes that its header announced")
         self._parts.append(part)
         if self._received == self._size:
             self._finish()
@@ -165,13 +165,13 @@ class ChannelPublisher:
     def take_run(
         self, data: bytes | memoryview, offset: int, start: int, stop: int, following: int, frame_max: int
     ) -> int:
-        """Process a publish whose content has arrived, and all that follow it and differ in nothing but the body.
+        """Process a publish whose content has arrived, and all that follow it and differ only in the body.
 
         Returns the offset after the last of them; 0 if the content is incomplete or in several frames, which are then
         processed one by one.
         """
         number, there = self._channel.number, len(data)
-        try:  # whatever is not as it should be is left to those who say why
+        try:  # anything unexpected is left to the frame-by-frame path, which reports the error
             kind, on, length, class_id, weight, size = HEADER_START.unpack_from(data, following)
             close = following + 7 + length
             if (
@@ -197,7 +197,7 @@ class ChannelPublisher:
             while at <= last and data.startswith(prefix, at) and data[at + step - 1] == END_OCTET:
                 at += step
             bodies = [data[place : place + size] for place in range(begin, at, step)]
-        else:  # of a connection whose messages are large
+        else:  # a connection with large messages
             skip = len(prefix)
             while at <= last and data[at : at + skip] == prefix and data[at + step - 1] == END_OCTET:
                 at += step
@@ -232,7 +232,7 @@ class ChannelPublisher:
     def _publish(self, route: CachedRoute, raw: bytes, bodies: list[bytes]) -> None:
         channel = self._channel
         directives = self._known.get(raw)
-        looks = route.targets is None  # an exchange does, at the headers
+        looks = route.targets is None  # routing needs the headers
         if directives is None or (looks and directives.properties is None):
             directives = self._read(raw, whole=looks)
         if directives.properties is not None and directives.properties.reply_to == REPLY_TO:
@@ -312,7 +312,7 @@ class ChannelPublisher:
             answered = channel.connection.replies.answer(method.routing_key, directives.raw, bodies)
         else:
             answered = False
-        # The exchange of a transaction may have gone before the commit: it must not come back by being counted.
+        # The exchange of a transaction may be deleted before the commit: counting must not add it again.
         there = method.exchange in channel.host.topology.exchanges
         traffic = channel.host.traffic[method.exchange] if there else Traffic()
         traffic.came += len(bodies)

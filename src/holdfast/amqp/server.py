@@ -37,7 +37,7 @@ _GOODBYE_S = 1.5
 _BACKLOG = 1024
 _INBOX_BYTES = 1 << 20
 _REASON_MAX = 200
-"""Characters of an operator's reason that are logged and told: AMQP has space for 255 bytes, with what it means."""
+"""Characters of an operator's reason that are logged and sent: an AMQP reply text has at most 255 bytes in all."""
 
 
 class _Forced(BrokerError):
@@ -71,7 +71,7 @@ class Server:
             disk_free=settings.disk_free_limit,
         )
         folder = store.path / TRANSIENT
-        shutil.rmtree(folder, ignore_errors=True)  # of the last process
+        shutil.rmtree(folder, ignore_errors=True)  # left by the last process
         self._transient = Store(folder, read_only=False, files=UnsyncedFiles(), clock=None, background=True)
         self.broker = Broker(
             store,
@@ -85,12 +85,12 @@ class Server:
         self.administration = Administration(self.broker, self._disconnect)
         self.report = Report(self)
         self.connections_opened = self.connections_closed = 0
-        """Since the start, with those that never logged in."""
+        """Since the start, including those that never logged in."""
         self._listeners: list[Acceptor] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._clock: asyncio.Task[None] | None = None
         self.addresses: list[tuple[str, int, bool]] = []
-        """Host, port and whether TLS is spoken, of each listening socket."""
+        """Host, port and whether it uses TLS, of each listening socket."""
 
     async def start(self) -> None:
         """Open the listeners and start the timer; raise `StorageError` if a port cannot be used."""
@@ -104,7 +104,7 @@ class Server:
             except OSError as error:
                 raise StorageError(
                     f"cannot listen on {settings.host} port {port}: {error.strerror or error}. "
-                    "Is another broker running there? Choose another with --amqp-port"
+                    "Stop the process that uses the port, or set another with --amqp-port"
                 ) from error
             for one in sockets:
                 self.addresses.append((*one.getsockname()[:2], context is not None))
@@ -143,7 +143,7 @@ class Server:
             self._clock.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._clock
-        self.broker.syncer.end_turn()  # here: whom it calls are at home on this thread
+        self.broker.syncer.end_turn()  # on this thread, to which the callbacks belong
         await self._loop.run_in_executor(None, self.broker.close)
         await self._loop.run_in_executor(None, self._transient.close_discarding)
         shutil.rmtree(self._transient.path, ignore_errors=True)
@@ -186,11 +186,12 @@ class Server:
 
     def post(self, call: Any) -> None:
         """Schedule a call on the broker's thread. May be called from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to notify
             self._loop.call_soon_threadsafe(call)
 
     def _alarm(self, reason: str | None) -> None:
-        for connection in list(self.connections) if reason is None else ():  # who publishes meanwhile finds out then
+        # Nothing to do when an alarm begins: a client is blocked when it publishes.
+        for connection in list(self.connections) if reason is None else ():
             connection.unblock()
 
     async def _tick(self) -> None:
@@ -206,5 +207,5 @@ class Server:
                     self.broker.memory.look()
                     for connection in list(self.connections):
                         look(connection, connection.now(), self.settings.consumer_timeout)
-            except Exception:  # whatever it is: without a clock there are no heartbeats, expiries and alarms
-                logger.exception("the broker's clock goes on after an error")
+            except Exception:  # any error: without the timer there are no heartbeats, expiries and alarms
+                logger.exception("timer failed: it continues")

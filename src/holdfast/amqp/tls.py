@@ -26,10 +26,10 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
         path = getattr(settings, name)
         try:
             if path is not None:
-                open(path, "rb").close()  # noqa: PTH123 - as the library does it; whose error does not name the file
+                open(path, "rb").close()  # noqa: PTH123 - as the ssl library does, whose error does not name the file
         except OSError as error:
             raise InvalidArgument(
-                f"{name} {path!r} cannot be read: {error.strerror}. A relative path counts from where it is started"
+                f"{name} {path!r} cannot be read: {error.strerror}. Relative paths start at the working directory"
             ) from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -41,7 +41,9 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
             context.load_verify_locations(settings.tls_ca)
             context.verify_mode = ssl.CERT_REQUIRED if settings.tls_verify else ssl.CERT_OPTIONAL
         elif settings.tls_verify:
-            raise InvalidArgument("tls_verify needs tls_ca: the certificates that clients' must be signed by")
+            raise InvalidArgument("tls_verify needs tls_ca: the file of the CA that signed the clients' certificates")
     except (OSError, ssl.SSLError) as error:
-        raise InvalidArgument(f"{used} cannot be used: {error}. They must be PEM files that belong together") from error
+        raise InvalidArgument(
+            f"{used} cannot be used: {error}. The files must be PEM, and certificate and key must match"
+        ) from error
     return context

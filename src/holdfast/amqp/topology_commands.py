@@ -50,7 +50,7 @@ class TopologyCommands:
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
         method = method._replace(exchange=stripped(method.exchange))
         if not method.passive:
-            check_type(method.type)  # what nobody may do is refused as that, whoever asks
+            check_type(method.type)  # before the permission check: an unknown type is an error for every user
             check_not_default(method.exchange)
             self._check(Operation.EXCHANGE_DECLARE, method.exchange)
             alternate = method.arguments.get("alternate-exchange")

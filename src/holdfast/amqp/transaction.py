@@ -52,12 +52,12 @@ class Transaction:
         partial = False
         broker_queues = channel.host.broker_queues
         for method, directives, bodies, targets in publishes:
-            # By name, as in RabbitMQ: a queue may have gone meanwhile, or be another of the same name.
+            # By name, as in RabbitMQ: a queue may have been deleted meanwhile, or recreated under the same name.
             left = [broker_queues[one.name] for one in targets if one.name in broker_queues]
             touched, refused = channel.publishing.publish(method, directives, bodies, left)
             logs.update(touched)
             partial = partial or refused
-        # Not before all is published: where that fails, what was acknowledged comes back with the end of the channel.
+        # Not before all is published: if that fails, the end of the channel requeues the acknowledged messages.
         settled, self._settled = self._settled, []
         for how, taken in settled:
             getattr(channel, how)(taken)
@@ -73,7 +73,7 @@ class Transaction:
             channel.connection.release("commit")
 
         if logs:
-            channel.connection.hold("commit")  # what the client says next is answered after this
+            channel.connection.hold("commit")  # the client's next request is answered after this
             channel.connection.broker.sync(logs, then, small=False)
         else:
             then(None)

@@ -1,4 +1,4 @@
-"""Unsettled deliveries of a channel, stored as runs of tags, so that a batch costs no more than a message."""
+"""Unsettled deliveries of a channel, stored as runs of tags, so that a batch costs no more than a single message."""
 
 from bisect import bisect_right
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Taken(NamedTuple):
 
     broker_queue: BrokerQueue
     subscription: ChannelConsumer | None
-    """None: they were got, not consumed."""
+    """None: they were fetched with basic.get."""
     lease: int
     ids: list[int]
     tags: "list[int] | range"
@@ -32,7 +32,7 @@ class _Run:
     ) -> None:
         self.first = first
         self.ids: list[int | None] = [*ids]
-        """None where a delivery was settled by itself."""
+        """None for each delivery that was settled separately."""
         self.left = len(ids)
         self.lease = lease
         self.broker_queue = broker_queue
@@ -52,7 +52,7 @@ class _Run:
 class UnackedTags:
     """The unsettled deliveries of a channel, in the order of their tags.
 
-    Invariant: `count` is the number of tags that are held, and a run is held only while something is left of it.
+    Invariant: `count` is the number of tags that are held, and a run is held only while it has unsettled deliveries.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class UnackedTags:
             for tag, id in zip(tags, ids, strict=True):
                 place = bisect_right(self._firsts, tag)
                 run = self._runs[place - 1] if place else None
-                if run is not None and tag < run.first + len(run.ids):  # its place is still there
+                if run is not None and tag < run.first + len(run.ids):  # its run is still held
                     run.ids[tag - run.first] = id
                     run.left += 1
                 else:
