@@ -1,4 +1,4 @@
-"""Authentication and permission callbacks of the RPC server, supplied by whoever starts it."""
+"""Authentication and permission callbacks of the RPC server, supplied by the caller that starts it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ __all__ = ["Access", "Visitor"]
 
 
 def _nobody(*_: object) -> str:
-    raise AccessRefused("nobody can log in here: this server was started without users")
+    raise AccessRefused("login is not possible: this server was started without users")
 
 
 def _nothing(*_: object) -> None:
-    raise AccessRefused("nobody is permitted anything here: this server was started without users")
+    raise AccessRefused("permission denied: this server was started without users")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """Callbacks that authenticate a client and check permissions. Each is called in a worker thread, and may be slow.
 
-    What they raise is sent to the client.
+    Their errors are sent to the client.
     """
 
     login: Callable[[str, str, bool], str] = _nobody
-    """From a user, a password and whether the client is on this machine, the user's name."""
+    """Called with a user, a password and whether the client is on this machine; returns the user's name."""
     enter: Callable[[str, bool], str] = _nobody
-    """The same from a token."""
+    """Called with a token and whether the client is on this machine; returns the user's name."""
     check: Callable[[str, str, Kind, str], None] = _nothing
     """Raises unless this user may, in this virtual host, configure, write to or read from this queue."""
     check_space: Callable[[], None] = lambda: None

@@ -14,13 +14,13 @@ from holdfast.rpc.transport import Transport
 __all__ = ["CALLS_MAX", "Client", "Desk", "TooManyCalls"]
 
 CALLS_MAX = 20_000
-"""Calls of one client that may be under way, polls that wait among them."""
+"""Calls of one client that may be in progress, including waiting polls."""
 _BYTES_MAX = 32 << 20
-"""Bytes of one client that may be under way before no more is read from it."""
+"""Bytes of calls in progress above which nothing more is read from a client."""
 
 
 class TooManyCalls(HoldfastError):
-    """A client has more calls in progress than one may have."""
+    """A client has too many calls in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Desk:
     access: Access
     executor: Executor
     logins: asyncio.Semaphore
-    """A password takes a core for a while: few are checked at once, so that others get on."""
+    """Limits concurrent password checks: each takes a core for a while, and other calls must not wait."""
     queueber: tuple[str, str]
     """Virtual host and name of the queue that Queueber's interface serves."""
     queueber_clients: str
@@ -55,7 +55,7 @@ class Client:
         Raises `TooManyCalls`.
         """
         if self._calls >= CALLS_MAX:
-            raise TooManyCalls(f"this client has {CALLS_MAX} calls under way: wait for some of them, or connect twice")
+            raise TooManyCalls(f"this client has {CALLS_MAX} calls in progress: wait for some, or connect twice")
         self._calls += 1
         self._bytes += size
         if self._bytes > _BYTES_MAX:

@@ -15,10 +15,10 @@ Method = TypeVar("Method", bound=Callable[..., Awaitable[None]])
 
 
 class Refused(Exception):
-    """An error on its way to a client.
+    """An error that is sent to a client.
 
-    pycapnp sends what `traceback` prints of it, which would be our files and lines: so this one hides them, and prints
-    itself under the name of the error that it stands for.
+    pycapnp sends what `traceback` prints of it, which would include our files and lines: so this class hides its
+    traceback, and is printed under the name of the original error.
     """
 
     __traceback__ = property(lambda _: None)
@@ -28,7 +28,7 @@ class Refused(Exception):
         """Return the error to send to a client."""
         if isinstance(error, HoldfastError):
             return _named(type(error).__name__)(str(error))
-        return _named("InternalError")("something went wrong in the server: its log says what")
+        return _named("InternalError")("internal error: see the server's log")
 
 
 def answered(method: Method) -> Method:
@@ -45,7 +45,7 @@ def answered(method: Method) -> Method:
         except HoldfastError as error:
             refused = Refused.of(error)
         except Exception as error:
-            logger.exception("the call %s failed", method.__name__.removesuffix("_context"))
+            logger.exception("call failed: method=%s", method.__name__.removesuffix("_context"))
             refused = Refused.of(error)
         raise refused
 

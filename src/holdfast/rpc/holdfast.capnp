@@ -1,18 +1,18 @@
-# Holdfast's own interface: any queue, by users with permissions. What is added later gets new ordinals.
+# Holdfast's own interface: any queue, for users with permissions. Later additions get new ordinals.
 
 @0x83bedd73918559ee;
 
 using Queueber = import "queueber.capnp";
 
 interface Holdfast extends(Queueber.Queue) {
-  # What every client gets first. Queueber's methods serve the one queue that was set for them.
+  # The bootstrap interface of every client. Queueber's methods serve the one queue that is configured for them.
 
   login @0 (user :Text, password :Text) -> (session :Session);
   enter @1 (token :Text) -> (session :Session);  # a token of the HTTP API
 }
 
 interface Session {
-  # Somebody who is known. It ends with the connection, and with the token that was given for it.
+  # An authenticated user. It ends with the connection, and with the token that was used to log in.
 
   whoami @0 () -> (name :Text);
   queue @1 (vhost :Text = "/", queueName :Text) -> (queue :WorkQueue);
@@ -25,15 +25,15 @@ interface WorkQueue {
   # All of them or none; durable when this returns.
 
   lease @1 (count :UInt32 = 1, seconds :Float64 = 0, wait :Float64 = 0) -> (deliveries :List(Delivery));
-  # Held for `seconds` (0: as long as the queue says). Where there is none, wait so long for one; less than 0 is for ever.
+  # Leased for `seconds` (0: the queue's lease time). Without messages, wait up to `wait` seconds; below 0: forever.
 
   ack @2 (held :List(Held)) -> (lost :List(UInt64));
   nack @3 (held :List(Held), reason :Text, delay :Float64 = -1) -> (lost :List(UInt64));
-  # They come back after `delay`, or as the queue says if that is less than 0.
+  # Redelivered after `delay` seconds; below 0: after the queue's backoff.
 
   extend @4 (held :List(Held), seconds :Float64 = 0) -> (lost :List(UInt64));
   release @5 (held :List(Held)) -> (lost :List(UInt64));
-  # Of these four: `lost` has the ids whose lease is no longer held.
+  # In these four, `lost` has the ids whose lease is no longer held.
 
   peek @6 (count :UInt32 = 10) -> (messages :List(Waiting));
   stats @7 () -> (stats :Stats);
@@ -68,7 +68,7 @@ struct Waiting {
     some @3 :Data;
   }
   headers @4 :List(Header);
-  attempts @5 :UInt32;  # that failed
+  attempts @5 :UInt32;  # failed attempts
   enqueuedAt @6 :Int64;
   priority @7 :UInt8;
 }
@@ -99,7 +99,7 @@ struct Stats {
   moving @3 :UInt64;
   dead @4 :UInt64;
   leases @5 :UInt64;
-  oldestAge @6 :Float64 = -1;  # less than 0: there is none
+  oldestAge @6 :Float64 = -1;  # below 0: no message waits
   putRate @7 :Float64;
   leaseRate @8 :Float64;
   ackRate @9 :Float64;

@@ -1,4 +1,4 @@
-"""Queues in use by RPC clients, each with its polls, its rounds and its identifiers."""
+"""Queues in use by RPC clients, each with its waiting polls, its write batcher and its identifiers."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class QueueService:
                 return False
             if not self.extend([(ids[0], lease)], seconds):
                 return True
-            # This one was done meanwhile, or the lease ran out: look what is left of it.
+            # The message was settled meanwhile, or the lease expired: check what is left of it.
 
     def _held(self, id: int, lease: int) -> Delivery:
         return Delivery(id, b"", None, NO_HEADERS, 1, 0, 0, lease, self.queue)
@@ -66,7 +66,7 @@ class QueueServices:
         """Return the queue that has this name now; raise `NotFound`, or `Closed` while the server stops."""
         queue = await asyncio.get_running_loop().run_in_executor(self._executor, self._find, vhost, name)
         if self._closed:
-            raise Closed("the server stops: connect again when it is back")
+            raise Closed("the server is shutting down: connect again later")
         found = self._served.get(queue)
         if found is None:
             for gone in [other for other in self._served if other.closed]:

@@ -4,7 +4,7 @@
 
 struct Item {
   contents @0 :Data;
-  visibilityTimeoutSecs @1 :UInt64;  # not to be had before so much time has passed
+  visibilityTimeoutSecs @1 :UInt64;  # not delivered before this time has passed
 }
 
 struct PolledItem {
@@ -32,7 +32,7 @@ struct RemoveResponse {
 struct PollRequest {
   leaseValiditySecs @0 :UInt64;  # more than 0
   numItems @1 :UInt32;  # 0 is 1
-  timeoutSecs @2 :UInt64;  # 0 is for ever
+  timeoutSecs @2 :UInt64;  # 0 waits forever
 }
 
 struct PollResponse {

@@ -17,7 +17,7 @@ from holdfast.rpc.queue_service import QueueService
 __all__ = ["LONGEST_S", "Queueber", "fitting", "keeping"]
 
 LONGEST_S = 100 * 365 * 86_400
-"""Whatever is longer is as long as this: a client may ask for 2 ** 64 seconds."""
+"""The longest time in seconds; longer ones are reduced to it, as a client may ask for 2 ** 64 seconds."""
 
 
 class Queueber:
@@ -100,8 +100,8 @@ class Queueber:
         allowed = self.client.desk.queueber_clients
         if allowed == "nobody" or (allowed == "loopback" and not self.client.wire.is_loopback):
             raise AccessRefused(
-                "Queueber's methods, which know no password, are not for this client: log in and use Holdfast's own, "
-                "or set rpc_queueber to anyone"
+                "Queueber's methods, which have no login, are not allowed for this client: log in and use Holdfast's "
+                "own methods, or set rpc_queueber to anyone"
             )
         self.client.wire.keep()
         return await self.client.queueber()
@@ -130,5 +130,5 @@ def keeping(service: QueueService, deliveries: list[Delivery]) -> Iterator[None]
 
 def _checked(lease: bytes) -> bytes:
     if len(lease) != SIZE:
-        raise InvalidArgument(f"a lease has {SIZE} bytes, not {len(lease)}: send what poll gave")
+        raise InvalidArgument(f"a lease has {SIZE} bytes, not {len(lease)}: send the lease that poll returned")
     return lease

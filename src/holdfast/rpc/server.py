@@ -19,7 +19,7 @@ from holdfast.base.errors import HoldfastError, InvalidArgument
 from holdfast.rpc.auth import Access
 from holdfast.rpc.client import Client, Desk
 from holdfast.rpc.queue_service import Find, QueueServices
-from holdfast.rpc.session import Door
+from holdfast.rpc.session import Bootstrap
 from holdfast.rpc.transport import Transport
 
 __all__ = ["RpcServer", "RpcSettings"]
@@ -30,7 +30,7 @@ _WORKERS = 8
 _LOGINS = 2
 _BACKLOG = 1024
 _LAST_ANSWERS_S = 0.05
-"""How long the last answers have to get to the sockets."""
+"""Time for the last responses to reach the sockets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class RpcSettings:
     """Settings of the RPC server."""
 
     host: str = "127.0.0.1,::1"
-    """Addresses, with commas."""
+    """Addresses, separated by commas."""
     port: int = 0
     """0 takes a free one."""
     vhost: str = "/"
     queue: str = "queueber"
     """The queue that Queueber's interface serves."""
     queueber_clients: Literal["loopback", "anyone", "nobody"] = "loopback"
-    """Who may call Queueber's methods, which know no password: clients on this machine, all, or none."""
+    """Clients that may call Queueber's methods, which have no login: those on this machine, all, or none."""
     connection_max: int = 10_000
-    """At most half of the process's open files, whatever it says: the others stay for the store."""
+    """Never more than half of the process's open files: the others are kept for the store."""
     login_timeout: float = 10.0
     """Seconds that a client may take until it has logged in or called a method of Queueber that it may call."""
     max_request: int = 64 << 20
-    """Bytes of a message on the wire: a client that sends a larger one is cut off."""
+    """Bytes of a message on the wire: a client that sends a larger one is disconnected."""
     max_reply: int = 16 << 20
     """Bytes of payload in one answer, unless a single message has more."""
 
@@ -91,7 +91,7 @@ class RpcServer:
     def address(self) -> tuple[str, int]:
         """Host and port of the first listener."""
         if not self.addresses:
-            raise InvalidArgument("the RPC server does not listen: start it first")
+            raise InvalidArgument("the RPC server is not listening: start it first")
         return self.addresses[0]
 
     @property
@@ -105,7 +105,7 @@ class RpcServer:
         Raises `InvalidArgument` if the address cannot be used or the server is running, else what prevents the start.
         """
         if self._thread is not None:
-            raise InvalidArgument("the RPC server runs already")
+            raise InvalidArgument("the RPC server is already running")
         listens: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(listens,), name="holdfast-rpc", daemon=True)
         self._thread.start()
@@ -129,12 +129,12 @@ class RpcServer:
 
     def _run(self, listens: "Future[None]") -> None:
         try:
-            # Not uvloop: where its ways differ, pycapnp ends the process.
+            # Not uvloop: where it differs from asyncio, pycapnp ends the process.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._serve(listens))
         except BaseException as error:
             if listens.done():
-                logger.exception("the RPC server failed")
+                logger.exception("RPC server failed")
             else:
                 listens.set_exception(error)
 
@@ -175,7 +175,7 @@ class RpcServer:
 
     def _wire(self, desk: Desk, admitted: Admitted) -> Transport:
         wire = Transport(admitted, self.settings.login_timeout)
-        # What `AsyncIoStream.create_server` does, with ourselves between it and the socket.
+        # As `AsyncIoStream.create_server` does, with our transport between it and the socket.
         wire.inner = capnp.AsyncIoStream._connect(lambda stream: self._attend(stream, wire, desk))
         return wire
 
@@ -184,9 +184,11 @@ class RpcServer:
         self._clients.add(client)
         try:
             words = self.settings.max_request // 8
-            await capnp.TwoPartyServer(stream, bootstrap=Door(client), traversal_limit_in_words=words).on_disconnect()
+            await capnp.TwoPartyServer(
+                stream, bootstrap=Bootstrap(client), traversal_limit_in_words=words
+            ).on_disconnect()
         except (capnp.KjException, HoldfastError) as error:
-            logger.info("the client %s was cut off: %s", wire.peer, str(error).partition("\n")[0])
+            logger.info("connection closed: peer=%s protocol=capnp error=%s", wire.peer, str(error).partition("\n")[0])
         finally:
             self._clients.discard(client)
             wire.close()

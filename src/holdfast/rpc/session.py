@@ -18,10 +18,10 @@ from holdfast.rpc.queueber import LONGEST_S, Queueber, fitting, keeping
 from holdfast.rpc.schema import HOLDFAST
 from holdfast.rpc.write_batcher import Pair
 
-__all__ = ["Door", "Session", "WorkQueue"]
+__all__ = ["Bootstrap", "Session", "WorkQueue"]
 
 _LOGIN_DELAY_S = 0.5
-"""How long the answer to a wrong password is held back."""
+"""Delay of the response to a failed login."""
 _COLUMNS = ("ready", "delayed", "leased", "moving", "dead", "leases", "lag")
 _RATES = ("put", "lease", "ack")
 _TOTALS = ("leased", "acked", "nacked", "expired", "dead", "dropped")
@@ -44,7 +44,7 @@ class _Kept(Protocol):
     def priority(self) -> int: ...
 
 
-class Door(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
+class Bootstrap(Queueber, HOLDFAST.Holdfast.Server):  # type: ignore[misc]
     """The bootstrap interface of a connection: Queueber's methods, and login."""
 
     def __init__(self, client: Client) -> None:

@@ -15,7 +15,7 @@ from holdfast.amqp.admission import Admitted
 __all__ = ["Transport"]
 
 _INBOX_MAX = 1 << 18
-"""Bytes that are read ahead of what Cap'n Proto has asked for."""
+"""Bytes that are read before Cap'n Proto asks for them."""
 _READ_BYTES = 1 << 16
 
 
@@ -37,7 +37,7 @@ class Transport(asyncio.BufferedProtocol):
         self._wanted = False
         """Whether Cap'n Proto waits for bytes."""
         self._held = False
-        """Whether it must not get any, because too much of this client is under way."""
+        """Whether it must not get any, because too many bytes of this client are in progress."""
         self._paused = False
         self._lost = False
 
@@ -83,7 +83,7 @@ class Transport(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Handle a disconnect by the client."""
-        self._end("the client hung up")
+        self._end("the client disconnected")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -142,7 +142,7 @@ class Transport(asyncio.BufferedProtocol):
             buffer[:count] = self._inbox[:count]
             buffer.release()
             del self._inbox[:count]
-            self.inner.buffer_updated(count)  # which sets `_wanted` anew
+            self.inner.buffer_updated(count)  # which sets `_wanted` again
 
     def _pace(self) -> None:
         paused = self._held or len(self._inbox) >= _INBOX_MAX

@@ -15,7 +15,7 @@ Pair = tuple[int, int]
 """The id of a message, and of the lease under which it is held."""
 
 _PUT_BYTES = 8 << 20
-"""Payload that is joined into one put."""
+"""Payload bytes that are joined into one put."""
 _PUT_MESSAGES = 10_000
 
 
@@ -30,7 +30,7 @@ class _Work(NamedTuple):
 class WriteBatcher:
     """Applies the changes of one queue in rounds, by a worker thread.
 
-    In a round all puts are one put, and consecutive acks one ack. Puts go first: nobody can hold their messages yet.
+    In a round all puts are one put, and consecutive acks one ack. Puts go first: no client can hold their messages yet.
     Whatever the queue's flush mode is, a call is answered when its change is on disk.
     """
 
@@ -75,7 +75,7 @@ class WriteBatcher:
                 works, self._next = self._next, []
                 outcomes = await self._loop.run_in_executor(self._executor, self._round, works)
                 for work, outcome in zip(works, outcomes, strict=True):
-                    if work.answer.done():  # the client is gone; what it asked for was done
+                    if work.answer.done():  # the client disconnected; its request was carried out
                         continue
                     if isinstance(outcome, BaseException):
                         work.answer.set_exception(outcome)
@@ -105,7 +105,7 @@ class WriteBatcher:
         acks: list[tuple[int, list[Pair]]] = []
         leases: dict[int, int] = {}
         for place, work in rest:
-            # The queue says of an id that it is lost, and not under which lease: so it is asked of one lease at a time.
+            # The queue reports lost ids without their lease: so each id is passed with one lease at a time.
             if work.pairs is None or any(leases.setdefault(id, lease) != lease for id, lease in work.pairs):
                 self._ack(acks, outcomes)
                 acks, leases = [], dict(work.pairs or ())
@@ -116,7 +116,7 @@ class WriteBatcher:
         self._ack(acks, outcomes)
         if self._queue.log.settings.flush.mode != "sync":
             failure = _attempt(self._queue.sync)
-            if failure is not None:  # nothing of this round is known to be safe
+            if failure is not None:  # nothing of this round is known to be durable
                 outcomes = {
                     place: outcome if isinstance(outcome, Exception) else failure for place, outcome in outcomes.items()
                 }
@@ -125,7 +125,7 @@ class WriteBatcher:
     def _put(self, group: list[tuple[int, _Work]], outcomes: dict[int, Any]) -> None:
         everything = [message for _, work in group for message in work.messages or ()]
         ids = _attempt(lambda: self._queue.put_many(everything))
-        if isinstance(ids, Exception) and len(group) > 1:  # one of them spoils it for all: let each try alone
+        if isinstance(ids, Exception) and len(group) > 1:  # one of them is invalid: put each separately
             for one in group:
                 self._put([one], outcomes)
             return
@@ -142,7 +142,7 @@ class WriteBatcher:
         first: dict[Pair, int] = {}
         for place, pairs in acks:
             for pair in pairs:
-                first.setdefault(pair, place)  # who asks a second time is late
+                first.setdefault(pair, place)  # only the first request settles it
                 parts.setdefault(pair[1], set()).add(pair[0])
         lost = _attempt(lambda: set(self._queue.ack_ids(parts)))
         for place, pairs in acks:
