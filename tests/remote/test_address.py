@@ -55,10 +55,10 @@ def test_an_address_of_ipv6_keeps_its_brackets() -> None:
 
 def test_what_is_no_token_is_not_sent() -> None:
     for token in ("", "two words", "line\nbreak", "ü"):
-        with pytest.raises(InvalidArgument, match="is no token"):
+        with pytest.raises(InvalidArgument, match="is not a token"):
             Address.parse("http://host", token=token)
 
 
 def test_a_query_has_the_virtual_host_and_nothing_else() -> None:
-    with pytest.raises(InvalidArgument, match="takes \\?vhost=NAME and nothing else"):
+    with pytest.raises(InvalidArgument, match="unknown parameter"):
         Address.parse("http://host?queue=x")

@@ -113,14 +113,14 @@ def test_a_question_is_asked_again_after_a_lost_connection(trouble: Answer) -> N
 
 def test_a_question_is_asked_twice_and_no_more() -> None:
     with server(hangs_up, hangs_up, says(NO_LOGS)) as (url, asked), holdfast.connect(url) as remote:
-        with pytest.raises(Unreachable, match=r"lost, twice, during GET /api/holdfast/logs .* still running there"):
+        with pytest.raises(Unreachable, match=r"lost twice during GET /api/holdfast/logs .* running"):
             remote.logs()
         assert len(asked) == 2
 
 
 def test_a_change_is_not_tried_again_and_it_is_said_that_nobody_knows() -> None:
     with server(hangs_up, says({"removed": 1})) as (url, asked), holdfast.connect(url) as remote:
-        with pytest.raises(OutcomeUnknown, match="not known whether it was done: look before you try again"):
+        with pytest.raises(OutcomeUnknown, match="may have been carried out; check before you retry"):
             remote.log("x").clear()
         assert len(asked) == 1
 
@@ -164,18 +164,18 @@ def test_nobody_there_is_said_with_what_to_do() -> None:
         port = free.getsockname()[1]
     with holdfast.connect(f"http://ann:s3cret@127.0.0.1:{port}") as remote, pytest.raises(Unreachable) as caught:
         remote.logs()
-    assert str(caught.value).startswith(f"cannot reach http://127.0.0.1:{port}: is holdfast serve running there?")
+    assert str(caught.value).startswith(f"cannot reach http://127.0.0.1:{port}: Connection refused. Check that ")
     assert "s3cret" not in str(caught.value)
 
 
 def test_an_unknown_name_and_another_protocol_are_told_apart(served: Served) -> None:
     with holdfast.connect(f"http://{'x' * 70}.ü") as remote, pytest.raises(Unreachable, match="cannot reach"):
         remote.logs()
-    with holdfast.connect("http://no-such-machine.invalid") as remote, pytest.raises(Unreachable, match="no machine"):
+    with holdfast.connect("http://no-such-machine.invalid") as remote, pytest.raises(Unreachable, match="unknown host"):
         remote.logs()
     with (
         holdfast.connect(f"http://127.0.0.1:{served.amqp}") as remote,
-        pytest.raises(Unreachable, match="port of AMQP"),
+        pytest.raises(Unreachable, match="does not speak HTTP: check the port"),
     ):
         remote.logs()
     with holdfast.connect(served.url.replace("http", "https")) as remote, pytest.raises(Unreachable, match="by TLS"):
@@ -190,16 +190,16 @@ def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
     with (
         server(waits, waits) as (url, _),
         holdfast.connect(url, timeout=0.2) as remote,
-        pytest.raises(Unreachable, match="no answer came in time"),
+        pytest.raises(Unreachable, match="the response timed out"),
     ):
         remote.logs()
 
 
 def test_a_wrong_password_and_a_bad_token_are_told_apart(served: Served) -> None:
-    wrong = r"does not let the user 'guest' in .*: check the URL"
+    wrong = r"did not accept the user 'guest' .*: check the URL"
     with holdfast.connect(served.url, user="guest", password="no") as remote, pytest.raises(Refused, match=wrong):
         remote.logs()
-    bad = r"does not take the token .*: make another one with holdfast token create"
+    bad = r"did not accept the token .*: create another one with holdfast token create"
     with holdfast.connect(served.url, token="hf_0_0") as remote, pytest.raises(Refused, match=bad):
         remote.logs()
 
@@ -227,9 +227,9 @@ def test_a_token_lets_in_until_it_is_deleted(remote: RemoteStore, served: Served
         (says({"error": "already_exists", "reason": "there"}, "500 Oh"), holdfast.AlreadyExists, "there"),
         (says({"error": "validation_failed", "reason": "bad"}, "500 Oh"), holdfast.ValidationFailed, "bad"),
         (says({"error": "access_refused", "reason": "not you"}, "403 No"), Refused, "not you"),
-        (says(None, "404 Not Found"), NotFound, "is it Holdfast that answers there"),
-        (says("oops", "500 Oh"), ServerFailed, "its own log says more"),
-        (says({}, "302 Found"), ServerFailed, "sends GET /api/holdfast/logs elsewhere"),
+        (says(None, "404 Not Found"), NotFound, "check that it is a Holdfast server"),
+        (says("oops", "500 Oh"), ServerFailed, "see the server's log"),
+        (says({}, "302 Found"), ServerFailed, "redirects GET /api/holdfast/logs"),
     ],
 )
 def test_an_answer_becomes_the_error_of_a_folder(answer: Answer, kind: type[HoldfastError], text: str) -> None:
@@ -244,7 +244,7 @@ def test_what_is_no_json_is_no_holdfast() -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
         return True
 
-    with server(page) as (url, _), holdfast.connect(url) as remote, pytest.raises(ServerFailed, match="is it Holdfast"):
+    with server(page) as (url, _), holdfast.connect(url) as remote, pytest.raises(ServerFailed, match="is not JSON"):
         remote.logs()
 
 
@@ -306,7 +306,7 @@ def test_a_certificate_must_be_trusted(certificate: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with server(says(NO_LOGS), says(NO_LOGS), context=context) as (url, asked):
-        with holdfast.connect(url) as remote, pytest.raises(Unreachable, match=r"not trusted here .*SSL_CERT_FILE"):
+        with holdfast.connect(url) as remote, pytest.raises(Unreachable, match=r"not trusted .*SSL_CERT_FILE"):
             remote.logs()
         trusting = ssl.create_default_context(cafile=certificate)
         with holdfast.connect(url, context=trusting) as remote:

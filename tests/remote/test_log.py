@@ -147,7 +147,7 @@ def test_a_log_that_is_not_there_is_not_found(remote: RemoteStore) -> None:
 
 
 def test_the_server_decides_how_its_logs_are_written(remote: RemoteStore) -> None:
-    with pytest.raises(InvalidArgument, match="the server decides"):
+    with pytest.raises(InvalidArgument, match="chosen by the server"):
         remote.log("x", compression="zstd")
     with pytest.raises(InvalidArgument, match="for queues"):
         remote.log("x").append_many([Message(b"x", delay=3)])

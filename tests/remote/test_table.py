@@ -127,7 +127,7 @@ def test_values_are_changed_by_their_paths(remote: RemoteStore) -> None:
     table.change(key, {"home": None, "color": None})
     assert table.get(key).value.home is None  # type: ignore[union-attr]
     for edit in (ListEdit(insert={0: "x"}), ListEdit(append=["1", "2"])):
-        with pytest.raises(InvalidArgument, match="from afar"):
+        with pytest.raises(InvalidArgument, match="a remote table"):
             table.change(key, {"notes": edit})
 
 
@@ -154,7 +154,7 @@ def test_a_scan_of_the_whole_table_must_be_asked_for(remote: RemoteStore) -> Non
     assert list(table.scan("'no such' in notes", allow_table_scan=True)) == []
     with pytest.raises(InvalidArgument):
         list(table.scan("ages == 3"))
-    with pytest.raises(InvalidArgument, match="a text such as"):
+    with pytest.raises(InvalidArgument, match="a string such as"):
         table.scan(Person.age == 3)
 
 

@@ -43,15 +43,15 @@ class Address:
             raise _no_address(url) from error
         if parts.scheme not in _PORTS or not host:
             raise _no_address(url)
-        # An @ behind the host is a password with a slash in it, which must be written as %2F.
-        if parts.fragment or "@" in parts.path or any(ord(letter) <= 0x20 for letter in url):
+        # An @ after the host comes from a password with a slash, which must be written as %2F.
+        if parts.fragment or "@" in parts.path or any(ord(character) <= 0x20 for character in url):
             raise _no_address(url)
         if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
-            raise InvalidArgument("this is no token: it begins with hf_ and has letters, digits, - and _ only")
+            raise InvalidArgument("this is not a token: it must be hf_ and characters of A-Z, a-z, 0-9, - and _")
         asked = parse_qs(parts.query, keep_blank_values=True)
         if unknown := asked.keys() - {"vhost"}:
             raise InvalidArgument(
-                f"the URL of a server takes ?vhost=NAME and nothing else behind its path, not {min(unknown)!r}"
+                f"unknown parameter {min(unknown)!r} in the URL of a server: only ?vhost=NAME is allowed"
             )
         if user is None:
             user = _GUEST if parts.username is None else unquote(parts.username)
@@ -82,6 +82,6 @@ class Address:
 
 
 def _no_address(url: str) -> InvalidArgument:
-    # What stands before an @ may be a password, and errors end up in logs.
+    # The text before an @ may be a password, and errors end up in logs.
     shown = url if "@" not in url else f"...@{url.rpartition('@')[2]}"
     return InvalidArgument(f"{shown!r} is not the URL of a server: write http://host:15672 or https://host:15671")

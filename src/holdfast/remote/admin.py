@@ -40,7 +40,7 @@ class RemoteAuthority:
     def add_user(self, name: str, password: str | None, tags: tuple[str, ...] = ()) -> None:
         """Add a user without permissions; without a password only a certificate authenticates the user."""
         if any(one["name"] == name for one in self.users()):
-            raise InvalidArgument(f"there is a user {name!r} already")
+            raise InvalidArgument(f"the user {name!r} already exists")
         self._put_user(name, password, tags)
 
     def change_password(self, name: str, password: str) -> None:
@@ -86,9 +86,9 @@ class RemoteAuthority:
         return sorted(one["name"] for one in self._wire.get(_api("vhosts")))
 
     def add_vhost(self, name: str) -> None:
-        """Add a virtual host, on which nobody has permissions yet."""
+        """Add a virtual host in which no user has permissions yet."""
         if name in self.vhosts():
-            raise InvalidArgument(f"there is a virtual host {name!r} already")
+            raise InvalidArgument(f"the virtual host {name!r} already exists")
         self._wire.request("PUT", _api("vhosts", name), again=True)
 
     def delete_vhost(self, name: str) -> None:

@@ -46,7 +46,7 @@ def _header_from(value: Any) -> str | bytes:
 def message_json(message: bytes | Message, *, for_queue: bool) -> dict[str, Any]:
     """Return the JSON of a message to be put; default values are left out.
 
-    Raises `InvalidArgument` if a message for a log has a setting that only queues know.
+    Raises `InvalidArgument` if a message for a log has a setting that only queues support.
     """
     if not isinstance(message, Message):
         return _payload_json(as_bytes(message, "payload"))
@@ -123,10 +123,10 @@ def record_from(one: Mapping[str, Any]) -> Record:
 
 def damage_from(one: Any) -> Damage:
     """Return a damage report from JSON; if only its text is known, that is what it shows."""
-    return made(Damage, one) if isinstance(one, Mapping) else _Told("", 0, 0, str(one))
+    return made(Damage, one) if isinstance(one, Mapping) else _TextDamage("", 0, 0, str(one))
 
 
-class _Told(Damage):
+class _TextDamage(Damage):
     def __str__(self) -> str:
         return self.reason
 

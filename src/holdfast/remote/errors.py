@@ -76,17 +76,15 @@ def error_of(status: int, answer: object, who: str, path: str) -> HoldfastError:
     content: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
     word, reason = str(content.get("error", "")).lower(), str(content.get("reason", "") or "")
     if status == 401:
-        return Refused(_not_let_in(who, reason))
+        return Refused(_login_failed(who, reason))
     if word in _OF_TABLES:
         return _of_tables(word, reason)
     kind = _BY_WORD.get(word) or _BY_STATUS.get(status)
     if kind is None:
-        said = reason or word or f"it answered {status}, and its own log says more"
+        said = reason or word or f"status {status}; see the server's log"
         return ServerFailed(f"{path} failed at the server: {said}")
-    if status == 404 and not content:  # no answer of Holdfast's: there is no such path there
-        return NotFound(
-            f"the server has no {path}: is it Holdfast that answers there, and not an older one than this command?"
-        )
+    if status == 404 and not content:  # not a response of Holdfast: there is no such path
+        return NotFound(f"the server has no {path}: check that it is a Holdfast server, and not older than this client")
     message = reason or f"the server answered {status} to {path}"
     if kind is LeaseLost:
         return LeaseLost(message, [one for one in content.get("ids", ()) if isinstance(one, int)])
@@ -96,15 +94,15 @@ def error_of(status: int, answer: object, who: str, path: str) -> HoldfastError:
     return kind(message)
 
 
-def _not_let_in(who: str, reason: str) -> str:
+def _login_failed(who: str, reason: str) -> str:
     why = f" ({reason})" if reason else ""
     if who == TOKEN:
-        return f"the server does not take {who}{why}: make another one with holdfast token create"
-    return f"the server does not let {who} in{why}: check the URL, http://user:password@host:port"
+        return f"the server did not accept {who}{why}: create another one with holdfast token create"
+    return f"the server did not accept {who}{why}: check the URL, http://user:password@host:port"
 
 
 def _of_tables(word: str, reason: str) -> HoldfastError:
-    from holdfast.table import AlreadyExists, NoRecord, TableScanRefused, ValidationFailed  # noqa: PLC0415 - only who has tables
+    from holdfast.table import AlreadyExists, NoRecord, TableScanRefused, ValidationFailed  # noqa: PLC0415 - only for tables
 
     match word:
         case "table_scan_refused":

@@ -82,7 +82,7 @@ class HttpClient:
             self._idle = []
         for connection in idle:
             connection.close()
-        for connection in busy:  # who reads from it wakes up, and closes it
+        for connection in busy:  # the thread that reads from it wakes up, and closes it
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
 
@@ -98,10 +98,10 @@ class HttpClient:
                 if fresh:
                     connection.timeout = self._timeout
                     connection.connect()
-                    # Small requests, each waited for: what delays them in the hope of more would be all of their time.
+                    # Requests are small and each waits for its response: Nagle's algorithm would only delay them.
                     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 elif _hung_up(connection):
-                    # The server lets go of connections that nobody used for a while: that is no loss.
+                    # The server closes idle connections after a while: nothing is lost.
                     self._drop(connection)
                     tries += 1
                     continue
@@ -115,23 +115,23 @@ class HttpClient:
             except _LOST as error:
                 self._drop(connection)
                 if self._closed:
-                    raise Closed("the connection to the server was closed here before this call ended") from error
+                    raise Closed("the remote store was closed before this call ended") from error
                 if not sent:
                     raise self._unreachable(error) from error
                 if tries:
                     continue
                 raise self._lost(method, target, error, again=again) from error
-            except BaseException:  # Ctrl-C in the midst of an answer: the rest of it must not be taken for the next
+            except BaseException:  # Ctrl-C during a response: the rest of it must not be read as the next response
                 self._drop(connection)
                 raise
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """Return a connection that is ours until it is put back or dropped, and whether it has yet to connect."""
+        """Return a connection, the caller's until it is put back or dropped, and whether it has yet to connect."""
         with self._guard:
             if self._closed:
                 raise Closed("the remote store was closed: connect again")
             if self._idle:
-                connection = self._idle.pop()  # the last one: others may be too many by now, and are let go in time
+                connection = self._idle.pop()  # the last used: surplus ones stay idle, and the server closes them
                 self._busy.add(connection)
                 return connection, False
         address = self.address
@@ -160,27 +160,29 @@ class HttpClient:
         where = f"cannot reach {self.address}"
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unreachable(
-                f"{where}: its certificate is not trusted here ({error.verify_message}): use the name that it was made "
-                "for, or let SSL_CERT_FILE name the file of the authority that signed it"
+                f"{where}: its certificate is not trusted ({error.verify_message}): use the host name in the "
+                "certificate, or set SSL_CERT_FILE to the file of the CA that signed it"
             )
         if isinstance(error, ssl.SSLError):
-            return Unreachable(f"{where} by TLS ({error.reason or error}): does the server speak http:// on this port?")
+            return Unreachable(f"{where} by TLS ({error.reason or error}): if the port has no TLS, use http://")
         if isinstance(error, socket.gaierror):
-            return Unreachable(f"{where}: no machine is known by the name {self.address.host!r}")
+            return Unreachable(f"{where}: unknown host name {self.address.host!r}")
         if isinstance(error, TimeoutError):
-            return Unreachable(f"{where}: no answer within {self._timeout:g} s. Is a firewall in between?")
+            return Unreachable(f"{where}: no response within {self._timeout:g} s. Check the address and firewalls")
         reason = getattr(error, "strerror", None) or str(error)
-        return Unreachable(f"{where}: is holdfast serve running there? ({reason})")
+        return Unreachable(f"{where}: {reason}. Check that holdfast serve is running there")
 
     def _lost(self, method: str, target: str, error: BaseException, *, again: bool) -> Unreachable:
         what = f"{method} {target.partition('?')[0]}"
-        how = "no answer came in time" if isinstance(error, TimeoutError) else "the connection was lost"
+        how = "the response timed out" if isinstance(error, TimeoutError) else "the connection was lost"
         if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
-            return Unreachable(f"{self.address} does not speak HTTP: is this the port of AMQP, or https:// meant?")
+            return Unreachable(
+                f"{self.address} does not speak HTTP: check the port (AMQP has another), or use https://"
+            )
         if again:
-            return Unreachable(f"{how}, twice, during {what} at {self.address}: is holdfast serve still running there?")
+            return Unreachable(f"{how} twice during {what} at {self.address}: check that holdfast serve is running")
         return OutcomeUnknown(
-            f"{how} during {what} at {self.address}, so it is not known whether it was done: look before you try again"
+            f"{how} during {what} at {self.address}: the request may have been carried out; check before you retry"
         )
 
     def _understood(self, status: int, answer: bytes, what: str) -> Any:
@@ -191,24 +193,24 @@ class HttpClient:
             except ValueError as error:
                 if 200 <= status < 300:
                     raise ServerFailed(
-                        f"{self.address} answered {what} with no JSON: is it Holdfast that answers there?"
+                        f"the response of {self.address} to {what} is not JSON: check that it is a Holdfast server"
                     ) from error
         if 200 <= status < 300:
             return content
         if 300 <= status < 400:
-            raise ServerFailed(f"{self.address} sends {what} elsewhere (status {status}): give the URL it sends to")
+            raise ServerFailed(f"{self.address} redirects {what} (status {status}): use the URL of the redirect")
         raise error_of(status, content, self._who, what)
 
 
 def _encoded(body: object) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError) as error:  # half of a cut emoji in a name, or what JSON has no form for
+    except (TypeError, ValueError) as error:  # an unpaired surrogate in a name, or a value that JSON cannot represent
         raise InvalidArgument(f"this cannot be sent as JSON: {error}") from error
 
 
 def _quoted(part: str) -> str:
-    # Dots alone would be taken for this folder or the one above by proxies on the way.
+    # Proxies would resolve a part of only dots as this folder or its parent.
     return part.replace(".", "%2E") if part in (".", "..") else quote(part, safe="")
 
 
@@ -217,7 +219,7 @@ def _text(value: object) -> str:
 
 
 def _hung_up(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server closed a kept connection: no response is due, so readable bytes mean its end."""
+    """Whether the server closed an idle connection: no response is due, so readable bytes mean its end."""
     try:
         connection.sock.settimeout(0)
         connection.sock.recv(1)

@@ -29,7 +29,7 @@ from holdfast.remote.http_client import HttpClient, path_of
 __all__ = ["LogLimits", "RemoteLog", "RemotePositions", "RemoteTailer"]
 
 _PAGE = 500
-"""Records of one request."""
+"""Most records of one request."""
 _WAIT_S = 25.0
 """The longest that one request waits for a record; a longer wait is several requests."""
 
@@ -47,14 +47,14 @@ class RemoteLog:
     def __init__(self, wire: HttpClient, name: str) -> None:
         self.name = name
         self.damage: list[Damage] = []
-        """Damage that was found in reading, each once."""
+        """Damage that was found while reading, each once."""
         self.clock: Clock = SystemClock()
         self.positions = RemotePositions(wire, name)
         self._wire = wire
         self._path = path_of("logs", name)
 
     def describe(self) -> dict[str, Any]:
-        """Return all that the server reports of it, as JSON."""
+        """Return everything that the server reports about it, as JSON."""
         return dict(self._wire.get(self._path))
 
     @property
@@ -62,7 +62,7 @@ class RemoteLog:
         """The largest message of the log; the default if this user may not see the log."""
         try:
             given = self.describe().get("settings") or {}
-        except Refused:  # who may only use a queue need not know its log
+        except Refused:  # a user of the queue may lack the permission for its log
             given = {}
         return LogLimits(max_message=given.get("max_message") or MESSAGE_MAX)
 
@@ -125,11 +125,11 @@ class RemoteLog:
         records = [record_from(one) for one in answer["records"]]
         if reverse:
             return records, records[-1].sequence if records else start
-        if records:  # perhaps fewer than there are: a server may cut a long answer short
+        if records:  # perhaps fewer than exist: a server may shorten a long response
             return records, records[-1].sequence + 1
         if stop is not None:
             return [], stop
-        # A follower goes on behind what cannot be read, and not a step further: what comes next may be on its way.
+        # A follower continues right after the unreadable records: the next one may still be written.
         behind = [one.first_lost + one.lost for one in damage if one.first_lost is not None and one.lost is not None]
         return [], max([start, *behind])
 
@@ -152,7 +152,7 @@ class RemoteLog:
         """Return the first sequence whose record is not before `when`; the end if there is none."""
         return int(self._wire.get(f"{self._path}/sequence_at", time=time_text(when))["sequence"])
 
-    # Looking after it.
+    # Maintenance.
 
     def stats(self) -> LogStats:
         """Return sizes, ends, times and named tailers."""
@@ -174,7 +174,7 @@ class RemoteLog:
         return result
 
     def inspect(self, offset: int, segment: str | None = None) -> Inspection:
-        """Return what is at this byte of a segment (the last one, or the one of that file name)."""
+        """Return the block or record at this byte of a segment (the last one, or the one of that file name)."""
         return self._inspected(offset=offset, segment=segment)
 
     def locate(self, sequence: int) -> Inspection:

@@ -33,15 +33,15 @@ class RemotePipelines:
         """Return the status of a run."""
         return dict(self._wire.get(path_of("pipelines", "runs", id)))
 
-    def wait(self, id: str, told: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    def wait(self, id: str, report: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         """Ask for a run's status twice a second until it is no longer running; return the last one.
 
-        `told` is called with each status. A run that failed is returned, not raised.
+        `report` is called with each status. A run that failed is returned, not raised.
         """
         while True:
             status = self.status(id)
-            if told is not None:
-                told(status)
+            if report is not None:
+                report(status)
             if status["state"] != "running":
                 return status
             time.sleep(_PAUSE_S)

@@ -43,7 +43,7 @@ __all__ = ["RemoteLease", "RemoteQueue"]
 _WAIT_S = 50.0
 """The longest that one request waits for a message; a longer wait is several requests."""
 _WHOLE = 1 << 40
-"""The limit of bytes of a payload in a response: none in effect."""
+"""Most bytes of a payload in a response: in effect no limit."""
 _AT_ONCE = 1000
 """Dead letters that are asked for at a time."""
 
@@ -67,10 +67,10 @@ class RemoteQueue:
         self._path = path_of("queues", vhost, name)
         self._known: Mapping[str, Any] | None = None
 
-    # What it is.
+    # Description.
 
     def describe(self) -> dict[str, Any]:
-        """Return all that the server reports of it, as JSON."""
+        """Return everything that the server reports about it, as JSON."""
         self._known = answer = self._wire.get(self._path)
         return dict(answer)
 
@@ -139,7 +139,7 @@ class RemoteQueue:
         answer = self._wire.request("POST", f"{self._path}/messages", {"messages": written}, again=again)
         return answer["ids"], answer.get("duplicates", 0)
 
-    # Taking.
+    # Leasing.
 
     def lease(
         self,
@@ -206,7 +206,7 @@ class RemoteQueue:
                 waiting = self.lease(batch, lease=lease, wait=1.0)[::-1]
                 since = time.monotonic()
                 while waiting and not said():
-                    if time.monotonic() - since > held / 2:  # as in a folder: what nobody has seen must not run out
+                    if time.monotonic() - since > held / 2:  # as with a local store: unseen messages must not expire
                         self.try_release(waiting)
                         waiting = []
                         break
@@ -215,7 +215,7 @@ class RemoteQueue:
             if waiting:
                 self.try_release(waiting)
 
-    # Giving back.
+    # Settling.
 
     def ack(self, deliveries: Iterable[Delivery]) -> None:
         """Acknowledge deliveries: they are never delivered again. Raises `LeaseLost` for those whose lease was lost."""
@@ -273,7 +273,7 @@ class RemoteQueue:
                 lost,
             )
 
-    # Looking.
+    # Inspection.
 
     def peek(self, count: int = 10) -> list[PeekedMessage]:
         """Return the next messages in delivery order, without leasing them."""
@@ -286,7 +286,7 @@ class RemoteQueue:
         try:
             return waiting_from(self._wire.get(f"{self._path}/messages/{id}"))
         except NotFound:
-            self.describe()  # which says so if it is the queue that is gone
+            self.describe()  # raises NotFound if the queue itself does not exist
             return None
 
     def counts(self) -> Counts:
@@ -353,7 +353,7 @@ class RemoteQueue:
             return one
         return {**one, "payload": self._wire.get(f"{self._path}/{among}/{one['id']}")["payload"]}
 
-    # Moving the queue itself.
+    # Administration.
 
     def pause(self) -> None:
         """Stop deliveries until `resume`; the queue still accepts messages."""
@@ -378,7 +378,7 @@ class RemoteQueue:
     def preview(self, position: int | None = None, *, when: Instant | None = None) -> Preview:
         """Return what `seek(position)`, or `seek_time(when)`, would do, without doing it."""
         if (position is None) == (when is None):
-            raise InvalidArgument("preview takes a position or when, and not both")
+            raise InvalidArgument("preview takes either a position or when, not both")
         place = {"to": position} if when is None else {"time": time_text(when)}
         answer = self._wire.request("POST", f"{self._path}/seek", {**place, "dry_run": True}, again=True)
         first = [waiting_from(one) for one in answer["sample"]]

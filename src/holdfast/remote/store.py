@@ -16,7 +16,7 @@ from holdfast.remote.log import RemoteLog
 from holdfast.remote.pipelines import RemotePipelines
 from holdfast.remote.queue import RemoteQueue
 
-if TYPE_CHECKING:  # what tables need is loaded by those who have some
+if TYPE_CHECKING:  # only loaded for tables
     from holdfast.remote.table import RemoteTable
     from holdfast.table import Model
     from holdfast.table.migration.status import MigrationStatus
@@ -129,10 +129,10 @@ class RemoteStore:
     def log(self, name: str, **settings: Any) -> RemoteLog:
         """Return the log of that name. An append creates it if there is none, with the server's settings."""
         if settings:
-            raise InvalidArgument("the server decides how its logs are written: leave the settings out")
+            raise InvalidArgument("the settings of a remote log are chosen by the server: leave them out")
         log = RemoteLog(self._wire, name)
         if self.read_only:
-            log.describe()  # which says that it is not there, and which ones are
+            log.describe()  # raises NotFound, with the existing logs, if there is none
         return log
 
     # Tables.

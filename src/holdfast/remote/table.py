@@ -43,7 +43,7 @@ _CHANGES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TableLog:
-    """The log of a table's changes, as far as a client knows it."""
+    """What a client knows of the log of a table's changes."""
 
     settings: LogLimits
 
@@ -60,7 +60,7 @@ class RemoteTable(Generic[M]):
         self._path = path_of("tables", name)
         known = self.describe()
         definition = known["definition"]
-        # As table.json keeps it, or what is kept there of the model.
+        # As in table.json, or only the part of it that describes the model.
         self.model: type[M] = model or model_from(definition.get("definition", definition))  # type: ignore[assignment]
         self.spec: ModelSpec = self.model.__spec__
         settings = definition.get("settings") or {}
@@ -70,7 +70,7 @@ class RemoteTable(Generic[M]):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return all that the server reports of it, as JSON."""
+        """Return everything that the server reports about it, as JSON."""
         return dict(self._wire.get(self._path))
 
     @property
@@ -101,7 +101,7 @@ class RemoteTable(Generic[M]):
                 include_deleted=include_deleted or None,
             )
         except NotFound:
-            self.describe()  # which says so if it is the table that is gone
+            self.describe()  # raises NotFound if the table itself does not exist
             return None
         record = self._record(one)
         if record.deleted and not include_deleted:
@@ -140,7 +140,7 @@ class RemoteTable(Generic[M]):
         """
         if where is not None and not isinstance(where, str):
             raise InvalidArgument(
-                f"the filter of a remote table is a text such as 'age >= 18', not {type(where).__name__}"
+                f"the filter of a remote table must be a string such as 'age >= 18', not {type(where).__name__}"
             )
         query = {
             "where": where,
@@ -276,11 +276,11 @@ class RemoteTable(Generic[M]):
                 case Undelete(key):
                     return self._outcome(self._wire.request("POST", f"{self._of(key)}/undelete"), key)
         except NotFound as error:
-            self.describe()  # which says so if it is the table that is gone
+            self.describe()  # raises NotFound if the table itself does not exist
             return NoRecord(str(error), key or b"")
         except HoldfastError as error:
             return error
-        raise InvalidArgument(f"this is no operation on a table: {one!r}")
+        raise InvalidArgument(f"this is not an operation on a table: {one!r}")
 
     def _of(self, key: bytes) -> str:
         return path_of("records", text_of_key(key), root=self._path)
@@ -323,7 +323,7 @@ class RemoteScan(Generic[M]):
         self.cursor: str | None = None
         """Set when the scan was iterated to its limit: the cursor of the next page. None if there is none."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise InvalidArgument(f"limit must be a number from 0 on, not {limit!r}")
+            raise InvalidArgument(f"limit must be a whole number of at least 0, not {limit!r}")
 
     @property
     def plan(self) -> Self:

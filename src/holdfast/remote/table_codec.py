@@ -42,7 +42,7 @@ def values_of(spec: ModelSpec, values: Mapping[str, Any]) -> dict[str, Any]:
 def _read(spec: ModelSpec, path: str, value: Any) -> Any:
     try:
         ftype = type_at(spec, steps_of(spec, path))
-    except InvalidArgument:  # a path that only a newer model knows
+    except InvalidArgument:  # a path that only a newer model has
         return value
     return python_value(ftype, value)
 
@@ -56,9 +56,9 @@ def changes_texts(spec: ModelSpec, changes: Mapping[Any, Any]) -> list[str]:
         path, ftype = path_text(steps), type_at(spec, steps)
         match value:
             case ListEdit(insert=insert) if insert:
-                raise InvalidArgument(f"{path}: at a place in the midst of a list nothing can be put from afar")
+                raise InvalidArgument(f"{path}: a remote table cannot insert into a list: append, or set all of it")
             case DictEdit(append=append, put=put) if append or put:
-                raise InvalidArgument(f"{path}: put a value into a dict from afar by its own path, {path}['key']")
+                raise InvalidArgument(f"{path}: a remote table has no put or append for dicts: set {path}['key']")
             case ListEdit(remove=remove, append=add) | SetEdit(remove=remove, add=add):
                 _check_one(path, len(remove) + len(add))
                 texts += [f"{path}-={_text(ftype.item, one)}" for one in remove]
@@ -75,12 +75,12 @@ def changes_texts(spec: ModelSpec, changes: Mapping[Any, Any]) -> list[str]:
 
 def _check_one(path: str, count: int) -> None:
     if count > 1:
-        raise InvalidArgument(f"{path}: from afar one item is added or removed in one change")
+        raise InvalidArgument(f"{path}: a change of a remote table can add or remove only one item")
 
 
 def _known(ftype: FieldType | None) -> FieldType:
     if ftype is None:
-        raise InvalidArgument("this is no list, set or dict")
+        raise InvalidArgument("this is not a list, set or dict")
     return ftype
 
 
