@@ -77,7 +77,7 @@ def test_a_table_that_cannot_be_opened_says_so(visitor: Visitor) -> None:
     visitor.open("tables")
     row = visitor.row("Parcel")
     expect(row).to_contain_text("not open")
-    expect(row).to_contain_text("is under way")
+    expect(row).to_contain_text("is in progress")
     expect(visitor.row("Customer")).to_contain_text("ok")
 
 

@@ -153,7 +153,7 @@ def test_scan_selects_values(holdfast: Terminal, keys: list[str]) -> None:
 def test_a_scan_of_the_whole_table_must_be_allowed(holdfast: Terminal, keys: list[str]) -> None:
     refused = holdfast("table scan Account --where 'age > 3'")
     assert refused.code == 1
-    assert 'add Index("age") to it, or say --allow-table-scan' in refused.complaint
+    assert 'add Index("age") to it, or give --allow-table-scan' in refused.complaint
     allowed = holdfast("table scan Account --where 'age > 3' --allow-table-scan")
     assert (allowed.code, allowed.out, allowed.err) == (0, "", "holdfast: no record of 'Account' fits\n")
 

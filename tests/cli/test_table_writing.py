@@ -53,7 +53,7 @@ def test_add_tells_all_that_is_wrong_in_one_line(holdfast: Terminal, key: str) -
     assert refused.code == 1
     assert all(word in refused.complaint for word in ("email", "name", "age", "nome", "opened"))
     assert "unique" in holdfast(f"table add Account '{ADA.replace('ada@x', '0@x')}'").complaint
-    assert "no JSON" in holdfast("table add Account '{'").complaint
+    assert "not JSON" in holdfast("table add Account '{'").complaint
     assert "nested too deeply" in holdfast("table add Account -", stdin=b"[" * 200_000).err
 
 
@@ -160,7 +160,7 @@ def test_change_only_if_the_version_and_the_values_are_as_expected(holdfast: Ter
         ("opened=2026-01-05T00:00:00Z", 1, "final"),
         ("name=a name=b", 2, "given twice"),
         ("name+=b", 2, "only lists and sets"),
-        ("'{'", 2, "no JSON"),
+        ("'{'", 2, "not JSON"),
         ("name=a --unset email", 1, "email"),
     ],
 )

@@ -202,10 +202,10 @@ def test_backups_that_do_not_follow_each_other_are_refused(
     second = backup_table(table, "data/second.hftable", since=saved, files=files)
     table.add(Account(name="last"))
     third = backup_table(table, "data/third.hftable", since=second, files=files)
-    with pytest.raises(InvalidArgument, match="only what came after"):
+    with pytest.raises(InvalidArgument, match="continues another one"):
         restore_table(other, second.path, files=files)
     for paths in ([saved.path, third.path], [saved.path, third.path, second.path], [saved.path, saved.path]):
-        with pytest.raises(InvalidArgument, match="does not follow"):
+        with pytest.raises(InvalidArgument, match="does not continue"):
             restore_table(other, paths, files=files)
     assert other.tables() == []
 
@@ -213,7 +213,7 @@ def test_backups_that_do_not_follow_each_other_are_refused(
 def test_a_backup_cannot_follow_one_of_another_log_or_of_what_is_gone(
     saved: BackupReport, table: Table[Account], other: Store, files: SimFiles
 ) -> None:
-    with pytest.raises(InvalidArgument, match="another log"):
+    with pytest.raises(InvalidArgument, match="not of the present log"):
         backup_table(other.table(Account), "data/x.hftable", since=saved, files=files)
     with pytest.raises(InvalidArgument, match="make a full one"):
         backup_table(table, "data/x.hftable", since=replace(saved, stop=11), files=files)
@@ -309,7 +309,7 @@ def test_what_is_no_backup_is_told(files: SimFiles, other: Store) -> None:
         restore_table(other, "data/nowhere.hftable", files=files)
     files.make_dirs(Path("data"))
     files.open(Path("data/x"), "x").write(b"something else", 0)
-    with pytest.raises(Corrupt, match="no backup of a table"):
+    with pytest.raises(Corrupt, match="is not a backup of a table"):
         verify_backup("data/x", files=files)
 
 
@@ -320,7 +320,7 @@ def test_a_table_that_is_there_is_not_restored_over(
     table: Table[Account], saved: BackupReport, store: Store, files: SimFiles
 ) -> None:
     before = contents(table)
-    with pytest.raises(InvalidArgument, match="there is a table 'Account'"):
+    with pytest.raises(InvalidArgument, match="the table 'Account' already exists"):
         restore_table(store, saved.path, files=files)
     assert contents(table) == before
 
@@ -369,7 +369,7 @@ def test_a_restore_that_was_interrupted_goes_on(
 
 
 def test_a_half_restored_table_is_not_for_others(half: tuple[BackupReport, Store], files: SimFiles) -> None:
-    with pytest.raises(InvalidArgument, match="half restored"):
+    with pytest.raises(InvalidArgument, match="partly restored"):
         check_restored(files, Path("other/tables/Account"))
 
 
@@ -379,7 +379,7 @@ def test_a_half_restored_table_is_not_finished_with_another_backup(
     _, other = half
     store.table(Account).add(Account(name="more"))
     another = backup_table(store.table(Account), "data/another.hftable", files=files)
-    with pytest.raises(InvalidArgument, match="half restored from another backup"):
+    with pytest.raises(InvalidArgument, match="partly restored from another backup"):
         restore_table(other, another.path, model=Account, files=files)
 
 

@@ -123,7 +123,7 @@ def test_two_parts_with_several_values_give_an_entry_for_each_pair() -> None:
         (Keys("tags"), "needs a dict"),
         (Words("age"), "needs a str"),
         (TypeOf("age"), "needs a union"),
-        ("size:Depth", "leads nowhere"),
+        ("size:Depth", "does not exist"),
     ],
 )
 def test_an_index_of_what_cannot_be_indexed_says_what_can(part: Any, hint: str) -> None:

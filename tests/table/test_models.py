@@ -259,9 +259,9 @@ def make(annotation: Any, declared: Any = None, **more: Any) -> Any:
     [
         (tuple[int, ...], None, {}, "use list"),
         (frozenset[int], None, {}, "use set"),
-        (list, None, {}, "say of what"),
-        (Any, None, {}, "say which types"),
-        (list[int | None], None, {}, "None can only stand"),
+        (list, None, {}, "give the type of its items"),
+        (Any, None, {}, "name the types"),
+        (list[int | None], None, {}, "None is allowed only"),
         (set[list[int]], None, {}, "one plain value"),
         (dict[Address, int], None, {}, "one plain value"),
         (Weight | Address, None, {}, "tag"),
@@ -271,7 +271,7 @@ def make(annotation: Any, declared: Any = None, **more: Any) -> Any:
         ("int", field(1, max="9"), {}, "must be of kind int"),
         ("dt.datetime", field(1, max=dt.datetime(2020, 1, 1)), {}, "time zone"),
         ("bytes", field(1, pattern="a"), {}, "only str"),
-        ("str", field(1, pattern="("), {}, "no regular expression"),
+        ("str", field(1, pattern="("), {}, "not a regular expression"),
         ("str", field(1, items=Limits(max=1)), {}, "no items"),
         ("str", field(1, auto_key=True), {}, "auto_key"),
         ("str", field(1, default=5), {}, "breaks its own rules"),
@@ -297,8 +297,8 @@ def make(annotation: Any, declared: Any = None, **more: Any) -> Any:
         ("str", None, {"y": field(2)}, "no type"),
         ("str", field(1, names=("encode",)), {}, "every model has"),
         ("str", None, {"id": 0}, "from 1"),
-        ("str", None, {"id": 1, "version": 2}, "must be a text"),
-        (field(1), None, {}, "hidden by the field"),
+        ("str", None, {"id": 1, "version": 2}, "must be a string"),
+        (field(1), None, {}, "has the name of the field"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_when_the_class_is_made(

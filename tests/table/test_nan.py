@@ -100,7 +100,7 @@ def test_values_that_hold_nan_can_be_checked_and_found(samples: Table[Sample]) -
     samples.add(Sample(series=[1.0, 2.0]))
     check = {"series": [1.0, new_nan()], "several": {new_nan()}, "by_name": {"a": new_nan()}}
     assert samples.change(key, {"plain": 1.0}, check=check).changed
-    with pytest.raises(ValidationFailed, match="as was to be checked"):
+    with pytest.raises(ValidationFailed, match="as check requires"):
         samples.change(key, {"plain": 2.0}, check={"series": [new_nan(), 1.0]})
     found = samples.scan(Sample.series == [1.0, new_nan()], allow_table_scan=True)
     assert [record.key for record in found] == [key]

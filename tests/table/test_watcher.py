@@ -297,7 +297,7 @@ def test_one_that_asked_for_it_fails_alone_when_it_falls_behind(table: Items) ->
     for value in range(5, 9):
         table.change(keys[0], {"value": value})
     heard(other)
-    with pytest.raises(ListenerBehind, match="watch anew"):
+    with pytest.raises(ListenerBehind, match="start a new watch"):
         heard(slow)
     assert slow.closed
     table.change(keys[0], {"value": 99})

@@ -323,7 +323,7 @@ class RemoteScan(Generic[M]):
         self.cursor: str | None = None
         """Set when the scan was iterated to its limit: the cursor of the next page. None if there is none."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise InvalidArgument(f"limit must be a whole number of at least 0, not {limit!r}")
+            raise InvalidArgument(f"limit must be an int from 0 up, not {limit!r}")
 
     @property
     def plan(self) -> Self:

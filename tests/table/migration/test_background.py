@@ -139,7 +139,7 @@ def test_a_cancelled_migration_goes_on_at_the_next_opening(opened: Open) -> None
     assert hf.migrations().status("Person").state == "cancelled"
     with pytest.raises(MigrationFailed, match="was cancelled"):
         hf.migrations().wait(timeout=LONG)
-    with pytest.raises(MigrationPending, match="was cancelled: open the store again"):
+    with pytest.raises(MigrationPending, match="was cancelled; open the store again"):
         table.get(b"")
     assert not hf.migrations().resume("Person")
     hf.close()

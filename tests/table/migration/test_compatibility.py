@@ -79,14 +79,14 @@ def test_a_new_field_that_must_be_there_needs_a_migration() -> None:
 @pytest.mark.parametrize("type_", [str, str | None])
 def test_a_new_field_whose_default_a_function_makes_needs_a_migration(type_: Any) -> None:
     (reason,) = reasons(model(name=NAME), model(name=NAME, more=(type_, field(2, default_factory=str))))
-    assert reason.startswith("field 'more' is new, and a function makes its default")
+    assert reason.startswith("field 'more' is new, and has a default from a function")
 
 
 def test_a_default_that_a_function_makes_from_now_on_needs_a_migration_where_records_may_lack_the_value() -> None:
     made = model(more=(str, field(1, default_factory=str)))
     for before in [(str | None, field(1)), (str, field(1, default="x")), (str | None, field(1, default_factory=str))]:
         (reason,) = reasons(model(more=before), made)
-        assert reason.startswith("field 'more' has a default that a function makes")
+        assert reason.startswith("field 'more' has a default from a function")
     assert verdict(model(more=(str, field(1))), made) == OnlySafeAdds(), "every record has it"
 
 
@@ -128,7 +128,7 @@ def test_bounds_are_compared_as_what_they_are_and_not_as_text() -> None:
 
 def test_another_type_needs_a_migration() -> None:
     (reason,) = reasons(model(age=(str, field(1))), model(age=(int, field(1))))
-    assert reason == "field 'age' was str and is int: its values must be written anew"
+    assert reason == "field 'age' was str and is int: its values must be written again"
 
 
 def test_another_type_of_items_needs_a_migration() -> None:
@@ -300,7 +300,7 @@ def test_an_enum_of_the_key_may_get_members_and_keeps_the_type_of_its_values() -
 
 
 def test_an_id_belongs_to_one_name() -> None:
-    with pytest.raises(IncompatibleModel, match="the id 7 is that of the table 'Thing'"):
+    with pytest.raises(IncompatibleModel, match="the id 7 belongs to the table 'Thing'"):
         verdict(model(name=NAME), model("Other", name=NAME))
     with pytest.raises(IncompatibleModel, match="write id=7"):
         verdict(model(name=NAME), model(_id=8, name=NAME))

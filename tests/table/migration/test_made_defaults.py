@@ -41,7 +41,7 @@ def visited(hf: Opened) -> tuple[list[bytes], int]:
 
 def test_without_a_migration_the_table_is_not_opened(opened: Open) -> None:
     visited(opened())
-    with pytest.raises(MigrationNeeded, match="a function makes its default"):
+    with pytest.raises(MigrationNeeded, match="has a default from a function"):
         opened().table(visit_2())
 
 

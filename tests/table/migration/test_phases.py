@@ -91,7 +91,7 @@ def test_without_a_migration_nothing_is_changed(opened: Open) -> None:
     before = hf.entries("table", "index")
     with pytest.raises(MigrationNeeded) as refused:
         hf.table(person_2())
-    assert refused.value.reasons == ("field 'age' was str and is int: its values must be written anew",)
+    assert refused.value.reasons == ("field 'age' was str and is int: its values must be written again",)
     assert hf.entries("table", "index") == before and hf.meta("Person")["definition"]["version"] == "1.0"
     assert hf.table(person_1()).get(keys[1]).age == "1"
 
@@ -191,7 +191,7 @@ def test_a_phase_may_be_tried_again_after_a_while(opened: Open, phase: str) -> N
 def test_a_phase_is_tried_so_often_and_no_more(opened: Open) -> None:
     filled(opened())
     hf = opened()
-    with pytest.raises(MigrationFailed, match="Expand of 'Person' was tried 1 times"):
+    with pytest.raises(MigrationFailed, match="Expand of 'Person' did not succeed in 1 attempts"):
         hf.table(person_2(), migration=Migration(expand=lambda step: Retry(), max_attempts=1))
     assert hf.migrations().status("Person").state == "failed"
 

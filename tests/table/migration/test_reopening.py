@@ -124,7 +124,7 @@ def test_there_is_no_way_back_once_records_were_written(opened: Open) -> None:
     migration = Migration(backfill=aged(Person), verify=lambda step: Fatal("no"))
     with pytest.raises(MigrationFailed):
         opened().table(Person, migration=migration)
-    with pytest.raises(MigrationNeeded, match=r"a migration to version 2\.0 is under way \(Verify\)"):
+    with pytest.raises(MigrationNeeded, match=r"a migration to version 2\.0 is in progress \(Verify\)"):
         opened().table(person_1())
 
 
@@ -139,7 +139,7 @@ def test_there_is_no_way_back_when_the_process_ended_in_the_midst_of_it(opened: 
 
     with pytest.raises(Cut):
         opened().table(Person, migration=Migration(expand=hook))
-    with pytest.raises(MigrationNeeded, match=r"is under way \(Expand\)"):
+    with pytest.raises(MigrationNeeded, match=r"is in progress \(Expand\)"):
         opened().table(person_1())
     write = each_row(lambda row: Person(name=row.old.name, age=row.new.age or int(row.old.age)))
     table = opened().table(Person, migration=Migration(backfill=write))

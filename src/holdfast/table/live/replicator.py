@@ -31,7 +31,7 @@ _AT_ONCE = 1000
 
 
 class _Arrival(NamedTuple):
-    """An update from another store, resolved for this one."""
+    """An update from another store, resolved against this one."""
 
     key: bytes
     version: int
@@ -66,11 +66,11 @@ class Replication(Watching[M]):
         """
         self._check_writable()
         if self.join is not None and self.join([]) is not None:
-            raise InvalidArgument("updates have versions of their own: apply them outside of the transaction")
+            raise InvalidArgument("updates keep their own versions: apply them outside of the transaction")
         arrivals = [self._arrival(update) for update in updates]
         outcomes: list[Outcome] = []
         for together in _together(arrivals):
-            outcomes += self._take_in(together)
+            outcomes += self._apply_group(together)
         return outcomes
 
     def compact_tombstones(self, up_to: Point) -> int:
@@ -93,7 +93,7 @@ class Replication(Watching[M]):
             batch.commit()
         return len(old)
 
-    def _take_in(self, arrivals: Sequence[_Arrival]) -> list[Outcome]:
+    def _apply_group(self, arrivals: Sequence[_Arrival]) -> list[Outcome]:
         latest = max(arrival.version for arrival in arrivals)
         check_not_ahead(latest, self._clock)
         while True:
@@ -102,13 +102,13 @@ class Replication(Watching[M]):
                     incoming, outcomes = self._stage_arrivals(arrivals, latest)
                     if not incoming.steps:
                         return outcomes
-                    # Not the version of a change, but above all that the state has then, as those of pending commits
+                    # Not the version of a change, but one above all versions in the state, as those of pending commits
                     # are.
                     pending_commit = self._stage_to_log(
                         incoming.steps, incoming.names, self._versions.last, incoming.batch
                     )
                 break
-            except Fenced:  # a transaction that touches this table later must find no version above its own
+            except Fenced:  # a running transaction that uses this table later must not find a version above its own
                 self.wait_for_transaction()
             except Doubtful:
                 self.recover()
@@ -138,18 +138,18 @@ class Replication(Watching[M]):
             case Removal(key, "soft-delete", version):
                 return _Arrival(_key(key), _version(version), 0, True)
             case Removal():
-                raise InvalidArgument("a record that is only no longer in somebody's range is not gone: leave it out")
+                raise InvalidArgument("a Removal with the reason not-in-range is not a deletion: leave it out")
             case LogRecord():
                 return self._of_log(update)
         raise InvalidArgument(
-            "an update is an Addition, Alteration or Removal, or a record of a table's log, not "
+            "an update must be an Addition, Alteration or Removal, or a record of a table's log, not "
             + type(update).__name__
         )
 
     def _of_record(self, record: Record[M], names: frozenset[str] | None) -> _Arrival:
         if not isinstance(record.value, self.model):
             raise InvalidArgument(
-                f"a record of this table is a {self.model.__name__}, not {type(record.value).__name__}"
+                f"a record of this table must be a {self.model.__name__}, not {type(record.value).__name__}"
             )
         created = _version(record.created)
         return _Arrival(_key(record.key), _version(record.version), created, record.deleted, False, record.value, names)
@@ -159,7 +159,7 @@ class Replication(Watching[M]):
         key = _key(record.key)
         if event.kind is EventKind.HARD_DELETE:
             return _Arrival(key, event.version, event.created, True, True, sequence=record.sequence)
-        # The whole of it, and not only what this event changed: the ones before it may come late.
+        # The whole record, and not only the fields that this event changed: earlier events may arrive late.
         value = self.view.images.decode(key, event.image)
         return _Arrival(
             key,
@@ -175,7 +175,7 @@ class Replication(Watching[M]):
 class _Incoming(Staging):
     """Staging of updates from another store."""
 
-    drops_undone = False  # an event has a version, which the record has there
+    drops_undone = False  # an event has a version, which the record has in the other store
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Incoming(Staging):
         if arrival.hard:
             self._bury(key, arrival.created if row is None else row.created)
         elif row is not None and arrival.created > row.created:
-            # Another life of the key: the one that is here was deleted for good before, which may come later or never.
+            # The key was hard-deleted and added again there: the hard delete of our record may arrive later or never.
             self.version = max(arrival.created, row.version)
             self._bury(key, row.created)
             self.version = arrival.version
@@ -250,7 +250,7 @@ class _Incoming(Staging):
     def _new(self, arrival: _Arrival) -> None:
         key, record = arrival.key, arrival.record
         if record is None:
-            raise NoRecord(f"there is no {self._model.__name__} with this key that could be hidden: add it first", key)
+            raise NoRecord(f"there is no {self._model.__name__} with this key to soft-delete: add it first", key)
         self._check(arrival, record)
         if not arrival.deleted:
             self._check_uniques(key, record)
@@ -304,11 +304,11 @@ def _together(arrivals: Iterable[_Arrival]) -> Iterator[list[_Arrival]]:
 
 def _key(key: Any) -> bytes:
     if not isinstance(key, bytes):
-        raise InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
+        raise InvalidArgument(f"the key of a record must be bytes, not {type(key).__name__}")
     return key
 
 
 def _version(version: Any) -> int:
     if type(version) is not int or not 0 < version < VERSION_MAX:
-        raise InvalidArgument(f"an update has the version of the store it comes from, not {version!r}")
+        raise InvalidArgument(f"the version of an update must be an int above 0, not {version!r}")
     return int(version)

@@ -217,7 +217,7 @@ class Updates(History[M]):
         """
         if not self.settings.update_history:
             raise InvalidArgument(
-                f"the table {self.name!r} keeps no list of its updates: open it with keep_all_versions=True and "
+                f"the table {self.name!r} has no update history: open it with keep_all_versions=True and "
                 "update_history=True"
             )
         check_limit(limit)

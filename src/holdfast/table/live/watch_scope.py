@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Model)
 
 
 class _NewestFirst:
-    """Marker of an order that no field gives."""
+    """Marker of the order by last change, which no field gives."""
 
     def __repr__(self) -> str:
         return "NEWEST_FIRST"
@@ -59,14 +59,14 @@ def scope_of(
 ) -> WatchScope[M]:
     """Return the scope for a caller's arguments."""
     if start is not None and not isinstance(start, bytes):
-        raise InvalidArgument(f"start is the key of a record, which is bytes, not {type(start).__name__}")
+        raise InvalidArgument(f"start must be the key of a record, as bytes, not {type(start).__name__}")
     if keys is not None:
         if order is not None or start is not None:
-            raise InvalidArgument("keys have an order of their own: give keys, or an order and a start")
+            raise InvalidArgument("give either keys, or an order and a start: the order of the keys is used")
         return KeysScope(table, keys, where, version)
     if order is NEWEST_FIRST:
         if start is not None or version is not None:
-            raise InvalidArgument("the newest come first: NEWEST_FIRST takes neither a start nor to_version")
+            raise InvalidArgument("NEWEST_FIRST takes neither a start nor to_version: leave them out")
         return NewestScope(table, where)
     return ScanScope(table, where, order, start, include_start, version, allow_table_scan)
 
@@ -104,7 +104,7 @@ class NewestScope(Generic[M]):
     def __init__(self, table: Scanning[M], where: Any) -> None:
         if not table.settings.update_history:
             raise InvalidArgument(
-                f"the table {table.name!r} keeps no list of its updates: open it with keep_all_versions=True and "
+                f"the table {table.name!r} has no update history: open it with keep_all_versions=True and "
                 "update_history=True for NEWEST_FIRST"
             )
         self._table = table
@@ -187,7 +187,7 @@ class ScanScope(Generic[M]):
 
     def _turned(self, place: bytes) -> bytes:
         """Convert a position to bytes that sort in scan order, and back."""
-        backwards = self._plan.reverse and self._plan.kind != "key"  # keys stand as they are wanted already
+        backwards = self._plan.reverse and self._plan.kind != "key"  # given keys are in the wanted order already
         return complement(place) if backwards and not self._plan.sort else place
 
     def _begin_at(self, start: bytes, version: int | None) -> Rank:
@@ -195,14 +195,14 @@ class ScanScope(Generic[M]):
             return self._turned(start), start
         record = self._table.get(start, as_of=version, include_deleted=True)
         if record is None:
-            raise InvalidArgument("there is no record with the key to start from: start from one that is there")
+            raise InvalidArgument("there is no record with the start key: give the key of an existing record")
         rank = self._rank(record)
         if rank is None and self._plan.kind == "index" and not self._plan.sort:
-            # The filter does not let it through: what comes behind it still does.
+            # The filter excludes this record, but the records after it are in the scope.
             place = _places(self._table, self._plan, anywhere=True)(record)
             rank = None if place is None else (self._turned(place), start)
         if rank is None:
-            raise InvalidArgument("the record to start from is not on this way: start from another one")
+            raise InvalidArgument("the start record has no position in this order: give the key of another record")
         return rank
 
 

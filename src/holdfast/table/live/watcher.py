@@ -70,12 +70,12 @@ class Watching(Updates[M]):
         """
         self._check_open()
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise InvalidArgument(f"limit must be a number from 1 on, not {limit!r}")
+            raise InvalidArgument(f"limit must be an int from 1 up, not {limit!r}")
         if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 1):
-            raise InvalidArgument(f"max_lag must be a number from 1 on, not {max_lag!r}")
+            raise InvalidArgument(f"max_lag must be an int from 1 up, not {max_lag!r}")
         if ordered_keys is not None and from_version is None:
             raise InvalidArgument(
-                "ordered_keys says what a client has: say too from_version, up to where it has seen it"
+                "ordered_keys needs from_version: the version up to which the client has seen changes"
             )
         patience = None if wait is None else duration_ns(wait, "wait") / 1e9
         scope = scope_of(self, keys, where, order, start, include_start, None, allow_table_scan)
@@ -177,7 +177,7 @@ class Watcher(Generic[M]):
             if rank is not None and record.key not in window:
                 window.put(rank, record)
         window.whole = not window.full
-        # What happened meanwhile may be in these records or not: afterwards it certainly is.
+        # Events during the read may or may not be in these records: applying them again makes sure.
         end = self._table._settled_position()
         while self._position < end:
             if self._records or self._read(end):
@@ -208,12 +208,12 @@ class Watcher(Generic[M]):
         if self._position < start:
             raise ListenerBehind(
                 f"the table {self._table.name!r} no longer keeps the changes from {self._position} to {start - 1} in "
-                "its log, and this listener had not read them: watch anew"
+                "its log, and this listener had not read them: start a new watch"
             )
         if stop is None and self._max_lag is not None and end - self._position > self._max_lag:
             raise ListenerBehind(
                 f"this listener of the table {self._table.name!r} is {end - self._position} changes behind, more than "
-                f"the {self._max_lag} that it asked for: watch anew"
+                f"its max_lag of {self._max_lag}: start a new watch"
             )
         end = end if stop is None else min(end, stop)
         if self._position >= end:
@@ -226,7 +226,7 @@ class Watcher(Generic[M]):
     def _gap(self, stop: int) -> ListenerBehind:
         return ListenerBehind(
             f"the changes from {self._position} to {stop - 1} of the table {self._table.name!r} can no longer be read: "
-            "watch anew"
+            "start a new watch"
         )
 
     def _take(self, record: LogRecord) -> None:
@@ -237,7 +237,7 @@ class Watcher(Generic[M]):
         event = decode_event(record.payload)
         key = record.key or b""
         known = self.window.get(key)
-        if known is None or event.version > known.version:  # what was refilled may be newer than what is read here
+        if known is None or event.version > known.version:  # a refilled record may be newer than this event
             now: Record[M] | None = None
             rank: Rank | None = None
             self._reserve.drop(key)
@@ -248,7 +248,7 @@ class Watcher(Generic[M]):
             self._meant(key, event, known, now, rank)
         self._position = record.sequence + 1
         if self._ready:
-            self._settle()  # who hears of a change can read it
+            self._settle()  # listeners can read a change when they are notified of it
 
     def _settle(self) -> bool:
         """Wait until the state includes the event read last; return False if the watcher or the table is closed."""
@@ -293,7 +293,7 @@ class Watcher(Generic[M]):
         self._reserve.put(last, pushed)
         end = window.take(last[1])
         added = Addition(record, window.put(rank, record))
-        # One that moves in takes a place that was made for it; a new one makes its place itself.
+        # For a moved record the removal comes first; for a new one the addition, which pushes the last one out.
         if moved:
             self._ready.extend((Removal(last[1], "not-in-range", record.version, end), added))
         else:
@@ -304,11 +304,11 @@ class Watcher(Generic[M]):
 
     def _stay(self, rank: Rank, known: Record[M], now: Record[M]) -> None:
         window = self.window
-        stood = window.rank(now.key)
+        former = window.rank(now.key)
         came_from = window.take(now.key)
         last = window.last
-        if not window.whole and rank > stood and (last is None or rank > last):
-            # It goes towards the end of the window: is there one behind which now comes before it?
+        if not window.whole and rank > former and (last is None or rank > last):
+            # It moves towards the end of the window: a record behind the window may come before it now.
             following = self._behind(but=now.key)
             if following is not None and following[0] < rank:
                 self._ready.append(Removal(now.key, "not-in-range", now.version, came_from))

@@ -62,21 +62,21 @@ def decide(
     one has changed records, and `MigrationPending` if the owner is migrating a table that is opened read-only.
     """
     verdict = judge(old, new)
-    under_way = progress if progress is not None and progress.unfinished else None
+    running = progress if progress is not None and progress.unfinished else None
     if read_only:
-        _check_readable(name, verdict, under_way)
+        _check_readable(name, verdict, running)
         return Opening(name, verdict, old, new, None, progress, past)
     abandoned: IndexWork | None = None
-    if under_way is not None and under_way.target != new:
-        if under_way.wrote or under_way.phase is Phase.FINALISE:
+    if running is not None and running.target != new:
+        if running.wrote or running.phase is Phase.FINALISE:
             reason = (
-                f"a migration to version {under_way.target.get('version')} is under way ({under_way.phase}), "
+                f"a migration to version {running.target.get('version')} is in progress ({running.phase}), "
                 "and has changed records"
             )
             raise MigrationNeeded(f"the table {name!r}: {reason}: open it with that model", name, (reason,))
-        abandoned = under_way.work
+        abandoned = running.work
     needed = isinstance(verdict, NeedsMigration)
-    finishes = under_way is not None and abandoned is None and under_way.phase is Phase.FINALISE
+    finishes = running is not None and abandoned is None and running.phase is Phase.FINALISE
     if isinstance(verdict, NeedsMigration) and migration is None and not finishes:
         reasons = "".join(f"\n- {reason}" for reason in verdict.reasons)
         raise MigrationNeeded(
@@ -86,22 +86,22 @@ def decide(
             name,
             verdict.reasons,
         )
-    if under_way is not None and abandoned is None:
-        needed = needed or under_way.needed
-    going_on = under_way if abandoned is None else None
+    if running is not None and abandoned is None:
+        needed = needed or running.needed
+    going_on = running if abandoned is None else None
     since = _unique_since(past, new, verdict, going_on)
     past = SchemaHistory(past.retyped or needed, _unsealed(past, old, new), since, past.suits_since)
     return Opening(name, verdict, old, new, migration, progress, past, abandoned)
 
 
 def _unique_since(
-    past: SchemaHistory, new: dict[str, Any], verdict: Verdict, under_way: Progress | None
+    past: SchemaHistory, new: dict[str, Any], verdict: Verdict, running: Progress | None
 ) -> dict[int, int]:
     """Return by number the versions since which fields are unique, of fields that became unique later."""
     unique = {field["number"] for field in new["fields"] if field.get("unique")}
     since = {number: version for number, version in past.unique_since.items() if number in unique}
-    if under_way is not None:
-        return since | dict.fromkeys(under_way.work.build_unique, under_way.unique_since)
+    if running is not None:
+        return since | dict.fromkeys(running.work.build_unique, running.unique_since)
     if isinstance(verdict, NewIndexes | NeedsMigration):
         return since | dict.fromkeys(verdict.work.build_unique, NEVER)
     return since
@@ -117,9 +117,11 @@ def _unsealed(past: SchemaHistory, old: dict[str, Any] | None, new: dict[str, An
     return legible.intersection(field["number"] for field in new["fields"] if field.get("sensitive"))
 
 
-def _check_readable(name: str, verdict: Verdict, under_way: Progress | None) -> None:
-    if under_way is not None and under_way.wrote:
-        raise MigrationPending(f"the table {name!r} is being migrated by its owner: read it when that is done")
+def _check_readable(name: str, verdict: Verdict, running: Progress | None) -> None:
+    if running is not None and running.wrote:
+        raise MigrationPending(
+            f"the table {name!r} is being migrated by its owner: read it when the migration is complete"
+        )
     if isinstance(verdict, NeedsMigration):
         reasons = verdict.reasons
     elif isinstance(verdict, NewIndexes):
@@ -130,7 +132,7 @@ def _check_readable(name: str, verdict: Verdict, under_way: Progress | None) -> 
         text = "".join(f"\n- {reason}" for reason in reasons)
         raise MigrationNeeded(
             f"the table {name!r} was not opened for writing with this model yet:{text}\nDo that first, or read it with "
-            "the model that it has",
+            "its present model",
             name,
             reasons,
         )

@@ -87,7 +87,7 @@ class BackfillPlan:
     prefix: bytes
     """The prefix of all keys of the table."""
     families: tuple[str, ...] = field(default=FAMILIES)
-    """Which kinds of entries there will be."""
+    """The kinds of entries that will be built."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan in JSON form."""
@@ -140,7 +140,7 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
             rows = []
             continue
         row = Row(event.created, event.version, event.deleted, {}, event.image)
-        if rows and rows[-1].version == row.version:  # of what one request does to a record only the end is kept
+        if rows and rows[-1].version == row.version:  # of several events of one request, only the last is kept
             rows.pop()
         rows.append(row)
     return rows
@@ -188,7 +188,7 @@ def _view_of_plan(
 ) -> TableState:
     model = model_from(msgspec.json.decode(definition))
     if prefix != prefix_of(model.__spec__.id or 0):
-        raise InvalidArgument(f"this plan's prefix is not that of {model.__name__}: make it with plan_of")
+        raise InvalidArgument(f"this plan's prefix is not that of {model.__name__}: create the plan with plan_of")
     return restricted(model.__spec__, lenient_images(plain_images(model), model), indexes, uniques, history=history)
 
 
@@ -225,7 +225,7 @@ def clear(state: State, prefix: bytes, indexes: Iterable[str], uniques: Iterable
 
 
 class Filling:
-    """Fills indexes and unique values of one table, in batches. Nobody else may write to the table meanwhile."""
+    """Fills indexes and unique values of one table, in batches. Nothing else may write to the table meanwhile."""
 
     def __init__(self, table: Core[Any], work: IndexWork) -> None:
         self._state = table.view.state
@@ -276,13 +276,13 @@ class Filling:
         name, rows = next(past, (None, []))
         for present, raw in self._state.scan("table", start, stop):
             row = decode_row(raw)
-            while name is not None and name < present:  # left by a record that is no more
+            while name is not None and name < present:  # left by a deleted record
                 name, rows = next(past, (None, []))
             versions: list[Row] = []
             if name == present:
                 versions = rows[::-1]
                 name, rows = next(past, (None, []))
-            if not versions or versions[-1].version != row.version:  # kept before the past was
+            if not versions or versions[-1].version != row.version:  # stored before the history was kept
                 versions.append(row)
             yield present[size:], versions
 
@@ -303,11 +303,11 @@ def duplicate(view: TableState, name: bytes, owner: bytes, key: bytes, row: Row)
     field = next(one for one, unique in view.unique_keys(record) if unique == name)
     value = HIDDEN if field.sensitive else repr(getattr(record, field.name))
     both = f"{text_of_key(owner)} and {text_of_key(key)}"
-    return f"field {field.name!r} is to be unique, and {value} is that of the records {both}"
+    return f"field {field.name!r} is to be unique, but the records {both} both have {value}"
 
 
 def turn_on(table: Core[Any], work: IndexWork) -> None:
-    """Enable the filled indexes and unique fields. Nobody may have written to the table since they were filled."""
+    """Enable the filled indexes and unique fields. Nothing may have written to the table since they were filled."""
     active(table, None)
     since = dict.fromkeys(work.build_unique, table.last_version)
     table.past = replace(table.past, unique_since={**table.past.unique_since, **since})

@@ -1,8 +1,8 @@
-"""Ingestion of index entries that were built elsewhere, as sorted files that RocksDB takes in as a whole.
+"""Ingestion of index entries that were built elsewhere, as sorted files that RocksDB ingests as a whole.
 
 Elsewhere means many tasks at once, as on Spark: each calls `entries_of` for its records, the entries are sorted by
 family and key, and `write_sst` writes each sorted part to a file. `ingest` ingests the files, and then applies the log
-beyond the plan's position, so that nothing is missed that happened meanwhile.
+beyond the plan's position, so that no change in the meantime is missed.
 """
 
 import os
@@ -44,7 +44,7 @@ def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | o
     `MigrationFailed`; equal entries are written once.
     """
     if family not in FAMILIES:
-        raise InvalidArgument(f"there are no entries in {family!r}: the families are {', '.join(FAMILIES)}")
+        raise InvalidArgument(f"{family!r} is not a family of index entries: the families are {', '.join(FAMILIES)}")
     writer: SstFileWriter | None = None
     count = 0
     try:
@@ -52,7 +52,7 @@ def write_sst(family: str, entries: Iterable[tuple[bytes, bytes]], path: str | o
             values = sorted({value for _, value in same})
             if len(values) > 1:
                 owners = " and ".join(text_of_key(key_in(value)) for value in values)
-                raise MigrationFailed(f"a value that is to be unique is that of the records {owners}")
+                raise MigrationFailed(f"a value that is to be unique belongs to the records {owners}")
             if writer is None:
                 writer = SstFileWriter(Options(raw_mode=True))
                 writer.open(os.fspath(path))
@@ -80,7 +80,9 @@ def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> 
         clear(state, plan.prefix, plan.indexes, plan.uniques)
         for family, paths in files.items():
             if family not in FAMILIES:
-                raise InvalidArgument(f"there are no entries in {family!r}: the families are {', '.join(FAMILIES)}")
+                raise InvalidArgument(
+                    f"{family!r} is not a family of index entries: the families are {', '.join(FAMILIES)}"
+                )
             if paths:
                 _ingest_files(state, family, paths)
         return _follow(table, plan)
@@ -89,15 +91,17 @@ def ingest(table: Core[Any], files: Mapping[str, Paths], plan: BackfillPlan) -> 
 def _check_plan(table: Core[Any], plan: BackfillPlan) -> None:
     table._check_open()
     if table.read_only:
-        raise ReadOnly("the store was opened read-only: open it without read_only=True to take in an index")
+        raise ReadOnly("the store was opened read-only: open it without read_only=True to ingest an index")
     if plan.table != table.name or plan.definition != describe(table.model):
         raise InvalidArgument(
-            f"this plan is not one of {table.name!r} as it is open now: make it anew, and build again"
+            f"this plan does not match the table {table.name!r} as it is open now: create a new plan, and build again"
         )
     if plan.log != table.changelog.id or plan.start != table.changelog.start or plan.position > table.position:
-        raise InvalidArgument(f"the log of {table.name!r} is not the one of this plan any more: build the index again")
+        raise InvalidArgument(f"the log of {table.name!r} was replaced after this plan was made: build the index again")
     if plan.history != table.view.history:
-        raise InvalidArgument(f"keep_all_versions of {table.name!r} is not as it was for this plan: build again")
+        raise InvalidArgument(
+            f"keep_all_versions of {table.name!r} was changed after this plan was made: build the index again"
+        )
 
 
 def _follow(table: Core[Any], plan: BackfillPlan) -> int:
@@ -145,5 +149,7 @@ def _rows(table: Core[Any], key: bytes) -> list[Row]:
 def _ingest_files(state: State, family: str, paths: Paths) -> None:
     """Ingest files into RocksDB: their entries are visible at once, and durable."""
     if not isinstance(state, RocksState):
-        raise InvalidArgument("only a state on a disk takes sorted files: open the store with the machine's files")
+        raise InvalidArgument(
+            "index files can be ingested only into a state on disk: open the store with the operating system's files"
+        )
     state.ingest(family, paths)

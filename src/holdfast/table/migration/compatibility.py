@@ -57,7 +57,7 @@ class OnlySafeAdds:
     """Every record suits the new definition as it is."""
 
     adds: tuple[str, ...] = ()
-    """Sentences that say what is new."""
+    """Sentences that describe what is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ Verdict = NewModel | UpToDate | OnlySafeAdds | NewIndexes | NeedsMigration
 def judge(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> Verdict:
     """Compare the definition that a table has with the one that it is opened with (as `describe` gives them).
 
-    Raises `IncompatibleModel` where no migration can help: another name or id, or another layout of the keys.
+    Raises `IncompatibleModel` if no migration can help: another name or id, or another layout of the keys.
     """
     if old is None:
         return NewModel()
@@ -105,10 +105,10 @@ def judge(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> Verdict:
 
 def _check_same_table(before: ModelSpec, now: ModelSpec) -> None:
     if before.name != now.name:
-        raise IncompatibleModel(f"the id {now.id} is that of the table {before.name!r}: give {now.name} another one")
+        raise IncompatibleModel(f"the id {now.id} belongs to the table {before.name!r}: give {now.name} another one")
     if before.id != now.id:
         raise IncompatibleModel(
-            f"the table {now.name!r} has the id {before.id}, and its records are kept under it: write id={before.id}"
+            f"the table {now.name!r} has the id {before.id}, which cannot change: write id={before.id}"
         )
     if _key_shape(before.key) != _key_shape(now.key):
         raise IncompatibleModel(
@@ -191,7 +191,7 @@ def _path_meaning(spec: ModelSpec, path: str) -> object:
         if isinstance(step, str) and inside is not None:
             field = inside.fields[step]
             found.append(field.number)
-            # An absent value is read as the default: in an index it stands where that does.
+            # An absent value is read as the default, and is indexed as the default.
             found.append(repr(field.default))
         elif isinstance(step, Variant):
             found.append(step.name)

@@ -52,7 +52,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A part is done: call again, with this cursor. It is saved durably before the next call."""
+    """A part is complete: call again, with this cursor. It is saved durably before the next call."""
 
     cursor: Cursor = None
 
@@ -136,7 +136,7 @@ def outcome_of(phase: Phase, given: Any) -> Outcome:
     if not isinstance(given, Success | Partial | Retry | Fatal):
         raise InvalidArgument(f"{phase} returned {given!r}: return Success(), Partial(...), Retry(...) or Fatal(...)")
     if isinstance(given, Partial | Retry) and not isinstance(given.cursor, bytes | str | int | None):
-        raise InvalidArgument(f"the cursor of {phase} is {given.cursor!r}: it must be bytes, text, an int or None")
+        raise InvalidArgument(f"the cursor of {phase} is {given.cursor!r}: it must be bytes, str, int or None")
     if isinstance(given, Retry):
         duration_ns(given.after, "after")
     return given

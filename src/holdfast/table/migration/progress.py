@@ -92,7 +92,7 @@ class ProgressFile:
             return _decoded(decode_checked(raw))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Corrupt(
-                f"{str(self.path)!r} is not legible ({type(error).__name__}: {error}): put it back from a backup",
+                f"{str(self.path)!r} cannot be read ({type(error).__name__}: {error}): restore it from a backup",
                 str(self.path),
             ) from error
 
@@ -114,7 +114,9 @@ def _decoded(written: Mapping[str, Any]) -> Progress:
     values = dict(written)
     form = values.pop("format")
     if form != _FORMAT:
-        raise NewerFormat(f"this migration is of format {form}: open the store with a newer version of Holdfast")
+        raise NewerFormat(
+            f"the format {form} of this migration is not known: open the store with a newer version of Holdfast"
+        )
     if values["state"] not in STATES:
         raise ValueError(f"there is no state {values['state']!r}")
     cursor = values["cursor"]

@@ -80,8 +80,8 @@ def _rewrite(
             batch = table.view.state.transaction()
             table.add_to_batch(batch, [pending_commit])
             batch.commit(sync=False)
-        except BaseException as error:  # or nobody would ever wait for it to end
-            table.stop(f"what a migration wrote is perhaps in the log, and not in the state ({error!r})")
+        except BaseException as error:  # otherwise the pending request would never end
+            table.stop(f"a write of a migration may be in the log and not in the state ({error!r})")
             raise
         table.mark_applied([pending_commit])
         return len(staging.steps)

@@ -84,7 +84,7 @@ class Run:
         if opening.resumes:
             assert opening.progress is not None
             self.progress = opening.progress
-            if table.rebuilt:  # and with the state went what was filled so far
+            if table.rebuilt:  # the entries that were filled so far are gone with the state
                 self.progress.ingested = False
                 self.progress.cursor = None if self.progress.indexing else self.progress.cursor
             self._resume("Resumed")
@@ -110,7 +110,7 @@ class Run:
             audit=[] if opening.progress is None else opening.progress.audit,
         )
         if opening.abandoned is not None:
-            self._note("Abandoned", "the model is another one now")
+            self._note("Abandoned", "the model has changed")
             clear_abandoned(self.table, opening.abandoned)
         versions = f"{(opening.old or {}).get('version')} to {opening.new.get('version')}"
         self._note("Started", f"from version {versions}")
@@ -145,14 +145,15 @@ class Run:
         where, state = f"hf.migrations().wait({self.name!r})", self.progress.state
         if state == "failed":
             return MigrationPending(
-                f"the table {self.name!r} takes no requests, its migration failed in {self.progress.phase}: "
-                f"{self.progress.error}. Mend it, then hf.migrations().resume({self.name!r}) or open the store again"
+                f"the table {self.name!r} is not available: its migration failed in {self.progress.phase}: "
+                f"{self.progress.error}. Fix the cause, then call hf.migrations().resume({self.name!r}) or open the "
+                "store again"
             )
         if state == "cancelled":
             return MigrationPending(
-                f"the table {self.name!r} takes no requests, its migration was cancelled: open the store again to go on"
+                f"the table {self.name!r} is not available: its migration was cancelled; open the store again to resume"
             )
-        how = f"is paused: hf.migrations().resume({self.name!r})" if state == "paused" else f"is under way: {where}"
+        how = f"is paused: hf.migrations().resume({self.name!r})" if state == "paused" else f"is in progress: {where}"
         return MigrationPending(f"the migration of the table {self.name!r} ({self.progress.phase}) {how}")
 
     def step(self) -> None:
@@ -167,7 +168,7 @@ class Run:
                     self._index()
                 else:
                     self._call(self.progress.phase)
-        except Exception as error:  # whatever a user's function raises
+        except Exception as error:  # any error of a user's function
             self._fail(error)
 
     def set_state(self, state: str, event: str) -> None:
@@ -216,7 +217,7 @@ class Run:
             )
             outcome = outcome_of(phase, hook(step))  # type: ignore[assignment]
             step.flush()
-            self.table.changelog.sync()  # before the cursor says that it was done
+            self.table.changelog.sync()  # before the cursor is saved, which says that it was done
             with self._lock:
                 progress.processed += step.processed
         with self._lock:
@@ -240,12 +241,10 @@ class Run:
                 progress.cursor = progress.cursor if cursor is None else cursor
                 self._note("Retry", f"after {wait}")
                 if progress.attempts >= self.migration.max_attempts:
-                    raise MigrationFailed(
-                        f"{phase} of {self.name!r} was tried {progress.attempts} times without success"
-                    )
+                    raise MigrationFailed(f"{phase} of {self.name!r} did not succeed in {progress.attempts} attempts")
                 self.not_before = self._clock.monotonic() + duration_ns(wait, "after") / NS
             case Fatal(reason):
-                raise MigrationFailed(f"{phase} of {self.name!r} cannot be done: {reason}")
+                raise MigrationFailed(f"{phase} of {self.name!r} failed: {reason}")
         self._keep()
 
     def _enter(self, phase: Phase) -> None:
@@ -273,11 +272,11 @@ class Run:
                 progress.cursor = last
                 progress.processed += count
                 if last is not None:
-                    if not duplicates:  # else they would be forgotten, were this to go on from here
+                    if not duplicates:  # otherwise they would be lost if the migration resumed here
                         self._keep()
                     return
                 if duplicates:
-                    # The user's part is called again when this goes on: it is the one that can tell them apart.
+                    # The user's function is called again after a resume: only it can resolve the duplicates.
                     progress.indexing, self._filling = False, None
                     raise MigrationFailed("; ".join(duplicates))
         turn_on(self.table, work)
@@ -311,9 +310,9 @@ class Run:
             try:
                 self._keep()
             except HoldfastError as problem:
-                logger.error("what is known of the migration of %s was not kept: %s", self.name, problem)
+                logger.error("saving migration progress failed: table=%s error=%s", self.name, problem)
         logger.error(
-            "the migration of %s failed in %s: %s",
+            "migration failed: table=%s phase=%s error=%s",
             self.name,
             self.progress.phase,
             self.progress.error,

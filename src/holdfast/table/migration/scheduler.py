@@ -69,7 +69,7 @@ class Migrations:
         self._thread: threading.Thread | None = None
         self._closing = False
 
-    # For those who ask
+    # For callers
 
     def __iter__(self) -> Iterator[MigrationStatus]:
         return iter([self.status(name) for name in sorted({*self._names(), *self._runs})])
@@ -268,7 +268,7 @@ class Migrations:
         self._closing = True
         self._runs.clear()
 
-    # How the work is shared
+    # Execution
 
     def _drive(self, run: Run, limit: float | None) -> None:
         """Run a claimed migration until it stops, must wait for another table or for indexes, or reaches `limit`.
@@ -359,18 +359,18 @@ class Migrations:
                 if due > 0:
                     self._clock.wait(self._changed, due)
 
-    # Small things
+    # Helpers
 
     def _pending(self, table: str | None) -> bool:
         """Return whether a migration is not complete. Called with the lock held. Raises as `wait` does."""
         if table is not None and table not in self._open:
-            raise NotFound(f"the table {table!r} is not open here: open it, and its migration goes on")
+            raise NotFound(f"the table {table!r} is not open here: open it to continue its migration")
         left = [run for name, run in self._runs.items() if run.unfinished and table in (None, name)]
         for run in left:
             if run.state in ("failed", "cancelled"):
                 raise MigrationFailed(str(run.refusal())) from run.error
         if left and self._closing:
-            raise Closed("the store was closed before the migration was done: open it again, and it goes on")
+            raise Closed("the store was closed before the migration was complete: open it again to continue")
         return bool(left)
 
     def _set_state(self, table: str, possible: tuple[str, ...], state: str, event: str) -> bool:
@@ -398,7 +398,7 @@ class Migrations:
         if work is None or progress is None:
             return
         clear_abandoned(table, work)
-        note = AuditEntry(self._clock.time_ns(), "Abandoned", progress.phase.value, "the model is another one now")
+        note = AuditEntry(self._clock.time_ns(), "Abandoned", progress.phase.value, "the model has changed")
         self._file(opening.name).keep(Progress(state="idle", audit=[*progress.audit[-99:], note]))
 
     def _check_order(self, name: str, dependencies: tuple[str, ...]) -> None:

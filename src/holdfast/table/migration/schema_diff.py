@@ -11,7 +11,7 @@ __all__ = ["TypeChanges", "same_type"]
 
 _LOWEST = ("min", "min_length")
 _HIGHEST = ("max", "max_length")
-_ONCE = "it must be called once for each record, and what it gives be written"
+_ONCE = "it must be called once for each record, and its result stored"
 
 
 def same_type(old: FieldType, new: FieldType) -> bool:
@@ -47,7 +47,7 @@ class TypeChanges:
             else:
                 self._reason(
                     f"field {path + field.name!r} (number {number}) is gone: add {number} to __reserved__, so that no "
-                    "other field finds its values"
+                    "other field reads its values"
                 )
         for number, field in new.numbers.items():
             if number not in old.numbers:
@@ -60,7 +60,7 @@ class TypeChanges:
     def compare_types(self, where: str, old: FieldType, new: FieldType) -> None:
         """Compare the old and the new type of one value."""
         if old.kind is not new.kind:
-            self._retyped(f"field {where!r} was {old} and is {new}: its values must be written anew")
+            self._retyped(f"field {where!r} was {old} and is {new}: its values must be written again")
             return
         if old.target != new.target:
             self._reason(f"field {where!r} referred to {old.target} and refers to {new.target}")
@@ -70,7 +70,7 @@ class TypeChanges:
             self.compare_types(f"{where}<>", old.key, new.key)
         if old.model is not None and new.model is not None:
             if old.model.__spec__.tag != new.model.__spec__.tag:
-                self._retyped(f"field {where!r}: the tag of {new} was {old.model.__spec__.tag}, and is another")
+                self._retyped(f"field {where!r}: the tag of {new} was {old.model.__spec__.tag}, and has changed")
             self.compare(old.model.__spec__, new.model.__spec__, f"{where}.")
         if old.enum is not None and new.enum is not None:
             self._enums(where, old.enum, new.enum)
@@ -91,17 +91,19 @@ class TypeChanges:
         self.compare_types(where, old.type, new.type)
         required = new.required and not old.required
         if new.makes_default and old.has_default and (required or not old.makes_default):
-            self._reason(f"field {where!r} has a default that a function makes, and records may lack it: {_ONCE}")
+            self._reason(f"field {where!r} has a default from a function, and records may lack it: {_ONCE}")
         elif required:
             if new.has_default:
-                self._add(f"field {where!r} is required, and its default stands where it was absent")
+                self._add(f"field {where!r} is required, and its default is used where it was absent")
             else:
                 self._reason(f"field {where!r} is required now, and records may lack it: give it a default")
         if new.unique and not old.unique:
             self._reason(f"field {where!r} is unique now, and several records may have the same value")
         if new.sensitive != old.sensitive:
-            how = "sensitive now, and was stored legibly" if new.sensitive else "no longer sensitive, and was sealed"
-            self._reason(f"field {where!r} is {how}: its values must be written anew")
+            how = (
+                "sensitive now, and was stored as plaintext" if new.sensitive else "no longer sensitive, and was sealed"
+            )
+            self._reason(f"field {where!r} is {how}: its values must be written again")
         for name in sorted({*new.alternatives} - {*old.alternatives, old.name}):
             self._add(f"field {where!r} is also called {name!r}")
 
@@ -109,15 +111,15 @@ class TypeChanges:
         where = path + field.name
         if field.number in old.reserved_numbers:
             self._reason(
-                f"field {where!r} has the number {field.number}, which was reserved: records may hold another's values "
-                "there. Give it a number of its own"
+                f"field {where!r} has the number {field.number}, which was reserved: records may hold values of "
+                "another field there. Give it a number of its own"
             )
         elif field.name in old.reserved_names:
             self._reason(f"field {where!r} has a name that was reserved: choose another")
         elif field.required and not field.has_default:
             self._reason(f"field {where!r} is new and required, and no record has it: give it a default, or `| None`")
         elif field.makes_default:
-            self._reason(f"field {where!r} is new, and a function makes its default: {_ONCE}")
+            self._reason(f"field {where!r} is new, and has a default from a function: {_ONCE}")
         elif field.unique and field.has_default and field.required:
             self._reason(f"field {where!r} is new and unique, and every record would have its default")
         else:

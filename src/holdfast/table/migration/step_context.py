@@ -88,9 +88,9 @@ class Step:
         """
         where = self.cursor if cursor is ... else cursor
         if where is not None and not isinstance(where, bytes):
-            raise InvalidArgument(f"rows begin behind the key of a record, which is bytes, not {where!r}")
+            raise InvalidArgument(f"the cursor of rows must be the key of a record, as bytes, not {where!r}")
         if limit < 1:
-            raise InvalidArgument(f"limit must be from 1 up, not {limit}")
+            raise InvalidArgument(f"limit must be an int from 1 up, not {limit}")
         self.flush()
         found: list[Found] = []
         for row in self._rows(where):
@@ -108,7 +108,7 @@ class Step:
         model = self._table.model
         if not isinstance(record, model):
             if not isinstance(record, dict):
-                raise InvalidArgument(f"a record of this table is a {model.__name__} or a dict, not {record!r}")
+                raise InvalidArgument(f"a record of this table must be a {model.__name__} or a dict, not {record!r}")
             record = model.from_dict(record)
         elif violations := validate(record):
             raise ValidationFailed(model.__name__, violations)

@@ -25,11 +25,11 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"this is no JSON: {error}") from error
+        raise InvalidArgument(f"this is not JSON: {error}") from error
 
 
 def parse_changes(model: type[Model], given: Sequence[str], unset: Sequence[str] = ()) -> dict[Any, Any]:
-    """The changes that were typed, by path; None removes a value."""
+    """Return the typed changes, by path; None removes a value."""
     changes: dict[Any, Any] = {}
     named: set[str] = set()
     for argument in given:
@@ -63,7 +63,7 @@ def _of_json(model: type[Model], text: str) -> list[tuple[Path, Any]]:
 def _typed(model: type[Model], argument: str) -> tuple[Path, Any]:
     at = _sign(argument)
     if at is None:
-        raise InvalidArgument(f"{argument!r} is not of the form name=value: or give one JSON object")
+        raise InvalidArgument(f"{argument!r} is not of the form name=value: write that, or one JSON object")
     sign = argument[at - 1] if argument[at - 1 : at] in ("+", "-") else ""
     path = _path(model, argument[: at - len(sign)])
     ftype, text = _type(path), argument[at + 1 :]
@@ -111,9 +111,9 @@ def _value(path: Path, ftype: FieldType, text: str) -> Any:
 def _sign(argument: str) -> int | None:
     """Return the index of the first = outside of [...]."""
     depth = 0
-    for at, letter in enumerate(argument):
-        depth += (letter == "[") - (letter == "]")
-        if letter == "=" and depth <= 0 and at > 0:
+    for at, character in enumerate(argument):
+        depth += (character == "[") - (character == "]")
+        if character == "=" and depth <= 0 and at > 0:
             return at
     return None
 

@@ -57,9 +57,9 @@ def model_from(description: Mapping[str, Any]) -> type[Model]:
         names: dict[str, Any] = {}
         made = {name: _made(one, enums, names) for name, one in every.items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidModel(f"this describes no model: {type(error).__name__}: {error}") from error
+        raise InvalidModel(f"this is not the description of a model: {type(error).__name__}: {error}") from error
     for model in made.values():
-        assert model.__spec__ is not None  # finishes those that waited for others
+        assert model.__spec__ is not None  # completes models that waited for others
     return made[description["name"]]
 
 
@@ -148,7 +148,7 @@ def _factory_name(factory: Any) -> str:
 
 
 class _Elsewhere:
-    """A default that only the program with the class can make: here the field must be given."""
+    """A default function that only the program with the class has: here the field must be given."""
 
     def __init__(self, name: str) -> None:
         self.name = name

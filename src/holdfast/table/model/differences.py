@@ -12,7 +12,7 @@ from holdfast.table.model.types import FieldType, Hidden, Kind
 __all__ = ["above", "changed_since", "differences", "field_in", "hidden_in", "selection", "shown"]
 
 Values = dict[str, Any]
-"""By the text of a path its value, None where it is gone."""
+"""By the text of a path its value; None for a removed one."""
 
 
 def differences(spec: ModelSpec, old: Any, new: Any) -> Values:
@@ -65,7 +65,7 @@ def field_in(path: str) -> str:
 
 
 def hidden_in(spec: ModelSpec) -> frozenset[str]:
-    """The names of fields whose values must not be shown."""
+    """Return the names of fields whose values must not be shown."""
     return frozenset(name for name, field in spec.fields.items() if field.sensitive)
 
 
@@ -88,13 +88,13 @@ def _differ(ftype: FieldType, path: str, old: Any, new: Any, found: Values) -> N
         for name, field in type(new).__spec__.fields.items():
             before = None if old is None else getattr(old, name)
             _differ(field.type, f"{path}.{name}", before, getattr(new, name), found)
-        if len(found) == count:  # it has nothing in it, but it is there
+        if len(found) == count:  # it is empty, but it exists
             found[path] = new
     elif ftype.kind is Kind.DICT and new:
         assert ftype.item is not None
         for key in {**(old or {}), **new}:
             _differ(ftype.item, f"{path}[{key!r}]", (old or {}).get(key), new.get(key), found)
-        if len(found) == count:  # only keys are kept in another form
+        if len(found) == count:  # only the stored form of keys differs
             found[path] = new
     else:
         found[path] = new

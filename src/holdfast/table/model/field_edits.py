@@ -45,13 +45,13 @@ def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], 
     Fields that are not changed remain the same objects.
     """
     if not isinstance(changes, Mapping) or not isinstance(check, Mapping):
-        raise InvalidArgument("changes and check are dicts of paths and values")
+        raise InvalidArgument("changes and check must be dicts of paths and values")
     edited = Edited()
     for path, expected in check.items():
         steps = steps_of(spec, path)
         found = value_at(before, steps)
         if found != expected and not (type(found) is type(expected) and same(type_at(spec, steps), found, expected)):
-            message = f"is {found!r}, not {expected!r} as was to be checked: read it again"
+            message = f"is {found!r}, not {expected!r} as check requires: read the record again"
             violation = Violation(path_text(steps), "check", found, message)
             edited.violations.append(shown_of(_field(spec, steps), violation))
     touched: set[int] = set()
@@ -61,7 +61,7 @@ def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], 
             items = _items_on(spec, record, steps)
             _change(spec, record, before, steps, value, edited)
             if value is None:
-                items.pop(steps, None)  # it was removed, and the next one has moved up
+                items.pop(steps, None)  # the item was removed, and the next one has its index
             found = _final_items(spec, record, items)
             edited.violations += [shown_of(_field(spec, steps), violation) for violation in found]
             touched.add(_field(spec, steps).number)
@@ -78,14 +78,14 @@ def edit(spec: ModelSpec, record: Any, before: Any, changes: Mapping[Any, Any], 
 
 
 def steps_of(spec: ModelSpec, path: "Path | str") -> tuple[Step, ...]:
-    """The steps of a path as users give it: `Account.address.city`, `"address.city"`, `"fees['USD']"`."""
+    """Return the steps of a path as users give it: `Account.address.city`, `"address.city"`, `"fees['USD']"`."""
     if isinstance(path, str):
         return _steps_of_text(spec, path)
     if not isinstance(path, Path):
-        raise InvalidArgument(f"a path is one of {spec.name}, or its text, not {type(path).__name__}")
+        raise InvalidArgument(f"a path must be one of {spec.name}, or its text, not {type(path).__name__}")
     model, steps = model_and_steps(path)
     if model.__spec__ is not spec:
-        raise InvalidArgument(f"{path!r} is no path of {spec.name}")
+        raise InvalidArgument(f"{path!r} is not a path of {spec.name}")
     return _checked(spec, steps)
 
 
@@ -96,7 +96,7 @@ def _steps_of_text(spec: ModelSpec, path: str) -> tuple[Step, ...]:
 
 
 def _checked(spec: ModelSpec, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the steps with the present names of fields; raises InvalidArgument if they lead nowhere."""
+    """Return the steps with the present names of fields; raises InvalidArgument for a step that does not exist."""
     if isinstance(steps[0], str) and steps[0] not in spec.fields:
         for one in spec.fields.values():
             if steps[0] in one.alternatives:
@@ -106,7 +106,7 @@ def _checked(spec: ModelSpec, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def value_at(record: Any, steps: Sequence[Step]) -> Any:
-    """The value at the end of a path, None where there is none."""
+    """Return the value at the end of a path; None if there is none."""
     for step in steps:
         if record is None:
             return None
@@ -121,7 +121,7 @@ def value_at(record: Any, steps: Sequence[Step]) -> Any:
             case Variant(name):
                 record = record if is_variant(record, name) else None
             case _:
-                raise InvalidArgument(f"{path_text(steps)} leads to many values: name one")
+                raise InvalidArgument(f"{path_text(steps)} means many values: name one")
     return record
 
 
@@ -135,18 +135,18 @@ def _change(spec: ModelSpec, record: Any, before: Any, steps: tuple[Step, ...], 
     if len(steps) > 1:
         name = _field(spec, steps).name
         inside = getattr(before, name)
-        if getattr(record, name) is inside:  # which is about to be changed in place
+        if getattr(record, name) is inside:  # it is about to be changed in place
             setattr(record, name, copied(inside))
     for position, step in enumerate(steps[:-1]):
         inner = value_at(holder, (step,))
         if inner is None:
             here = steps[: position + 1]
-            # An absent dict is an empty one to those who put an entry into it.
+            # An absent dict counts as empty when an entry is put into it.
             if value is not None and isinstance(step, str) and type_at(spec, here).kind is Kind.DICT:
                 inner = {}
                 setattr(holder, step, inner)
             else:
-                raise _CannotBe(steps, "absent", None, f"{path_text(here)} is absent: set the whole of it")
+                raise _CannotBe(steps, "absent", None, f"{path_text(here)} is absent: set the whole value")
         holder = inner
     last = steps[-1]
     if isinstance(last, Variant):
@@ -156,14 +156,14 @@ def _change(spec: ModelSpec, record: Any, before: Any, steps: tuple[Step, ...], 
         holder = record if len(steps) == 2 else value_at(record, steps[:-2])
     if isinstance(value, _ANY_EDIT):
         value = _edited(spec, value_at(holder, (last,)), value_at(before, steps), steps, value, edited)
-    value = copied(value)  # another path may change it, and the caller goes on with theirs
+    value = copied(value)  # another path may change it, and the caller may keep using the original
     match last:
         case str():
             setattr(holder, last, value)
         case At(key):
             _put_item(holder, key, value, steps)
         case _:
-            raise InvalidArgument(f"{path_text(steps)} leads to many values: name one, or use an edit")
+            raise InvalidArgument(f"{path_text(steps)} means many values: name one, or use an edit")
 
 
 def _put_item(holder: Any, key: Any, value: Any, steps: Sequence[Step]) -> None:
@@ -191,12 +191,12 @@ def _edited(
 ) -> Any:
     ftype = type_at(spec, steps)
     if _EDITS.get(ftype.kind) is not type(change):
-        raise InvalidArgument(f"{path_text(steps)} is {ftype}: a {type(change).__name__} is not for it")
+        raise InvalidArgument(f"{path_text(steps)} is {ftype}: a {type(change).__name__} does not apply to it")
     gone = list(map(one_nan, _several(change.remove, "remove", steps)))
     match change:
         case ListEdit(_, insert, append):
             if not isinstance(insert, Mapping) or not all(type(place) is int for place in insert):
-                raise InvalidArgument(f"{path_text(steps)}: insert of the edit must be a dict of places and values")
+                raise InvalidArgument(f"{path_text(steps)}: insert of the edit must be a dict of indexes and values")
             items = [item for item in value or [] if one_nan(item) not in gone]
             for place in sorted(insert):
                 items.insert(place, insert[place])
@@ -205,17 +205,17 @@ def _edited(
             try:
                 kept = set(map(one_nan, value or ())) - set(gone)
                 return kept | set(map(one_nan, _several(add, "add", steps)))
-            except TypeError:  # what cannot be hashed
+            except TypeError:  # an unhashable value
                 raise _CannotBe(steps, "type", add, "is a set, whose items are single values") from None
         case DictEdit(put, _, append):
             if not isinstance(put, Mapping):
                 raise InvalidArgument(f"{path_text(steps)}: put of the edit must be a dict")
             entries = {one_nan(key): item for key, item in (value or {}).items() if one_nan(key) not in gone}
             entries |= {one_nan(key): item for key, item in put.items()}
-            # Another path of the same change may have taken entries out already: their keys are not given again.
+            # Another path of the same change may have removed entries already: their keys are not used again.
             old = {**(before or {}), **(value or {})}
             return _with_given(spec, entries, old, steps, _several(append, "append", steps), edited)
-    raise AssertionError("an edit of a kind that is not known")
+    raise AssertionError("an edit of an unknown kind")
 
 
 def _several(values: Any, what: str, steps: Sequence[Step]) -> list[Any]:

@@ -74,7 +74,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """A step to the object that a reference leads to."""
+    """A step to the object that a reference refers to."""
 
     model: "type[Model]"
 
@@ -91,18 +91,18 @@ Step = str | Any_ | Normal | At | Follow | Variant
 
 
 def parse_path(text: str) -> tuple[Step, ...]:
-    """The steps of a path's text: names with points between, and `:Name` for one type of a union."""
+    """Return the steps of a path's text: names separated by dots, and `:Name` for one type of a union."""
     steps: list[Step] = []
     for name in text.split("."):
         field, *variants = name.split(":")
         if not field or len(variants) > 1:
-            raise InvalidArgument(f'{text!r} is no path: write names with points between, such as "address.city"')
+            raise InvalidArgument(f'{text!r} is not a path: write names separated by dots, such as "address.city"')
         steps += [field, *map(Variant, variants)]
     return tuple(steps)
 
 
 def path_text(steps: Iterable[Step]) -> str:
-    """The steps as text: `address.city`, `size:Length.cm`, `limits['EUR']`, `tags[*]`."""
+    """Return the steps as text: `address.city`, `size:Length.cm`, `limits['EUR']`, `tags[*]`."""
     text = ""
     for step in steps:
         match step:
@@ -120,7 +120,7 @@ def path_text(steps: Iterable[Step]) -> str:
 
 
 def type_at(spec: "ModelSpec", steps: Iterable[Step]) -> FieldType:
-    """The type at the end of a path; raises InvalidArgument, with what there is, if it leads nowhere."""
+    """Return the type at the end of a path; raises InvalidArgument, with the existing fields, if there is none."""
     here: FieldType | None = None
     inside: ModelSpec | None = spec
     done: list[Step] = []
@@ -129,19 +129,19 @@ def type_at(spec: "ModelSpec", steps: Iterable[Step]) -> FieldType:
         done.append(step)
         if isinstance(step, str):
             if inside is None:
-                raise InvalidArgument(f"{where} is {here}, which has no fields: {path_text(done)!r} leads nowhere")
+                raise InvalidArgument(f"{where} is {here}, which has no fields: {path_text(done)!r} does not exist")
             field = inside.fields.get(step)
             if field is None:
                 raise InvalidArgument(f"{inside.name} has no field {step!r}: it has {', '.join(inside.fields)}")
             here = field.type
         elif isinstance(step, Follow):
             if here is None or here.kind is not Kind.REFERENCE or here.target not in (None, step.model.__name__):
-                raise InvalidArgument(f"{where} is {here}, no reference to {step.model.__name__}")
+                raise InvalidArgument(f"{where} is {here}, not a reference to {step.model.__name__}")
             here = FieldType(Kind.EMBEDDED, model=step.model)
         else:
             here = _inner(here, step)
             if here is None:
-                raise InvalidArgument(f"{path_text(done)!r} leads nowhere: {where} has nothing like it")
+                raise InvalidArgument(f"{path_text(done)!r} does not exist: {where} has no such part")
         inside = here.model.__spec__ if here.model is not None else None
     if here is None:
         raise InvalidArgument("a path needs at least one field")
@@ -177,13 +177,13 @@ def always_there(spec: "ModelSpec", steps: Iterable[Step]) -> bool:
 
 
 def is_sensitive(spec: "ModelSpec", steps: Iterable[Step]) -> bool:
-    """Whether what a path leads to must not be shown."""
+    """Whether the value at a path must not be shown."""
     inside: ModelSpec | None = spec
     for step in steps:
         if isinstance(step, Follow):
             inside = step.model.__spec__
         elif inside is not None:
-            # Something sensitive in an embedded model is sealed with the whole field: that says so, too.
+            # A sensitive field of an embedded model is sealed with the whole outer field, which is sensitive too.
             field = inside.fields.get(step) if isinstance(step, str) else None
             if field is not None and field.sensitive:
                 return True
@@ -198,7 +198,7 @@ def variant_name(ftype: FieldType) -> str:
 
 
 def variant_types(ftype: FieldType) -> tuple[type, ...]:
-    """The Python types that values of this type have."""
+    """Return the Python types that values of this type have."""
     named = ftype.model or ftype.enum
     return _TYPES[ftype.kind] if named is None else (named,)
 
@@ -215,7 +215,7 @@ def variant_of(union: FieldType) -> Callable[[Any], str | None]:
     """Return a function that gives the name of a value's type in a union."""
     names = {kind: variant_name(variant) for variant in union.variants for kind in variant_types(variant)}
     if float in names:
-        names.setdefault(int, names[float])  # an int is taken for a float where no int is expected
+        names.setdefault(int, names[float])  # an int counts as a float if the union has no int
 
     def name_of(value: Any) -> str | None:
         return names.get(type(value))

@@ -55,9 +55,9 @@ class FieldSpec:
     default: Any = msgspec.NODEFAULT
     default_factory: Callable[[], Any] | None = None
     auto_key: bool = False
-    """A dict[int, V] whose new keys are given by the table."""
+    """A dict[int, V] whose new keys the table assigns."""
     alternatives: tuple[str, ...] = ()
-    """Other names, under which it is found too."""
+    """Alternative names."""
     check: Check = attribute(init=False, compare=False, repr=False)
     """Returns the violations of a value that is not None."""
 
@@ -80,14 +80,14 @@ class FieldRef:
     """A part of a key: a final field, or one inside of embedded models."""
 
     path: str
-    """Names with points between them, as "address.city"."""
+    """Names separated by dots, as "address.city"."""
     fields: tuple[FieldSpec, ...]
-    """The field of each name on the way."""
+    """The field of each name in the path."""
     type: FieldType
-    """Of the value at the end."""
+    """The type of the value at the end."""
     reversed: bool = False
     type_of: bool = False
-    """Not the value, but which variant of its union it is."""
+    """Whether the part is not the value, but its variant of the union."""
 
 
 @overload
@@ -173,8 +173,8 @@ def field(
 ) -> Any:
     """Declare a field of a model: `name: str = field(2, max_length=100)`.
 
-    The number stands for the field in stored records: it stays when the field is renamed, and is never given again.
-    A field of type `X | None` may be left out and is None then; write `default=None` if type checkers are to know it.
+    The number identifies the field in stored records: it stays when the field is renamed, and is never used again. A
+    field of type `X | None` may be left out and is None then; write `default=None` to tell type checkers so.
     """
     if type(number) is not int or not 1 <= number <= NUMBER_MAX:
         raise InvalidModel(f"a field's number is {number!r}: it must be an int from 1 to {NUMBER_MAX}")
@@ -185,7 +185,7 @@ def field(
             raise InvalidModel(f"{name} of field {number} is {limits!r}: write {name}=Limits(max_length=100)")
     given: Any = names
     if isinstance(given, str):
-        raise InvalidModel(f"names of field {number} is one text: write names=({names!r},)")
+        raise InvalidModel(f"names of field {number} is one string: write names=({names!r},)")
     return Declared(
         number,
         unique,
@@ -207,13 +207,13 @@ def read_field(name: str, declared: Declared, annotation: object, where: str) ->
     ftype, optional = read_annotation(annotation, where)
     ftype = _with_inner_limits(ftype.limited(declared.limits, where), declared, where)
     if declared.unique and not ftype.scalar:
-        raise InvalidModel(f"{where} cannot be unique: it is {ftype}, and only one plain value can be")
+        raise InvalidModel(f"{where} cannot be unique: it is {ftype}, and only a single plain value can be unique")
     if declared.auto_key and not (ftype.kind is Kind.DICT and ftype.key is not None and ftype.key.kind is Kind.INT):
         raise InvalidModel(f"{where} cannot have auto_key: it is {ftype}, and only dict[int, ...] can")
     if declared.default is None and not optional:
         raise InvalidModel(f"{where} has default None: write its type as `... | None`")
     if type(declared.default) in (list, set, dict) or isinstance(declared.default, msgspec.Struct):
-        raise InvalidModel(f"the default of {where} would be shared by all: use default_factory")
+        raise InvalidModel(f"the default of {where} would be shared by all objects: use default_factory")
     return FieldSpec(
         declared.number,
         name,

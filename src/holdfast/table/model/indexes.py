@@ -42,7 +42,7 @@ Entries = Callable[[Any], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Every item of a list or set: an entry for each."""
+    """Every item of a list or set; each has an entry."""
 
     path: str
 
@@ -52,7 +52,7 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Every key of a dict: an entry for each."""
+    """Every key of a dict; each has an entry."""
 
     path: str
 
@@ -62,7 +62,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Every value of a dict: an entry for each."""
+    """Every value of a dict; each has an entry."""
 
     path: str
 
@@ -82,7 +82,7 @@ class Normalized:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Words:
-    """Every normalised word of one or more text fields: an entry for each, for `search`."""
+    """Every normalised word of one or more text fields; each has an entry, for `search`."""
 
     paths: tuple[str, ...]
 
@@ -122,7 +122,7 @@ class Reversed:
 
 
 Part = str | Each | Keys | Values | Normalized | Words | TypeOf | Reversed
-"""What an index, a key or an order is made of; a str is a path of fields: `name`, `address.city`, `size:Length.cm`."""
+"""A part of an index, a key or an order; a str is a path of fields: `name`, `address.city`, `size:Length.cm`."""
 
 _PARTS: dict[str, type] = {
     "each": Each,
@@ -137,7 +137,7 @@ _SPLIT = re.compile(r",(?![^()]*\))")
 
 
 def part_of(value: object) -> Any:
-    """A part as users write it (a path, text such as `-opened` or `each(tags)`, or a part) as a part."""
+    """Return the part that a user wrote: a path, text such as `-opened` or `each(tags)`, or a part."""
     if isinstance(value, Each | Keys | Values | Normalized | Words | TypeOf | Reversed):
         return value
     text = str(value)
@@ -147,7 +147,7 @@ def part_of(value: object) -> Any:
     if call is None:
         return text
     if call[1] not in _PARTS:
-        raise InvalidArgument(f"{text!r} is no part of an index: there are {', '.join(_PARTS)} and plain paths")
+        raise InvalidArgument(f"{text!r} is not a part of an index: there are {', '.join(_PARTS)} and plain paths")
     return _PARTS[call[1]](*call[2].split(","))
 
 
@@ -166,12 +166,12 @@ class Index:
 
     @classmethod
     def parse(cls, canonical: str, name: str | None = None) -> "Index":
-        """The index of a canonical text; `Index.parse(index.canonical, index.name) == index`."""
+        """Return the index of a canonical text; `Index.parse(index.canonical, index.name) == index`."""
         return cls(*_SPLIT.split(canonical), name=name)
 
     @property
     def canonical(self) -> str:
-        """Its parts as one text, such as `-opened,name`: the same for the same parts, whatever its name."""
+        """Return its parts as one text, such as `-opened,name`: the same for the same parts, whatever its name."""
         return ",".join(map(str, self.parts))
 
     @property
@@ -185,7 +185,7 @@ class Index:
 
 
 def paths_of(part: Part) -> tuple[str, ...]:
-    """The paths whose values a part is made of."""
+    """Return the paths whose values a part is made of."""
     match part:
         case str():
             return (part,)
@@ -197,7 +197,7 @@ def paths_of(part: Part) -> tuple[str, ...]:
 
 
 def entries(index: Index, record: Any) -> list[bytes]:
-    """The values of an object in an index, as bytes; for many objects take `compile_index`."""
+    """Return the values of an object in an index, as bytes; for many objects use `compile_index`."""
     model: Any = type(record)
     return _compiled(model, index)(record)
 
@@ -208,7 +208,7 @@ def _compiled(model: Any, index: Index) -> Entries:
 
 
 def compile_index(spec: "ModelSpec", index: Index) -> Entries:
-    """The function that gives an object's entries in an index: none if a part is absent, one for each of its values."""
+    """Return the function that computes an object's index entries: none if a part is absent, one for each value."""
     parts = [_part(spec, part) for part in index.parts]
     if any(many for many, _ in parts):
         return _product([_listed(many, values) for many, values in parts])
@@ -253,7 +253,7 @@ def _product(parts: list[Callable[[Any], Iterable[bytes]]]) -> Entries:
 
 
 def part_type(spec: "ModelSpec", part: Part) -> FieldType:
-    """The type of the values that a part has in an index; raises InvalidArgument if it cannot be indexed."""
+    """Return the type of the values that a part has in an index; raises InvalidArgument if it cannot be indexed."""
     match part:
         case Reversed(inner):
             return part_type(spec, inner)
@@ -317,10 +317,10 @@ def _part(spec: "ModelSpec", part: Part) -> tuple[bool, Callable[[Any], Any]]:
 
 
 def part_code(spec: "ModelSpec", part: Part) -> Callable[[Any], bytes | None]:
-    """The function that gives an object's bytes for a part with one value; None if it is absent."""
+    """Return the function that computes an object's bytes for a part with one value; None if it is absent."""
     many, single = _part(spec, part)
     if many:
-        raise InvalidArgument(f"{part} of {spec.name} can have several values: it has no single place in an order")
+        raise InvalidArgument(f"{part} of {spec.name} can have several values: it has no single position in an order")
     return single
 
 
@@ -348,7 +348,7 @@ def _reversed(many: bool, plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def getter(spec: "ModelSpec", steps: tuple[Step, ...]) -> Callable[[Any], Any]:
-    """The function that gets the value at the end of a path of fields and types; None if it is absent."""
+    """Return the function that gets the value at the end of a path of fields and types; None if it is absent."""
     type_at(spec, steps)
     gets = [_step(spec, steps[: at + 1]) for at in range(len(steps))]
     if len(gets) == 1:
@@ -371,4 +371,6 @@ def _step(spec: "ModelSpec", steps: tuple[Step, ...]) -> Callable[[Any], Any]:
     if isinstance(step, Variant):
         name_of, name = variant_of(type_at(spec, steps[:-1])), step.name
         return lambda value: value if name_of(value) == name else None
-    raise InvalidArgument(f"{path_text(steps)} of {spec.name} is no plain path: name fields, with points between")
+    raise InvalidArgument(
+        f"{path_text(steps)} of {spec.name} is not a plain path: write names of fields, separated by dots"
+    )

@@ -1,4 +1,4 @@
-"""Objects with field names, for people and other programs: as dicts of Python values, and as JSON."""
+"""Conversion of objects, by field names: to dicts of Python values, to JSON, and back."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ __all__ = ["bytes_of", "from_dict", "from_json", "json_value", "python_value", "
 
 M = TypeVar("M", bound="Model")
 TYPE = "$type"
-"""The name under which a model in a union says which one it is."""
+"""The JSON key that names the model of a value in a union."""
 
 _Convert = Callable[[FieldType, Any], Any]
 
 
 def to_dict(obj: Model) -> dict[str, Any]:
-    """Names and Python values, also of embedded models."""
+    """Return names and Python values, also of embedded models."""
     return _named(obj, lambda _, value: value)
 
 
 def to_json(obj: Model) -> str:
-    """JSON with names, on one line."""
+    """Return JSON with names, on one line."""
     return json.dumps(_named(obj, _scalar_to_json), ensure_ascii=False)
 
 
 def from_dict(model: type[M], given: Mapping[str, Any]) -> M:
-    """An object of names and Python values; embedded models may be dicts or objects."""
+    """Return an object from names and Python values; embedded models may be dicts or objects."""
     return _checked(model, given, lambda _, value: value)
 
 
 def from_json(model: type[M], text: str | bytes) -> M:
-    """An object of JSON with names."""
+    """Return an object from JSON with names."""
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise InvalidArgument(f"this is no JSON of {model.__name__}: {error}") from error
+        raise InvalidArgument(f"this is not JSON of {model.__name__}: {error}") from error
     except RecursionError as error:
-        raise InvalidArgument(f"this is no JSON of {model.__name__}: it is nested too deeply") from error
+        raise InvalidArgument(f"this is not JSON of {model.__name__}: it is nested too deeply") from error
     return _checked(model, given, _scalar_from_json)
 
 
@@ -74,7 +74,9 @@ def bytes_of(text: str) -> bytes:
         raw = text.encode("ascii")
         return base64.b64decode(raw + b"=" * (-len(raw) % 4), altchars=b"-_", validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
-        raise InvalidArgument(f"{text!r} is no base64url: it has letters, digits, - and _ only") from error
+        raise InvalidArgument(
+            f"{text!r} is not base64url: it may have only the characters A-Z, a-z, 0-9, - and _"
+        ) from error
 
 
 def _named(obj: Model, convert: _Convert) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def _scalar_to_json(ftype: FieldType, value: Any) -> Any:
 
 
 def _key_out(ftype: FieldType, key: Any, convert: _Convert) -> Any:
-    """A key of a dict: JSON has only texts there."""
+    """Return a key of a dict as text, the only type of key in JSON."""
     if convert is not _scalar_to_json:
         return key
     written = convert(ftype, key)
@@ -179,7 +181,7 @@ def _checked(model: type[M], given: Any, convert: _Convert) -> M:
     strangers: list[Violation] = []
     obj = _object(model, given, convert, "", strangers)
     if not isinstance(obj, msgspec.Struct):
-        raise InvalidArgument(f"{model.__name__} is read from a mapping of names to values, not {type(given).__name__}")
+        raise InvalidArgument(f"{model.__name__} needs a mapping of names to values, not {type(given).__name__}")
     found = [*strangers, *validate(obj)]  # type: ignore[arg-type]
     if found:
         raise ValidationFailed(model.__name__, found)
@@ -198,7 +200,9 @@ def _object(model: type[Model], given: Any, convert: _Convert, path: str, strang
         if one is None:
             strangers.append(unknown_field(place, value, spec.fields))
         elif one.name in values:
-            strangers.append(Violation(place, "unknown", value, f"says again what another name of {one.name} said"))
+            strangers.append(
+                Violation(place, "unknown", value, f"repeats {one.name}, which is given under another name")
+            )
         else:
             values[one.name] = None if value is None else _in(one.type, value, convert, place, strangers)
     return spec.make(**values)

@@ -23,7 +23,7 @@ def json_of(value: Any) -> Any:
     match value:
         case Model():
             written = json.loads(value.to_json())
-            # Models with a tag stand in unions, where JSON must say which one it is.
+            # Models with a tag are used in unions, where JSON must name the model.
             return {TYPE: value.__spec__.name, **written} if value.__spec__.tag is not None else written
         case Enum():
             return value.value
@@ -50,7 +50,7 @@ def _key_json(key: Any) -> str:
 
 
 def time_json(version: int) -> str:
-    """Return when a version was issued, for machines."""
+    """Return when a version was issued, in ISO format."""
     return time_of(version).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -48,7 +48,7 @@ class KeySource:
         self._lock = threading.Lock()
 
     def new(self) -> bytes:
-        """A new key."""
+        """Return a new key."""
         milliseconds, rest = divmod(self._clock.time_ns(), 1_000_000)
         now = milliseconds << 12 | (rest << 12) // 1_000_000
         tail = int.from_bytes(self._random(8), "big") >> 2
@@ -58,7 +58,7 @@ class KeySource:
 
 
 _SOURCE = KeySource(SystemClock())
-"""Of all tables with the machine's clock: their keys rise through the whole process."""
+"""Shared by all tables with the system clock: keys ascend across the whole process."""
 
 
 class _Field:
@@ -89,7 +89,7 @@ class KeyLayout:
         self._fields = [_Field(spec, ref) for ref in spec.key or ()]
         sizes = [field.size for field in self._fields]
         self.size: int | None = None if None in sizes else sum(size or 0 for size in sizes) or _UUID_SIZE
-        """How long every key is; None if they differ."""
+        """The length of every key; None if they differ."""
         self.composed = bool(self._fields)
         """Whether keys are made of fields."""
         if source is None:
@@ -97,11 +97,11 @@ class KeyLayout:
         self._source = source
 
     def new(self) -> bytes:
-        """A new UUIDv7."""
+        """Return a new UUIDv7."""
         return self._source.new()
 
     def key_of(self, record: Any) -> bytes:
-        """The key of an object's fields; a new UUIDv7 if keys are not made of fields."""
+        """Return the key made of an object's fields; a new UUIDv7 if keys are not made of fields."""
         if not self.composed:
             return self._source.new()
         return b"".join([field.encode(self._present(field, field.get(record))) for field in self._fields])
@@ -112,22 +112,24 @@ class KeyLayout:
         for field in self._fields:
             values[field.name], at = field.decode(key, at)
         if self.composed and at != len(key):
-            raise InvalidArgument(f"{key.hex()} is no key of {self._name}: it ends with {len(key) - at} bytes too many")
+            raise InvalidArgument(f"{key.hex()} is not a key of {self._name}: it has {len(key) - at} bytes too many")
         return values
 
     def check(self, key: bytes, record: Any = None) -> None:
         """Raise InvalidArgument if these bytes cannot be a key of the table, or are not the key of this object."""
         if not isinstance(key, bytes):
-            raise InvalidArgument(f"a key of {self._name} is bytes, not {type(key).__name__}")
+            raise InvalidArgument(f"a key of {self._name} must be bytes, not {type(key).__name__}")
         if self.size is not None and len(key) != self.size:
             raise InvalidArgument(f"a key of {self._name} has {self.size} bytes, not {len(key)}")
         if not self.composed:
             return
         values = self.parts(key)
         if b"".join([field.encode(values[field.name]) for field in self._fields]) != key:
-            raise InvalidArgument(f"{key.hex()} is no key of {self._name}: these values have another one")
+            raise InvalidArgument(f"{key.hex()} is not a key of {self._name}: its values are encoded differently")
         if record is not None and self.key_of(record) != key:
-            raise InvalidArgument(f"{key.hex()} is not the key of this {self._name}: leave it out, the fields make it")
+            raise InvalidArgument(
+                f"{key.hex()} is not the key of this {self._name}: leave it out, it is made of the fields"
+            )
 
     def prefix_for(self, values: Mapping[str, Any]) -> tuple[bytes, bytes | None]:
         """Return where the keys with these values begin and end; the values must be of the first parts of the key."""

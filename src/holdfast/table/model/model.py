@@ -2,8 +2,8 @@
 
 A model is a msgspec Struct whose fields are renamed to their numbers, so that an object's image is plain msgpack: a map
 of number to value. None is left out of an image. A field that is missing in an image has its default when it is read;
-it is None without a default, or if a function other than list, set and dict makes it. So an old image can be read after
-fields were added, even required ones; only writers must provide these.
+it is None without a default, or if the default comes from a function other than list, set and dict. So an old image can
+be read after fields were added, even required ones; only writers must provide these.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ else:
                 model = model.__forward_arg__
             name = model if isinstance(model, str) else getattr(model, "__name__", None)
             if not isinstance(name, str) or not name.isidentifier():
-                raise InvalidModel(f"Ref[{model!r}] names no model: write Ref[Account] or Ref['Account']")
+                raise InvalidModel(f"Ref[{model!r}] does not name a model: write Ref[Account] or Ref['Account']")
             return Annotated[bytes, Reference(name)]
 
 
@@ -59,11 +59,11 @@ class _Draft(typing.NamedTuple):
     key: Any
     indexes: Any
     names: dict[str, Any]
-    """Names that annotations can refer to, besides those of their module."""
+    """Names that annotations can refer to, in addition to those of their module."""
 
 
 _blocks_section: dict[ModelMeta, _Draft] = {}
-"""Models whose annotations could not be read yet, or which embed such a one. Almost always empty."""
+"""Models whose annotations cannot be resolved yet, or which embed such a model. Almost always empty."""
 
 
 class ModelMeta(msgspec.StructMeta):
@@ -84,7 +84,7 @@ class ModelMeta(msgspec.StructMeta):
         if bases == (msgspec.Struct,):
             return super().__new__(mcs, name, bases, namespace)
         if bases != (Model,):
-            raise InvalidModel(f"{name} can only derive from Model itself: embed the other model in a field instead")
+            raise InvalidModel(f"{name} must derive from Model directly: embed the other model in a field instead")
         _check_options(name, id, version, tag)
         declared = {key: value for key, value in namespace.items() if isinstance(value, Declared)}
         key, indexes = namespace.get("__key__"), namespace.get("__indexes__", ())
@@ -218,7 +218,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta):
 
 
 def _too_deep(name: str) -> InvalidArgument:
-    return InvalidArgument(f"this {name} has models inside of each other too deep: give those a table of their own")
+    return InvalidArgument(f"this {name} has models nested too deeply: give those a table of their own")
 
 
 def text_of_key(key: bytes) -> str:
@@ -236,7 +236,7 @@ def _from_image(model: type[Model], image: bytes) -> Model:
 
 
 def _undecodable(image: bytes) -> Any:
-    raise AssertionError("a model's decoder is prepared before its first object is there")
+    raise AssertionError("a model's decoder is prepared before its first object exists")
 
 
 def _path(cls: Any, name: str, paths: dict[str, Any]) -> Any:
@@ -259,7 +259,7 @@ def _check_options(name: str, id: Any, version: Any, tag: Any) -> None:
     if id is not None and (type(id) is not int or not 1 <= id <= _ID_MAX):
         raise InvalidModel(f"the id of {name} is {id!r}: it must be an int from 1 to {_ID_MAX}")
     if type(version) is not str or not version:
-        raise InvalidModel(f'the version of {name} is {version!r}: it must be a text, as "1.0"')
+        raise InvalidModel(f'the version of {name} is {version!r}: it must be a string, as "1.0"')
     if tag is not None and type(tag) is not int:
         raise InvalidModel(f"the tag of {name} is {tag!r}: it must be an int")
 
@@ -290,8 +290,8 @@ def _check_declared(model: str, declared: dict[str, Declared], numbers: frozense
 def _struct_field(declared: Declared) -> Any:
     """Return the field as msgspec knows it.
 
-    Its default is None, which is then left out of images, or a function of ours: were a constant or an empty list left
-    out too, changing a default would change what was stored before.
+    Its default is None, which is then left out of images, or a function of ours: if a constant or an empty list were
+    left out too, changing a default would change existing records.
     """
     if declared.default_factory is not None:
         make = declared.default_factory
@@ -313,8 +313,8 @@ def _called_for_new(make: Callable[[], Any]) -> Any:
 class _Decoding(threading.local):
     """Whether this thread is decoding an image.
 
-    A field that is missing in an image had no value: a default function could make another one at each reading, and an
-    index would hold a value that nobody sees again.
+    A field that is missing in an image had no value: a default function could return another value at each read, and
+    an index would hold a value that no later read returns.
     """
 
     now = False
@@ -381,7 +381,7 @@ def _is_read(cls: Any) -> bool:
 
 
 def _complete(cls: Any) -> bool:
-    """Return whether it and all that it embeds are read."""
+    """Return whether the annotations of it and of all models that it embeds are resolved."""
     seen: set[Any] = set()
     ahead = [cls]
     while ahead:
@@ -403,7 +403,7 @@ def _read(cls: Any, names: dict[str, Any]) -> NameError | None:
     for name, annotation in get_annotations(cls).items():
         if isinstance(annotation, Declared):
             raise InvalidModel(
-                f"the type of {cls.__name__}.{name} is hidden by the field: import it under another name"
+                f"the type of {cls.__name__}.{name} has the name of the field: import it under another name"
             )
     try:
         hints = typing.get_type_hints(cls, localns=names, include_extras=True)
@@ -413,7 +413,7 @@ def _read(cls: Any, names: dict[str, Any]) -> NameError | None:
         name: read_field(name, pending_block.declared[name], hints[name], f"{cls.__name__}.{name}")
         for name in pending_block.declared
     }
-    cls.__annotations__ = {**hints}  # so that msgspec need not find these names
+    cls.__annotations__ = {**hints}  # so that msgspec need not resolve these names
     spec.fields.update(fields)
     spec.numbers.update({one.number: one for one in fields.values()})
     return None
@@ -445,7 +445,7 @@ def _finish(cls: Any) -> None:
     type.__setattr__(
         cls, "__paths__", {word: None for one in spec.fields.values() for word in (one.name, *one.alternatives)}
     )
-    type.__setattr__(cls, "decode", spec.decode)  # the same, without a step between
+    type.__setattr__(cls, "decode", spec.decode)  # the same, without an extra call
 
 
 def _reach(cls: Any) -> set[Any]:
@@ -462,7 +462,7 @@ def _reach(cls: Any) -> set[Any]:
 
 def _check_default(spec: ModelSpec, one: FieldSpec) -> None:
     default = one.default
-    if isinstance(one.default_factory, type):  # as list or dict; what a function makes may need what is not there yet
+    if isinstance(one.default_factory, type):  # as list or dict; a function may need something that does not exist yet
         default = one.default_factory()
     found = one.check(default) if default is not msgspec.NODEFAULT else None
     if found:
@@ -476,7 +476,7 @@ def _in_our_words(text: str) -> str:
 
 
 def _refuse_arguments(spec: ModelSpec, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-    """Raise with all that is wrong with the arguments of a new object."""
+    """Raise an error with all that is wrong with the arguments of a new object."""
     if args:
         raise TypeError(
             f"{spec.name} takes its fields by name: {spec.name}({', '.join(f'{n}=...' for n in spec.fields)})"

@@ -36,28 +36,28 @@ class ModelSpec:
     reserved_numbers: frozenset[int]
     reserved_names: frozenset[str]
     check: Check = field(repr=False)
-    """Finds the violations of a whole object; `validate` is the way to call it."""
+    """Finds the violations of a whole object; call it through `validate`."""
     make: Callable[..., Any] = field(repr=False)
-    """Makes an object of what it is given, unchecked."""
+    """Creates an object from its arguments, unchecked."""
     encode: Callable[[Any], bytes] = field(repr=False)
     decode: Callable[[bytes], Any] = field(repr=False)
     copiers: tuple[tuple[str, Callable[[Any], Any]], ...] = field(repr=False)
     """Names and copy functions of the fields whose values could be changed in place."""
     key: tuple[FieldRef, ...] | None = None
-    """None: a UUIDv7 is given to each record."""
+    """None: each record gets a UUIDv7."""
     indexes: tuple[Index, ...] = ()
     plain: bool = True
     """Whether no field is sensitive, neither here nor in embedded models."""
 
     def find(self, name: str) -> FieldSpec | None:
-        """The field with this name or alternative name."""
+        """Return the field with this name or alternative name."""
         found = self.fields.get(name)
         if found is not None:
             return found
         return next((spec for spec in self.fields.values() if name in spec.alternatives), None)
 
     def embedded(self) -> Iterator[type[Model]]:
-        """The models that its fields hold directly."""
+        """Yield the models that its fields hold directly."""
         for spec in self.fields.values():
             yield from spec.type.embedded()
 
@@ -89,7 +89,7 @@ def _key_part(spec: ModelSpec, part: Any) -> FieldRef:
         raise InvalidModel(f"{part} cannot be in the key of {spec.name}: use a field, Reversed(...) or TypeOf(...)")
     where = f"{path!r} cannot be in the key of {spec.name}"
     if ":" in path:
-        raise InvalidModel(f"{where}: a variant may be absent; use TypeOf(...) or a field beside it")
+        raise InvalidModel(f"{where}: a variant may be absent; use TypeOf(...) or another field")
     ftype = _or_invalid(where, lambda: type_at(spec, parse_path(path)))
     steps = tuple(_fields_on(spec, path))
     for step in steps:
@@ -108,7 +108,7 @@ def _key_part(spec: ModelSpec, part: Any) -> FieldRef:
 
 
 def read_indexes(spec: ModelSpec, given: Any) -> tuple[Index, ...]:
-    """Read `__indexes__`: every part must lead to a field that it suits."""
+    """Read `__indexes__`: every part must name a field of a suitable type."""
     indexes = tuple(one if isinstance(one, Index) else Index(one) for one in given)
     for index in indexes:
         for part in index.parts:

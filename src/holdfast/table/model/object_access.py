@@ -24,13 +24,13 @@ M = TypeVar("M", bound="Model")
 _SHALLOW: dict[Kind, Callable[[Any], Any]] = {Kind.LIST: list.copy, Kind.SET: set.copy, Kind.DICT: dict.copy}
 
 _HOLD_NAN = frozenset((Kind.FLOAT, Kind.DECIMAL, Kind.LIST, Kind.SET, Kind.DICT, Kind.EMBEDDED, Kind.UNION))
-"""Kinds of values that are not a number, or may have one inside."""
+"""Kinds of values that may be NaN, or contain it."""
 
 
 def copy_of(obj: M) -> M:
     """Return a copy with its own lists, sets, dicts and embedded models."""
     made: Any = obj
-    made = made.__copy__()  # a third of what copy.copy takes
+    made = made.__copy__()  # in a third of the time of copy.copy
     for name, copier in obj.__spec__.copiers:
         value = getattr(made, name)
         if value is not None:
@@ -44,7 +44,7 @@ def copiers_of(fields: Iterable[FieldSpec]) -> tuple[tuple[str, Callable[[Any], 
 
 
 def get_at(obj: Any, path: str) -> Any:
-    """The value at a path such as `address.city` or `size:Length.cm`; None if it or something before it is absent."""
+    """Return the value at a path such as `address.city` or `size:Length.cm`; None if any part of it is absent."""
     model: Any = type(obj)
     return _getter(model, path)(obj)
 
@@ -65,7 +65,7 @@ def same(ftype: FieldType, old: Any, new: Any) -> bool:
     if old is None or new is None:
         return False
     if old != new:
-        return ftype.kind in _HOLD_NAN and _same_but_for_nan(ftype, old, new)
+        return ftype.kind in _HOLD_NAN and _same_except_nan(ftype, old, new)
     match ftype.kind:
         case Kind.DECIMAL:
             return type(old) is type(new) and bool(old.as_tuple() == new.as_tuple())
@@ -90,7 +90,7 @@ def same(ftype: FieldType, old: Any, new: Any) -> bool:
     return True
 
 
-def _same_but_for_nan(ftype: FieldType, old: Any, new: Any) -> bool:
+def _same_except_nan(ftype: FieldType, old: Any, new: Any) -> bool:
     """Return whether two values differ only in NaN."""
     if is_nan(old) or is_nan(new):
         return is_nan(old) and is_nan(new)
@@ -111,7 +111,7 @@ def _same_but_for_nan(ftype: FieldType, old: Any, new: Any) -> bool:
             name_of = variant_of(ftype)
             name = name_of(old)
             variant = next((one for one in ftype.variants if variant_name(one) == name), None)
-            return variant is not None and name == name_of(new) and _same_but_for_nan(variant, old, new)
+            return variant is not None and name == name_of(new) and _same_except_nan(variant, old, new)
     return False
 
 

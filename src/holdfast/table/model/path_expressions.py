@@ -58,7 +58,7 @@ _COMPARED: dict[Kind, tuple[type, ...]] = {
     Kind.SET: (set, frozenset),
     Kind.DICT: (dict,),
 }
-"""With what a value can be compared."""
+"""The Python types with which a value of each kind can be compared."""
 
 
 class Path:
@@ -75,7 +75,7 @@ class Path:
 
     def __str__(self) -> str:
         steps = self._steps
-        if self._hidden:  # a key of a dict says what is in it
+        if self._hidden:  # a key of a dict reveals the content
             steps = tuple(At(HIDDEN) if isinstance(step, At) else step for step in steps)
         return path_text(steps)
 
@@ -111,9 +111,11 @@ class Path:
         if kind not in (Kind.LIST, Kind.DICT):
             raise InvalidArgument(f"{self!r} is a {kind}: only lists and dicts have [...]")
         if kind is Kind.LIST and (type(key) is not int or key < 0):
-            raise InvalidArgument(f"{self!r} is a list: its items are numbered from 0, so {key!r} is none of them")
+            raise InvalidArgument(
+                f"{self!r} is a list: its items are numbered from 0, and {key!r} is not such a number"
+            )
         if kind is Kind.DICT and not isinstance(key, Hashable):
-            raise InvalidArgument(f"{self!r} is a dict: its keys are single values, so {key!r} is none of them")
+            raise InvalidArgument(f"{self!r} is a dict: its keys are single values, and {key!r} is not")
         return self._step(At(key))
 
     def __iter__(self) -> Any:
@@ -131,7 +133,7 @@ class Path:
             raise AttributeError(str(error)) from None
 
     def into(self, name: str) -> "Path":
-        """The path to a field of the embedded or followed object; the same as `.name`."""
+        """Return the path to a field of the embedded or followed object; the same as `.name`."""
         return self._step(name)
 
     @property
@@ -155,7 +157,7 @@ class Path:
         return self._step(Normal.TEXT)
 
     def follow(self, model: "type[Model]") -> "Path":
-        """The object that the reference leads to: `Account.owner.follow(Person).name == "Ada"`."""
+        """Return the path to the object that the reference refers to: `Account.owner.follow(Person).name == "Ada"`."""
         return self._step(Follow(model))
 
     def as_(self, kind: type) -> "Path":
@@ -188,12 +190,12 @@ class Path:
         try:
             return Regex(self, re.compile(pattern))
         except (re.error, OverflowError, RecursionError) as error:
-            raise InvalidArgument(f"{pattern!r} is no regular expression: {error}") from error
+            raise InvalidArgument(f"{pattern!r} is not a regular expression: {error}") from error
 
     def isin(self, values: Collection[Any]) -> Expression:
         """True if the value is one of these."""
         if isinstance(values, str | bytes):
-            raise InvalidArgument(f"isin of {self!r} is given one text: give a list of values")
+            raise InvalidArgument(f"isin of {self!r} needs a list of values, not one string")
         return IsIn(self, tuple(self._operand(value) for value in values))
 
     def contains(self, item: Any) -> Expression:
@@ -207,7 +209,7 @@ class Path:
 
     def _step(self, step: Step) -> "Path":
         path = Path(self._model, (*self._steps, step))
-        path._type()  # refuses a step that leads nowhere
+        path._type()  # raises for a step that does not exist
         return path
 
     def _type(self) -> FieldType:
@@ -246,7 +248,9 @@ def operand(where: str, ftype: FieldType | None, value: Any, *, hidden: bool = F
         try:
             return ftype.enum(value)
         except ValueError:
-            raise InvalidArgument(f"{where} is a {ftype.enum.__name__}, and {shown} is none of these") from None
+            raise InvalidArgument(
+                f"{where} is a {ftype.enum.__name__}, and {shown} is not one of its members"
+            ) from None
     kinds = _COMPARED[ftype.kind]
     fits = isinstance(value, kinds) and (ftype.kind is not Kind.DATE or not isinstance(value, datetime.datetime))
     if not fits:

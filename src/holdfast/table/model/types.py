@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 HIDDEN = "(hidden)"
-"""Replaces a sensitive value in messages, plans and `repr`. `to_dict` and `to_json` return the value itself."""
+"""Shown instead of a sensitive value in messages, plans and `repr`. `to_dict` and `to_json` return the value."""
 
 
 class Hidden:
@@ -143,7 +143,7 @@ class FieldType:
     model: type[Model] | None = None
     """The embedded model."""
     target: str | None = None
-    """The name of the model that a reference leads to."""
+    """The name of the model that a reference refers to."""
     enum: type[Enum] | None = None
     variants: tuple[FieldType, ...] = ()
     """The types that a value of a union can have."""
@@ -164,12 +164,12 @@ class FieldType:
             least, most = getattr(merged, low), getattr(merged, high)
             if least is not None and most is not None and least > most:
                 raise InvalidModel(
-                    f"{low} of {where} is {least!r}, above {high}, which is {most!r}: no value keeps to it"
+                    f"{low} of {where} is {least!r}, above {high}, which is {most!r}: no value can satisfy both"
                 )
         return replace(self, limits=merged)
 
     def embedded(self) -> list[type[Model]]:
-        """The models that a value can hold directly, in an item or as a variant."""
+        """Return the models that a value can hold directly, in an item or as a variant."""
         inner = [part for part in (self.item, self.key, *self.variants) if part is not None]
         return [
             *([self.model] if self.model is not None else []),
@@ -206,7 +206,7 @@ def read_annotation(annotation: object, where: str) -> tuple[FieldType, bool]:
 
 
 def _bare(annotation: object) -> tuple[object, Limits]:
-    """An annotation without `Annotated[..., Limits(...)]`, and these limits; a reference keeps its mark."""
+    """Return an annotation without `Annotated[..., Limits(...)]`, and these limits; a reference keeps its marker."""
     limits = NO_LIMITS
     if typing.get_origin(annotation) is Annotated:
         inner, *marks = typing.get_args(annotation)
@@ -291,7 +291,7 @@ def _check_limits(kind: Kind, limits: Limits, where: str) -> None:
         try:
             re.compile(limits.pattern)
         except re.error as error:
-            raise InvalidModel(f"the pattern of {where} is no regular expression: {error}") from error
+            raise InvalidModel(f"the pattern of {where} is not a regular expression: {error}") from error
 
 
 def _shown(annotation: object) -> str:
@@ -301,15 +301,15 @@ def _shown(annotation: object) -> str:
 def _advice(annotation: object) -> str:
     origin = typing.get_origin(annotation) or annotation
     if annotation is None or annotation is type(None):
-        return ": None can only stand beside the type of a whole field, as in `name: str | None`"
+        return ": None is allowed only in the type of a whole field, as in `name: str | None`"
     if origin in (list, set, dict):
-        return ": say of what, as in list[str] or dict[str, int]"
+        return ": give the type of its items, as in list[str] or dict[str, int]"
     if origin is tuple:
         return ": use list[...], or an embedded model"
     if origin is frozenset:
         return ": use set[...]"
     if origin is Any or annotation is object:
-        return ": say which types it can have, as in `str | int`"
+        return ": name the types it can have, as in `str | int`"
     if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
         return ": make it a Model to embed it"
     return ": it can be bool, int, float, Decimal, str, bytes, Enum, date, time, datetime, UUID, timedelta, Ref[...], \

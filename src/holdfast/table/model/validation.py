@@ -75,11 +75,11 @@ def validate_field(spec: FieldSpec, value: Any, path: str | None = None) -> list
 
 def unknown_field(path: str, value: Any, known: Iterable[str]) -> Violation:
     """Return the violation for a name that the model does not have."""
-    return Violation(path, "unknown", value, f"is no field of this model, which has {', '.join(known)}")
+    return Violation(path, "unknown", value, f"is not a field of this model, which has {', '.join(known)}")
 
 
 def object_check(fields: Iterable[FieldSpec]) -> Check:
-    """The check of a whole object with these fields."""
+    """Return the check of a whole object with these fields."""
     specs = tuple(fields)
     if not specs:
         return lambda obj: None
@@ -106,19 +106,19 @@ def object_check(fields: Iterable[FieldSpec]) -> Check:
 
 def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     get = attrgetter(*names)
-    if len(names) == 1:  # then it gives the value itself
+    if len(names) == 1:  # then attrgetter returns the value itself
         return lambda obj: (get(obj),)
     return get
 
 
 def check_of(ftype: FieldType) -> Check:
-    """The check of a value of this type that is not None."""
+    """Return the check of a value of this type that is not None."""
     check = _of_type(ftype)
     return _with_limits(check, ftype.kind, ftype.limits) if ftype.limits else check
 
 
 def key_text(key: Any) -> str:
-    """A key of a dict or an item of a set as it is written in a path."""
+    """Return a key of a dict or an item of a set as it is written in a path."""
     if isinstance(key, bytes):
         return urlsafe_b64encode(key).rstrip(b"=").decode()
     if isinstance(key, Enum):
@@ -166,7 +166,7 @@ def _int(value: Any) -> Found:
     if INT_MIN <= value <= INT_MAX:
         return None
     rule, bound = ("min", "-2**63, the least") if value < 0 else ("max", "2**64 - 1, the greatest")
-    return [Violation("", rule, value, f"is {_brief(value)}, beyond {bound} int that is kept")]
+    return [Violation("", rule, value, f"is {_brief(value)}, beyond {bound} int that can be stored")]
 
 
 def _float(value: Any) -> Found:
@@ -183,7 +183,9 @@ def _str(value: Any) -> Found:
     try:
         value.encode()
     except UnicodeEncodeError:
-        return [Violation("", "type", value, f"is {_brief(value)}, which has half a character: it cannot be UTF-8")]
+        return [
+            Violation("", "type", value, f"is {_brief(value)}, which has an unpaired surrogate: it cannot be UTF-8")
+        ]
     return None
 
 
@@ -204,7 +206,7 @@ def _datetime(value: Any) -> Found:
             return None
         except OverflowError:
             rule, bound = ("min", "first") if value.year == 1 else ("max", "last")
-            return [Violation("", rule, value, f"is {value}, and in UTC beyond the {bound} year that there is")]
+            return [Violation("", rule, value, f"is {value}, which in UTC is beyond the {bound} possible year")]
     return [Violation("", "aware", value, f"is {value}, without a time zone: give one, as in datetime.now(UTC)")]
 
 
@@ -213,7 +215,7 @@ def _time(value: Any) -> Found:
         return _wrong_type(value, "time")
     if value.tzinfo is None:
         return None
-    return [Violation("", "aware", value, f"is {value}: a time of day is kept without a time zone")]
+    return [Violation("", "aware", value, f"is {value}: a time of day must not have a time zone")]
 
 
 def _enum(kind: type[Enum]) -> Check:
@@ -285,7 +287,7 @@ def _union(ftype: FieldType) -> Check:
 
 
 def _with_limits(check: Check, kind: Kind, limits: Limits) -> Check:
-    """The check of the type, and of the limits where the type is right."""
+    """Return the check of the type and, if the type is right, of the limits."""
     least, most, shortest, longest = limits.min, limits.max, limits.min_length, limits.max_length
     matches = re.compile(limits.pattern).fullmatch if limits.pattern is not None else None
     unit = {Kind.STR: "characters", Kind.BYTES: "bytes"}.get(kind, "items")
@@ -293,7 +295,7 @@ def _with_limits(check: Check, kind: Kind, limits: Limits) -> Check:
     def check_limits(value: Any) -> Found:
         found = check(value)
         if found and any(not violation.path for violation in found):
-            return found  # it is not what these limits are for
+            return found  # the limits do not apply to this type
         if least is not None and not value >= least:
             found = [*(found or []), Violation("", "min", value, f"is {_brief(value)}, and must be at least {least}")]
         if most is not None and not value <= most:

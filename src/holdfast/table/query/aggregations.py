@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["UNITS", "Aggregation"]
 
 UNITS = ("minute", "hour", "day", "month", "year")
-"""The widths of a histogram's columns; weeks do not fit into months, and are left out."""
+"""The units of a histogram; weeks are left out, because they do not fit into months."""
 _SUMMED = (Kind.INT, Kind.FLOAT, Kind.DECIMAL, Kind.TIMEDELTA)
 
 
@@ -91,14 +91,14 @@ class _Group:
 
 
 class Aggregation:
-    """Gathers what is asked for from objects that it is fed one by one.
+    """Computes aggregates of objects that are fed one by one.
 
     Fields are paths or their texts. `count` is True for the number of objects, or a field to count those that have it.
     `stats` gives count, sum, average, min and max. Each takes a field, and gives its value, or a list of fields, and
     gives a dict by field. `histogram` is a field and a unit: how many objects there are in each minute, hour, day,
-    month or year, in UTC. With `by` all this is given for each value of a field, or each tuple of values of several.
+    month or year, in UTC. With `by` all this is computed for each value of a field, or each tuple of values of several.
 
-    Absent values count nowhere; objects without a value to group by come under None.
+    Absent values are not counted; objects without a value to group by are grouped under None.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Aggregation:
         self._by = by
         if not self._asked and histogram is None:
             raise InvalidArgument(
-                "nothing is asked for: say count=True, sum=, average=, min=, max=, stats= or histogram="
+                "no aggregate was requested: give count=True, sum=, average=, min=, max=, stats= or histogram="
             )
         if any(self._asked.get(what) is True for what in given if what != "count"):
             raise InvalidArgument("only count can be True: name the field of the others")
@@ -210,9 +210,9 @@ def _names(fields: Any) -> list[str]:
 def _check(spec: "ModelSpec", name: str, what: str) -> None:
     ftype = type_at(spec, parse_path(name))
     if what in ("sum", "average", "stats") and ftype.kind not in _SUMMED:
-        raise InvalidArgument(f"{what} of {name}: {spec.name}.{name} is {ftype}, and cannot be added up")
+        raise InvalidArgument(f"{what} of {name}: {spec.name}.{name} is {ftype}, which cannot be summed")
     if what in ("min", "max", "by") and not ftype.scalar:
-        raise InvalidArgument(f"{what} of {name}: {spec.name}.{name} is {ftype}; take a single value inside of it")
+        raise InvalidArgument(f"{what} of {name}: {spec.name}.{name} is {ftype}; use a single value inside it")
 
 
 def _column(spec: "ModelSpec", name: str) -> tuple[Callable[[Any], Any], Callable[[_Tally, Any], None]]:
@@ -257,8 +257,8 @@ def _bucketing(spec: "ModelSpec", histogram: tuple[Any, str] | None) -> Callable
     kind = type_at(spec, parse_path(name)).kind
     units = UNITS if kind is Kind.DATETIME else UNITS[2:]
     if kind not in (Kind.DATETIME, Kind.DATE) or unit not in units:
-        can = f"take one of {', '.join(units)}" if kind in (Kind.DATETIME, Kind.DATE) else "it needs a datetime or date"
-        raise InvalidArgument(f"a histogram of {spec.name}.{name} ({kind}) by {unit!r} cannot be: {can}")
+        can = f"use one of {', '.join(units)}" if kind in (Kind.DATETIME, Kind.DATE) else "it needs a datetime or date"
+        raise InvalidArgument(f"a histogram of {spec.name}.{name} ({kind}) by {unit!r} is not possible: {can}")
     get, width = getter(spec, parse_path(name)), UNITS.index(unit)
 
     def bucket_of(record: Any) -> date | None:

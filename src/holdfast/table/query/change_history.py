@@ -31,7 +31,7 @@ class VersionChanges:
     version: int
     kind: ChangeKind
     values: dict[str, Any]
-    """By the text of a path (`address.city`, `limits['EUR']`) its new value, None where it was removed."""
+    """By the text of a path (`address.city`, `limits['EUR']`) its new value; None for a removed one."""
     hidden: frozenset[str] = field(default=frozenset(), compare=False)
     """The names of sensitive fields."""
 
@@ -118,7 +118,7 @@ class History(Scanning[M]):
 
     def _check_past(self, to_version: int | None, max_versions: int) -> None:
         if isinstance(max_versions, bool) or not isinstance(max_versions, int) or max_versions < 1:
-            raise InvalidArgument(f"max_versions must be a number from 1 on, not {max_versions!r}")
+            raise InvalidArgument(f"max_versions must be an int from 1 up, not {max_versions!r}")
         if not self.settings.keep_all_versions and (to_version is not None or max_versions > 1):
             what = "max_versions" if to_version is None else "to_version"
             raise InvalidArgument(
@@ -130,7 +130,7 @@ class History(Scanning[M]):
         if not self.settings.keep_all_versions:
             row = self.view.row(record.key)
             return [] if row is None else self._present_of(record, row)
-        # What came since the record was read does not belong to it.
+        # Changes after the record was read are left out.
         rows = list(self.view.rows_of(record.key))
         until = record.version if last is None else min(last, record.version)
         found: list[VersionChanges] = []
@@ -148,7 +148,7 @@ class History(Scanning[M]):
         return found
 
     def _present_of(self, record: Record[M], row: Row) -> list[VersionChanges]:
-        """Return what the present row says of its history: when each field was last changed."""
+        """Return the history that the present row contains: when each field was last changed."""
         numbers: dict[int, list[int]] = {row.created: []}
         for one in self.spec.fields.values():
             version = row.fields.get(one.number, row.created)
@@ -178,18 +178,18 @@ def first_version(point: Point | None) -> int:
 
 def _newest(versions: Sequence[VersionChanges], count: int) -> list[VersionChanges]:
     """Return only the newest versions of each value; being deleted or not counts as a value too."""
-    told: dict[str, int] = {}
+    seen: dict[str, int] = {}
     kept = []
     for one in reversed(versions):
         values = {
-            path: value for path, value in one.values.items() if sum(told.get(part, 0) for part in above(path)) < count
+            path: value for path, value in one.values.items() if sum(seen.get(part, 0) for part in above(path)) < count
         }
         for path in values:
-            told[path] = told.get(path, 0) + 1
+            seen[path] = seen.get(path, 0) + 1
         kind = one.kind
         if kind in ("delete", "undelete"):
-            kind = kind if told.get("", 0) < count else "change"
-            told[""] = told.get("", 0) + 1
+            kind = kind if seen.get("", 0) < count else "change"
+            seen[""] = seen.get("", 0) + 1
         if values or kind != "change":
             kept.append(VersionChanges(one.version, kind, values))
     kept.reverse()

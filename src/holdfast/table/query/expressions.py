@@ -48,14 +48,16 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            f"({self}) is an expression, neither true nor false by itself: "
-            "use & | ~ in place of `and`, `or`, `not`, with (...) around comparisons; .between(a, b) for a <= x <= b"
+            f"({self}) is an expression and has no truth value: "
+            "use & | ~ instead of `and`, `or`, `not`, with (...) around comparisons; .between(a, b) for a <= x <= b"
         )
 
 
 def _flat(kind: type, part: object) -> tuple[Expression, ...]:
     if not isinstance(part, Expression):
-        raise InvalidArgument(f"{part!r} is no expression: put parentheses around each comparison, (a == 1) & (b == 2)")
+        raise InvalidArgument(
+            f"{part!r} is not an expression: put parentheses around each comparison, (a == 1) & (b == 2)"
+        )
     return part.parts if isinstance(part, kind) else (part,)  # type: ignore[attr-defined]
 
 

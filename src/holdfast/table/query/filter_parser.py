@@ -10,12 +10,12 @@ A filter is one of
 - `path.exists()`, `.prefix(value)`, `.regex("...")`, `.between(low, high)`, `.isin([...])`, `.contains(value)`,
   `.is_a("Type")`;
 - `search("words", index="name", prefix=True)`, as `holdfast.table.query.search`;
-- `filter and filter`, `filter or filter`, `not filter` and `(filter)`; `& | ~` are taken for these.
+- `filter and filter`, `filter or filter`, `not filter` and `(filter)`; `& | ~` mean the same.
 
 A path is a field, then `.field` of what is embedded, `[3]` or `["key"]`, `.any_item`, `.any_key`, `.any_value`,
-`.normalized`, `.as_("Type")` of a union, `.follow()` of a reference. Values are written as the field wants them: dates,
-times and UUIDs as text in ISO form, a datetime also as `"15m"` for so long ago, a timedelta also as `"1h30m"`, an enum
-by its value or name, keys and bytes as base64url, Decimals as numbers.
+`.normalized`, `.as_("Type")` of a union, `.follow()` of a reference. Values are written in the form of the field's
+type: dates, times and UUIDs as text in ISO form, a datetime also as `"15m"` for 15 minutes ago, a timedelta also as
+`"1h30m"`, an enum by its value or name, keys and bytes as base64url, Decimals as numbers.
 """
 
 import ast
@@ -40,7 +40,7 @@ __all__ = ["InvalidFilter", "parse_filter", "parse_path", "parse_value"]
 
 T = TypeVar("T")
 Find = Callable[[str], type[Model]]
-"""Gives the model of a name, for references that are followed."""
+"""Returns the model of a name, for references that are followed."""
 
 _LONGEST = 10_000
 _WORDS = {"true": True, "false": False, "null": None}
@@ -61,7 +61,7 @@ _NATIVE: dict[type, tuple[Kind, ...]] = {
     str: (Kind.STR,),
     bytes: (Kind.BYTES, Kind.REFERENCE),
 }
-"""Which variants of a union a value as it is written is tried as first."""
+"""By the type of a written value, the variants of a union that are tried first."""
 
 
 class InvalidFilter(InvalidArgument):
@@ -73,7 +73,7 @@ class InvalidFilter(InvalidArgument):
 
 
 def parse_filter(model: type[Model], text: str, find: Find | None = None) -> Expression:
-    """Return the expression of a text; raises `InvalidFilter`, which says where, if it has none."""
+    """Return the expression of a text; raises `InvalidFilter`, with the position, if it is not a filter."""
     return _guarded(model, text, find, lambda reader, body: reader.test(body))
 
 
@@ -95,7 +95,7 @@ def parse_value(where: str, ftype: FieldType, given: Any) -> Any:
                 try:
                     value = parse_time(given).astimezone(datetime.UTC)
                 except OverflowError:
-                    raise InvalidArgument(f"{given!r} is outside of all dates: write it in UTC") from None
+                    raise InvalidArgument(f"{given!r} is out of range: write it in UTC") from None
             case Kind.TIMEDELTA:
                 value = python_value(ftype, given)
                 value = parse_duration(given) if value is given else value
@@ -112,7 +112,7 @@ def parse_value(where: str, ftype: FieldType, given: Any) -> Any:
 
 def _guarded(model: type[Model], text: str, find: Find | None, read: "Callable[[_Reader, ast.expr], T]") -> T:
     if len(text) > _LONGEST:
-        raise InvalidFilter(f"the text has {len(text):,} characters: at most {_LONGEST:,} are read", _LONGEST)
+        raise InvalidFilter(f"the text has {len(text):,} characters: at most {_LONGEST:,} are allowed", _LONGEST)
     # Offsets are those of one line, so that they can be shown.
     line = text.replace("\n", " ").replace("\r", " ")
     start = len(line) - len(line.lstrip())
@@ -139,18 +139,18 @@ class _Reader:
     def parsed(self) -> ast.expr:
         """Return the syntax tree of Python's own parser."""
         if not self._text:
-            raise InvalidFilter("there is nothing in it: write a comparison such as name == 'Ada'", 0)
+            raise InvalidFilter("it is empty: write a comparison such as name == 'Ada'", 0)
         try:
             body = ast.parse(self._text, mode="eval").body
         except SyntaxError as error:
             at = min(max((error.offset or 1) - 1, 0), len(self._text))
             raise self._refusal_at(at, self._text[at:].strip(), _reason(error, self._text[at:])) from None
-        except ValueError as error:  # a NUL, or half a character
-            raise InvalidFilter(f"this is no text that can be read: {error}", 0) from None
+        except ValueError as error:  # a NUL, or an unpaired surrogate
+            raise InvalidFilter(f"this text cannot be read: {error}", 0) from None
         end = self._offset(body.end_lineno, body.end_col_offset)
         rest = self._text[end:].lstrip(" \t\f\\)")
-        if rest:  # it would be passed over without a word
-            raise self._refusal_at(self._text.index(rest, end), rest, "a comment has no place here: leave it out")
+        if rest:  # it would be ignored silently
+            raise self._refusal_at(self._text.index(rest, end), rest, "comments are not allowed: leave it out")
         return body
 
     # Filters
@@ -172,7 +172,7 @@ class _Reader:
             case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name not in ("as_", "follow"):
                 return self._asked(node, self.path(inner), name)
         if not self._is_path(node):
-            raise self._refusal(node, "this is no comparison: write one such as name == 'Ada' or age > 30")
+            raise self._refusal(node, "this is not a comparison: write one such as name == 'Ada' or age > 30")
         path = self.path(node)
         if self._type(path).kind is not Kind.BOOL:
             raise self._refusal(node, f"{path} is {self._type(path)}: compare it, or write {path}.exists()")
@@ -208,7 +208,7 @@ class _Reader:
     def _contains(self, node: ast.expr, path: Path, item: ast.expr) -> Expression:
         ftype = self._type(path)
         inner = ftype.key if ftype.kind is Kind.DICT else ftype.item
-        if inner is None:  # the path says that it contains nothing
+        if inner is None:  # the path raises the error
             return self._make(node, path.contains, None)
         return self._make(node, path.contains, self._typed(item, inner, f"an item of {path}"))
 
@@ -287,16 +287,16 @@ class _Reader:
                 path = self.path(inner)
                 target = self._type(path).target
                 if target is None:
-                    raise self._refusal(node, f"{path} is {self._type(path)}, no reference")
+                    raise self._refusal(node, f"{path} is {self._type(path)}, not a reference")
                 return self._make(node, path.follow, self._model_of(node, target))
             case ast.Call(func=ast.Attribute(attr="as_" | "follow" as name)):
                 raise self._refusal(node, 'write .as_("Type")' if name == "as_" else "write .follow()")
-        raise self._refusal(node, f"this is no field of {self._spec.name}: {self._fields}")
+        raise self._refusal(node, f"this is not a field of {self._spec.name}: {self._fields}")
 
     def _key(self, node: ast.expr, ftype: FieldType, path: Path) -> Any:
         if ftype.kind is Kind.DICT and ftype.key is not None:
             if isinstance(node, ast.Name) and ftype.key.kind is Kind.STR:
-                return node.id  # limits[EUR], where a shell took the quotes away
+                return node.id  # limits[EUR], if a shell has removed the quotes
             return self._typed(node, ftype.key, f"a key of {path}")
         return self._constant(node)
 
@@ -316,7 +316,7 @@ class _Reader:
         return self._make(node, self._find, target)
 
     def _is_path(self, node: ast.expr) -> bool:
-        """Whether this begins with a field; a bare word that is none may be the name of an enum's member."""
+        """Whether this begins with a field; any other bare word may be the name of an enum's member."""
         while not isinstance(node, ast.Name):
             match node:
                 case ast.Attribute(value=inner) | ast.Subscript(value=inner) | ast.Call(func=inner):
@@ -381,12 +381,14 @@ class _Reader:
                 if type(value) is not bool:
                     return -value if isinstance(sign, ast.USub) else value
             case _ if self._is_none(node):
-                raise self._refusal(node, "there is no order or set with None: write `is None`, `== None` or .exists()")
+                raise self._refusal(
+                    node, "None cannot be ordered or be in a list: write `is None`, `== None` or .exists()"
+                )
             case ast.Name(id=name) if self._spec.find(name) is None:
-                raise self._refusal(node, f"{name} is no value: put text in quotes")
+                raise self._refusal(node, f"{name} is not a value: put text in quotes")
             case _ if self._is_path(node):
                 raise self._refusal(node, "a field is compared with a value, not with another field")
-        raise self._refusal(node, "this is no value: write text in quotes, a number, True or False")
+        raise self._refusal(node, "this is not a value: write text in quotes, a number, True or False")
 
     def _text_of(self, node: ast.expr) -> str:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
@@ -401,7 +403,7 @@ class _Reader:
                 return self._spec.find("null") is None
         return False
 
-    # Places
+    # Positions
 
     def _make(self, node: ast.expr, make: Callable[..., T], *args: Any) -> T:
         """Call a function of ours; an error of it gets the position."""
@@ -438,7 +440,7 @@ def _joined(kind: type[And] | type[Or], parts: Sequence[Expression]) -> Expressi
 
 
 def _member(ftype: FieldType, text: str) -> Enum | str:
-    """An enum's member by its value or else its name; values come first, as JSON writes them."""
+    """Return an enum's member by its value or else its name; values come first, as JSON writes them."""
     assert ftype.enum is not None
     for member in ftype.enum:
         if member.value == text:

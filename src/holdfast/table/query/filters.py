@@ -41,7 +41,7 @@ __all__ = ["Fetch", "Test", "compile_filter", "none_of"]
 
 Test = Callable[[Any], bool]
 Fetch = Callable[[str, bytes], Any]
-"""Gets the object of a model's name and a key; None if there is none."""
+"""Returns the object with a model's name and a key; None if there is none."""
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -71,7 +71,9 @@ def compile_filter(expression: Expression | None, fetch: Fetch | None = None) ->
             return _search(expression)
         case Compare() | Exists() | Prefix() | Between() | Regex() | IsIn() | Contains() | IsA():
             return _of_path(expression, fetch)
-    raise InvalidArgument(f"{expression!r} is no expression: compare fields of a model, as in (Account.name == 'Ada')")
+    raise InvalidArgument(
+        f"{expression!r} is not an expression: compare fields of a model, as in (Account.name == 'Ada')"
+    )
 
 
 def _both(first: Test, second: Test) -> Test:
@@ -100,7 +102,7 @@ def _of_path(leaf: _Leaf, fetch: Fetch | None) -> Test:
 
 
 def _through(spec: "ModelSpec", steps: tuple[Step, ...], at: int, test: Test, fetch: Fetch | None, path: Path) -> Test:
-    """Return a test of the value that a step leads to, as a test of the value where the step begins."""
+    """Return a test of the value at the end of a step, as a test of the value where the step begins."""
     match steps[at]:
         case str(name):
             get = operator.attrgetter(name)
@@ -125,7 +127,7 @@ def _through(spec: "ModelSpec", steps: tuple[Step, ...], at: int, test: Test, fe
             return lambda value: name_of(value) == name and test(value)
         case Follow(model):
             if fetch is None:
-                raise InvalidArgument(f"{path!r} follows a reference, which cannot be done here")
+                raise InvalidArgument(f"{path!r} follows a reference, which is not possible here")
             target = model.__name__
 
             def followed(key: bytes) -> bool:
@@ -133,7 +135,7 @@ def _through(spec: "ModelSpec", steps: tuple[Step, ...], at: int, test: Test, fe
                 return record is not None and test(record)
 
             return followed
-    raise InvalidArgument(f"{path!r} has a step that leads nowhere")
+    raise InvalidArgument(f"{path!r} has a step that does not exist")
 
 
 def _test(leaf: _Leaf) -> Test:
@@ -194,7 +196,7 @@ def _compared(kind: Kind, op: str, operand: Any) -> Test:
         def comparable(value: Any) -> bool:
             try:
                 return compare(value, operand)
-            except (TypeError, InvalidOperation):  # it is of another type of the union now; or not a number
+            except (TypeError, InvalidOperation):  # a value of another type of the union, or NaN
                 return False
 
         return comparable
@@ -203,7 +205,7 @@ def _compared(kind: Kind, op: str, operand: Any) -> Test:
         def numbers(value: Any) -> bool:
             try:
                 return compare(value, operand)
-            except InvalidOperation:  # a float that is not a number, with which no Decimal lets itself be compared
+            except InvalidOperation:  # a float NaN, which cannot be compared with a Decimal
                 return False
 
         return numbers

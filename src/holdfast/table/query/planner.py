@@ -119,7 +119,7 @@ def plan(
     """
     wanted = _wanted(spec, order)
     for name, value in _unique_values(spec, where):
-        # More than one only where hidden records are asked for too.
+        # More than one only if soft-deleted records are included.
         sort = () if any(isinstance(_bare(part), _MANY) for part in wanted) else tuple(wanted)
         return Plan("unique", where, field=name, value=value, hidden=spec.fields[name].sensitive, sort=sort)
     facts = facts_of(spec, where)
@@ -139,7 +139,7 @@ def plan(
     usable = [way for way in (table, *ways) if way.complete and not (many and way.direction is None)]
     if not usable:
         raise InvalidArgument(
-            f"only an index can give the order {many[0]}, in which an object can have several places: "
+            f"only an index can give the order {many[0]}, in which an object can have several positions: "
             f"add Index({_written(many[0])}) to {spec.name}"
         )
     best = max(usable, key=lambda way: way.rank)
@@ -161,7 +161,7 @@ def plan(
 def order_key(spec: "ModelSpec", sort: Sequence[Part]) -> Callable[[Any, bytes], bytes]:
     """Return the function that gives the sort key of an object and its key; absent values come last, ties by key."""
     texts = [_text(part) for part in sort]
-    end = texts.index(BY_KEY) if BY_KEY in texts else len(sort)  # nothing is left to decide behind the key
+    end = texts.index(BY_KEY) if BY_KEY in texts else len(sort)  # the key decides all ties
     parts = [part_code(spec, part) for part in sort[:end]]
     down = end < len(sort) and isinstance(sort[end], Reversed)
 
@@ -174,7 +174,7 @@ def order_key(spec: "ModelSpec", sort: Sequence[Part]) -> Callable[[Any, bytes],
 
 
 class _Spot(NamedTuple):
-    """A part of an index or key, with what does not depend on the expression."""
+    """A part of an index or key, with the data that does not depend on the expression."""
 
     text: str
     down: bool
@@ -229,7 +229,7 @@ class _AccessPath:
         self.complete = not self.missing
         self.direction = self._direction(wanted, pinned, constants) if wanted else False
         """Whether the order needs a backward scan; None if the track does not give the order."""
-        # Among equals one that gives the order, then the table, which saves a look-up for every row, then the shortest.
+        # Ties: one that gives the order, then the table, which saves a look-up for every row, then the shortest.
         self.rank = (self.reach, self.direction is not None, self.index is None, -len(self.spots))
 
     def _cover(self, facts: Facts) -> set[int]:
@@ -254,7 +254,7 @@ class _AccessPath:
                 pinned.add(at)
         joined = [(p + start, successor(p) if stop is None else p + stop) for p in prefixes for start, stop in ends]
         keys = self.index is None and self.fixed == len(self.spots) > 0
-        self.ranges: list[Range] = sorted(joined) if keys else merged(joined)  # whole keys must not melt together
+        self.ranges: list[Range] = sorted(joined) if keys else merged(joined)  # adjacent whole keys must not be merged
         return pinned
 
     def _direction(self, wanted: list[Part], pinned: set[int], constants: set[str]) -> bool | None:
@@ -268,7 +268,7 @@ class _AccessPath:
                 turns.add(wanted_down)
                 break
             if mine == BY_KEY and self.index is None and self.spots:
-                break  # the whole key is in order: nothing is left to decide
+                break  # the whole key is in order: there are no ties
             if mine != theirs:
                 return None
             turns.add(down != wanted_down)
@@ -343,7 +343,7 @@ def _refusal(
     text = f"a scan of {spec.name} {what} would read the whole table"
     near = [way for way in ways if way.missing and (way.reach or (where is None and way.direction is not None))]
     if near:
-        text += f"; the index {near[0].index} leaves out objects without {near[0].missing[0]}: ask that it exists"
+        text += f"; the index {near[0].index} leaves out objects without {near[0].missing[0]}: require that it exists"
     exact = [name for name, conditions in facts.conditions.items() if any(one.exact for one in conditions)]
     ordered = [part for part in wanted if _text(part) not in (*exact, BY_KEY)]
     parts: list[Part] = [part_of(name) for name in exact]
@@ -354,10 +354,10 @@ def _refusal(
     sensitive = [path for part in parts for path in paths_of(part) if is_sensitive(spec, parse_path(path))]
     parts = [part for part in parts if not set(paths_of(part)).intersection(sensitive)]
     if sensitive and not parts:
-        text += f"; {sensitive[0]} is sensitive, and can have no index"
+        text += f"; {sensitive[0]} is sensitive, and cannot be indexed"
     elif parts and not near:
         text += f"; add Index({', '.join(map(_written, parts))}) to it"
-    return f"{text}, or say allow_table_scan=True"
+    return f"{text}, or give allow_table_scan=True"
 
 
 def _written(part: Part) -> str:

@@ -44,13 +44,13 @@ _LITERALS = re.compile(r"\^?([\w \-@,;:=!#%&<>/'\"~]*)(.?)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Codes from one to another; a bound is what they begin with, and whether these are within. None is no bound."""
+    """Range of codes; a bound is a prefix, and whether codes with it are included. None is no bound."""
 
     low: tuple[bytes, bool] | None = None
     high: tuple[bytes, bool] | None = None
 
     def range(self, reverse: bool) -> Range | None:
-        """The bytes of these codes, or of their complements; None if there are none."""
+        """Return the byte range of these codes, or of their complements; None if it is empty."""
         low, high = self.low, self.high
         if reverse:
             low, high = high and (complement(high[0]), high[1]), low and (complement(low[0]), low[1])
@@ -132,7 +132,7 @@ def narrowed(conditions: list[Condition], *, reverse: bool, many: bool) -> tuple
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The same bytes as sorted ranges that neither overlap nor touch."""
+    """Return the same bytes as sorted ranges that neither overlap nor touch."""
     result: list[Range] = []
     for start, stop in sorted(ranges, key=lambda one: one[0]):
         if result and (result[-1][1] is None or start <= result[-1][1]):
@@ -144,7 +144,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def exact_value(ftype: FieldType, value: Any) -> Any:
-    """The value of a type that is equal to what it was compared with; None if there is none."""
+    """Return the value of a type that equals the compared value; None if there is none."""
     kinds: dict[Kind, type] = {Kind.INT: int, Kind.FLOAT: float, Kind.DECIMAL: Decimal}
     kind = kinds.get(ftype.kind)
     if kind is None:
@@ -269,13 +269,13 @@ def _condition(leaf: Any, ftype: FieldType) -> Condition | None:
 
 
 def _points(ftype: FieldType, values: Iterable[Any]) -> Condition:
-    # What has no code cannot be equal to anything that is stored.
+    # A value without a code cannot equal a stored value.
     bounds = [bound for value in values if (bound := _point(ftype, value)) is not None]
     return Condition(tuple(Span(bound, bound) for bound in bounds), exact=True)
 
 
 def _point(ftype: FieldType, value: Any) -> tuple[bytes, bool] | None:
-    """A value that something is to be equal to. NaN is equal to NaN, and is above and below nothing."""
+    """Return the code of a value to be equal to. NaN equals NaN, and is neither above nor below any value."""
     if is_nan(value) and ftype.kind in (Kind.FLOAT, Kind.DECIMAL):
         return encode(ftype, Decimal("NaN") if ftype.kind is Kind.DECIMAL else math.nan), True
     return _bound(ftype, value, True)
@@ -290,7 +290,7 @@ def _prefixed(value: str | bytes) -> Condition | None:
 
 
 def _bound(ftype: FieldType, value: Any, inclusive: bool) -> tuple[bytes, bool] | None:
-    """A value as a bound; None if it has no code. A value between two codes becomes one of these, and inclusive."""
+    """Return a value as a bound; None if it has no code. A value between two codes becomes one of them, inclusive."""
     try:
         if ftype.kind is Kind.INT and not isinstance(value, int):
             whole = math.floor(value)

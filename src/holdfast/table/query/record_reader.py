@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Model)
 
 Point = int | datetime
 """A point in a table's past: a version, or an aware datetime, which means the last version of its millisecond."""
-_TOLD_EVERY = 10_000
+_PROGRESS_EVERY = 10_000
 
 
 class Reading(Core[M]):
@@ -36,7 +36,7 @@ class Reading(Core[M]):
         include_deleted: bool = False,
         select: Sequence[Any] | None = None,
     ) -> Record[M] | None:
-        """Return the record with this key; None where there is none, or it is deleted.
+        """Return the record with this key; None if there is none, or it is deleted.
 
         With `as_of`, the record as it was then; raises `InvalidArgument` without `keep_all_versions`. With `select`,
         its value is a dict of these paths.
@@ -83,11 +83,11 @@ class Reading(Core[M]):
         found = (self.get(key, as_of=as_of, include_deleted=include_deleted, select=select) for key in keys)
         return [record for record in found if record is not None]
 
-    def counts(self, told: Callable[[int], None] | None = None) -> tuple[int, int]:
+    def counts(self, progress: Callable[[int], None] | None = None) -> tuple[int, int]:
         """Return how many live records and how many soft-deleted ones there are.
 
-        All rows are read, and not decoded, unless nothing has changed since the last call. `told` is called after every
-        10,000 rows with the count so far.
+        All rows are read, and not decoded, unless nothing has changed since the last call. `progress` is called with
+        the count so far after every 10,000 rows.
         """
         self._catch_up()
         known = self._counted
@@ -99,8 +99,8 @@ class Reading(Core[M]):
         for _, raw in self.view.state.scan("table", prefix, after(prefix)):
             count += 1
             deleted += bool(image_of(raw)[0])
-            if told is not None and count % _TOLD_EVERY == 0:
-                told(count)
+            if progress is not None and count % _PROGRESS_EVERY == 0:
+                progress(count)
         self._counted = last, (count - deleted, deleted)
         return self._counted[1]
 
@@ -150,4 +150,4 @@ def selected(spec: ModelSpec, record: Record[M], select: Sequence[Any]) -> Recor
 
 
 def _no_key(key: object) -> InvalidArgument:
-    return InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
+    return InvalidArgument(f"the key of a record must be bytes, not {type(key).__name__}")

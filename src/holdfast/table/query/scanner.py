@@ -41,7 +41,7 @@ class _RecordsAreFewer(Exception):
 def check_limit(limit: Any) -> None:
     """Raise `InvalidArgument`, unless this is None or an int from 0 up."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise InvalidArgument(f"limit must be a number from 0 on, not {limit!r}")
+        raise InvalidArgument(f"limit must be an int from 0 up, not {limit!r}")
 
 
 class _Found(NamedTuple):
@@ -61,7 +61,7 @@ class _Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _ScanRequest:
     """Arguments of a scan."""
 
     plan: Plan
@@ -105,12 +105,12 @@ class Scanning(Reading[M]):
             )
         check_limit(limit)
         if start is not None and not isinstance(start, bytes):
-            raise InvalidArgument(f"start is the key of a record, which is bytes, not {type(start).__name__}")
+            raise InvalidArgument(f"start must be the key of a record, as bytes, not {type(start).__name__}")
         if start is not None and cursor is not None:
             raise InvalidArgument("give a start or a cursor, not both")
         version = None if as_of is None else self._past(as_of)
         way = plan(plannable_at(self.plannable, self.past, version), where, order, allow_table_scan)
-        wish = _Wish(
+        request = _ScanRequest(
             way,
             limit,
             start,
@@ -120,7 +120,7 @@ class Scanning(Reading[M]):
             include_deleted,
             tuple(select or ()),
         )
-        return Scan(self, wish)
+        return Scan(self, request)
 
     def count(self, where: Any = None, **options: Any) -> int:
         """Return how many records match `where`; the options are those of `scan`.
@@ -165,10 +165,10 @@ class Scanning(Reading[M]):
 class Scan(Generic[M]):
     """The result of a scan. It may be iterated more than once; each time it is read again."""
 
-    def __init__(self, table: Scanning[M], wish: _Wish) -> None:
+    def __init__(self, table: Scanning[M], request: _ScanRequest) -> None:
         self._table = table
-        self._wish = wish
-        self.plan = wish.plan
+        self._request = request
+        self.plan = request.plan
         self.cursor: str | None = None
         """After a complete iteration with a limit: the cursor of the next page; None if there is none."""
 
@@ -177,15 +177,15 @@ class Scan(Generic[M]):
         return self.plan.explain()
 
     def __iter__(self) -> Iterator[Record[M]]:
-        wish, self.cursor = self._wish, None
+        request, self.cursor = self._request, None
         self._table._catch_up()
-        if wish.limit == 0:
+        if request.limit == 0:
             return
         last: _Cursor | None = None
         for count, (place, record) in enumerate(self._matching()):
-            if count == wish.limit:  # one more than wanted: there is a next page
+            if count == request.limit:  # one more than wanted: there is a next page
                 assert last is not None
-                self.cursor = cursor_text(last, wish.plan)
+                self.cursor = cursor_text(last, request.plan)
                 return
             last = _Cursor(place, record.key)
             yield self._selected(record)
@@ -195,17 +195,17 @@ class Scan(Generic[M]):
         return next(iter(self), None)
 
     def _selected(self, record: Record[M]) -> Record[M]:
-        return selected(self._table.spec, record, self._wish.select) if self._wish.select else record
+        return selected(self._table.spec, record, self._request.select) if self._request.select else record
 
     def _matching(self) -> Iterator[tuple[bytes, Record[M]]]:
         """Return positions and records, in order."""
-        wish, table = self._wish, self._table
-        test = compile_filter(wish.plan.filter, table._fetcher(wish.version))
-        if wish.plan.sort:
+        request, table = self._request, self._table
+        test = compile_filter(request.plan.filter, table._fetcher(request.version))
+        if request.plan.sort:
             yield from self._sorted(test)
             return
-        passed = None if wish.cursor is None else wish.cursor.key
-        for found in self._ways().found():
+        passed = None if request.cursor is None else request.cursor.key
+        for found in self._access_path().found():
             if found.key == passed:
                 continue
             record = self._record(found)
@@ -214,33 +214,33 @@ class Scan(Generic[M]):
 
     def _sorted(self, test: Callable[[Any], bool]) -> Iterator[tuple[bytes, Record[M]]]:
         """Return records in an order that no index gives, by sorting all that match."""
-        wish = self._wish
-        place_of = order_key(self._table.spec, wish.plan.sort)
+        request = self._request
+        place_of = order_key(self._table.spec, request.plan.sort)
         begin, begins_with = b"", True
-        if wish.cursor is not None:
-            begin, begins_with = wish.cursor.place, False
-        elif wish.start is not None:
-            begin, begins_with = place_of(self._start_record().value, wish.start), wish.include_start
-        found: dict[bytes, tuple[bytes, Record[M]]] = {}  # by key: a record can have several places on the way
-        for one in self._ways().found():
+        if request.cursor is not None:
+            begin, begins_with = request.cursor.place, False
+        elif request.start is not None:
+            begin, begins_with = place_of(self._start_record().value, request.start), request.include_start
+        found: dict[bytes, tuple[bytes, Record[M]]] = {}  # by key: a record can have several positions in an index
+        for one in self._access_path().found():
             record = None if one.key in found else self._record(one)
             if record is not None and test(record.value):
                 place = place_of(record.value, record.key)
                 if (place >= begin if begins_with else place > begin) and not (
-                    wish.cursor is not None and record.key == wish.cursor.key
+                    request.cursor is not None and record.key == request.cursor.key
                 ):
                     found[record.key] = (place, record)
-        if wish.limit is None:
+        if request.limit is None:
             yield from sorted(found.values(), key=lambda entry: entry[0])
         else:
-            yield from heapq.nsmallest(wish.limit + 1, found.values(), key=lambda entry: entry[0])
+            yield from heapq.nsmallest(request.limit + 1, found.values(), key=lambda entry: entry[0])
 
     def _record(self, found: _Found) -> Record[M] | None:
-        wish, table = self._wish, self._table
+        request, table = self._request, self._table
         if found.raw is None:
-            return table.get(found.key, as_of=wish.version, include_deleted=wish.include_deleted)
+            return table.get(found.key, as_of=request.version, include_deleted=request.include_deleted)
         row = decode_row(found.raw)
-        return None if row.deleted and not wish.include_deleted else table._record(found.key, row)
+        return None if row.deleted and not request.include_deleted else table._record(found.key, row)
 
     def _is_first(self, found: _Found, record: Record[M]) -> bool:
         """Return whether this is the record's first position, where it can have several: only that one counts."""
@@ -264,45 +264,47 @@ class Scan(Generic[M]):
         return (max if self.plan.reverse else min)(places, default=None)
 
     def _start_record(self) -> Record[M]:
-        wish = self._wish
-        assert wish.start is not None
-        record = self._table.get(wish.start, as_of=wish.version, include_deleted=True)
+        request = self._request
+        assert request.start is not None
+        record = self._table.get(request.start, as_of=request.version, include_deleted=True)
         if record is None:
-            raise InvalidArgument("there is no record with the key to start from: start from one that is there")
+            raise InvalidArgument("there is no record with the start key: give the key of an existing record")
         return record
 
-    def _ways(self) -> "_AccessPath":
-        wish = self._wish
+    def _access_path(self) -> "_AccessPath":
+        request = self._request
         begin: bytes | None = None
         includes = False
-        if wish.plan.sort:
+        if request.plan.sort:
             pass
-        elif wish.cursor is not None:
-            begin = wish.cursor.place
-        elif wish.start is not None:
-            begin, includes = wish.start, wish.include_start
-            if wish.plan.kind == "index":
+        elif request.cursor is not None:
+            begin = request.cursor.place
+        elif request.start is not None:
+            begin, includes = request.start, request.include_start
+            if request.plan.kind == "index":
                 record = self._start_record()
-                # One that the filter does not let through: what comes behind it still does.
+                # The filter may exclude this record, but the records after it are read.
                 begin = self._place_of(record) or self._place_of(record, anywhere=True)
                 if begin is None:
-                    raise InvalidArgument("the record to start from is not on this way: start from another one")
-        return _AccessPath(self._table, wish, begin, includes)
+                    raise InvalidArgument(
+                        "the start record has no position in this order: give the key of another record"
+                    )
+        return _AccessPath(self._table, request, begin, includes)
 
 
 class _AccessPath:
     """Iterates over the ranges of a plan, from a position on."""
 
-    def __init__(self, table: Scanning[Any], wish: _Wish, begin: bytes | None, includes: bool) -> None:
+    def __init__(self, table: Scanning[Any], request: _ScanRequest, begin: bytes | None, includes: bool) -> None:
         self._table = table
         self._view = table.view
         self._state = table.view.state
-        self._plan = wish.plan
-        self._version = wish.version
-        self._include_deleted = wish.include_deleted
+        self._plan = request.plan
+        self._version = request.version
+        self._include_deleted = request.include_deleted
         self._begin = begin
         self._includes = includes
-        self._starts = wish.start is not None
+        self._starts = request.start is not None
         """Whether the caller gave a start key, and not a cursor."""
 
     def found(self) -> Iterator[_Found]:
@@ -328,7 +330,7 @@ class _AccessPath:
                 yield _Found(mark, key)
 
     def _is_behind(self, mark: bytes, key: bytes, begin: bytes) -> bool:
-        """Return whether one of several keys comes behind the end of a page, or the key to start from."""
+        """Return whether one of several keys comes after the end of a page, or after the start key."""
         if not self._starts:
             return mark > begin
         if key == begin:
@@ -370,7 +372,7 @@ class _AccessPath:
         last = b""
         try:
             for name, value in entries:
-                if name != last:  # one that goes while we look can be found in both
+                if name != last:  # an entry that ends during the scan can be found in both
                     yield _Found(name[len(prefix) :], key_in(value))
                 last = name
         except _RecordsAreFewer:
@@ -411,7 +413,7 @@ class _AccessPath:
                     break
             else:
                 return
-            # A name that came and went many times: the right one is sought, and the rest passed over.
+            # A name with many past entries: seek the right one, and skip the rest.
             behind = name + BEHIND
             if not reverse:
                 at = max(entry + b"\0", name + stamp(version + 1))
@@ -456,9 +458,9 @@ def _parse_cursor(text: str, way: Plan) -> _Cursor:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         place, key, mark = msgspec.msgpack.decode(raw, type=tuple[bytes, bytes, int])
     except (HoldfastError, ValueError, TypeError, msgspec.MsgspecError) as error:
-        raise InvalidArgument("this cursor is not one that a scan gave: begin without one") from error
+        raise InvalidArgument("this is not the cursor of a scan: begin without a cursor") from error
     if mark != _mark_of(way):
-        raise InvalidArgument("this cursor is of a scan in another order, or on another way: begin without one")
+        raise InvalidArgument("this cursor belongs to a scan with another order or index: begin without a cursor")
     return _Cursor(place, key)
 
 

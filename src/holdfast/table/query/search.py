@@ -19,14 +19,14 @@ _ASCII_SPLIT = {code: chr(code).lower() if chr(code).isalnum() else " " for code
 
 
 def normalize(text: str) -> str:
-    """The text case-folded, without accents and without anything but letters and digits."""
+    """Return the text case-folded, with only alphanumeric characters and without accents."""
     if text.isascii():
         return text.translate(_ASCII_KEPT)
     return "".join(char for char in _folded(text) if _is_kept(char))
 
 
 def words(text: str) -> list[str]:
-    """The normalised words of a text, in their order; whatever is neither letter, digit nor mark ends a word."""
+    """Return the normalised words of a text, in order; any character but alphanumeric ones and marks ends a word."""
     if text.isascii():
         return text.translate(_ASCII_SPLIT).split()
     spaced = "".join(char if _is_kept(char) else "" if unicodedata.combining(char) else " " for char in _folded(text))
@@ -34,17 +34,17 @@ def words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    # Folding may bring marks back (as of the dotted capital I), so the text is taken apart again behind it.
+    # Folding may produce marks (as of the dotted capital I), so the text is decomposed again afterwards.
     return unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
 
 
 @lru_cache(4096)
 def _is_kept(char: str) -> bool:
-    """Letters, digits and the vowel signs of scripts that write them as marks; an accent has a combining class."""
+    """Whether a character is alphanumeric, or a vowel sign of a script that writes them as marks (not an accent)."""
     if char.isalnum():
         return True
     is_sign = unicodedata.category(char) in ("Mc", "Mn") and not unicodedata.combining(char)
-    return is_sign and not "\ufe00" <= char <= "\ufe0f"  # variation selectors choose a glyph, not a letter
+    return is_sign and not "\ufe00" <= char <= "\ufe0f"  # variation selectors only choose a glyph
 
 
 def search(text: str, *, index: str | None = None, prefix: bool = False, regex: bool = False) -> Expression:
@@ -60,7 +60,7 @@ def search(text: str, *, index: str | None = None, prefix: bool = False, regex: 
         try:
             re.compile(text)
         except (re.error, OverflowError, RecursionError) as error:
-            raise InvalidArgument(f"{text!r} is no regular expression: {error}") from error
+            raise InvalidArgument(f"{text!r} is not a regular expression: {error}") from error
     elif not normalize(text):
         raise InvalidArgument(f"there is no word in {text!r} to search for")
     return Search(text, index, prefix, regex)
@@ -77,8 +77,10 @@ def search_part(spec: "ModelSpec", search: Search) -> "Words | Normalized":
     if len(found) == 1:
         return found[0]
     names = ", ".join(index.name for index in spec.indexes if "words(" in index.canonical) or "none"
-    what = f"named {search.index!r}" if search.index else "to choose by itself"
-    raise InvalidArgument(f"{spec.name} has no single search index {what}: say index=...; those with words are {names}")
+    what = f"named {search.index!r}" if search.index else "to choose automatically"
+    raise InvalidArgument(
+        f"{spec.name} has no single search index {what}: give index=...; those with words are {names}"
+    )
 
 
 def terms_of(part: "Words | Normalized", search: Search) -> list[str]:

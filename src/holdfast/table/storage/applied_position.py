@@ -27,7 +27,7 @@ class AppliedPosition(NamedTuple):
 
 
 def keep_place(batch: Transaction, prefix: bytes, place: AppliedPosition) -> None:
-    """Add the position to a batch of the changes that lead to it."""
+    """Add the position to the batch of the changes up to it."""
     batch.put("model", prefix + _POSITION, _PLACE.pack(*place))
 
 
@@ -40,9 +40,9 @@ def place_in(state: State, prefix: bytes, log: Log) -> AppliedPosition | None:
     start, end = log.readable()
     if place.log == log.id and start <= place.position <= end:
         return place
-    # A power cut can take back what the log had not synced, and leave the state that it led to.
+    # A power cut can lose unsynced records of the log, while the state keeps their effects.
     logger.warning(
-        "the state of the table %r is not one of its log (%d of %d): it is built anew",
+        "table state does not match its log and is rebuilt: table=%s position=%d log_end=%d",
         log.name,
         place.position,
         end,

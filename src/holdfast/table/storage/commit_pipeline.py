@@ -136,7 +136,7 @@ class Core(Generic[M]):
         self.cache = RowCache()
         self._durable = log.settings.flush.mode == "sync"
         self.closed = False
-        # In the object and not in its class, where each read would find it only after a miss.
+        # In the instance and not in its class, where each read would find it only after a miss.
         self.before_read: Callable[[], None] | None = None
         """Called before a read. While a transaction of the store is running, it reserves the table if that transaction
         reads it; in a store that was opened read-only, it applies what the owner wrote."""
@@ -190,7 +190,7 @@ class Core(Generic[M]):
 
         The outcome of an invalid operation is its error, which is returned and not raised; it changes nothing. Returns
         when the changes are as durable as the log's flush mode promises, and can be read. In a transaction the
-        operations are only staged. Raises `StorageError` if the disk fails; it may take effect all the same.
+        operations are only staged. Raises `StorageError` if the disk fails; the request may take effect nevertheless.
         """
         self._check_writable()
         if self.join is not None and (outcomes := self.join(operations)) is not None:
@@ -212,7 +212,7 @@ class Core(Generic[M]):
             return outcomes
         except HoldfastError:
             raise
-        except BaseException:  # an interrupt: whoever comes next brings what is on its way to its end
+        except BaseException:  # an interrupt: the next request completes what is pending
             self.doubt = self.doubt or "a request was interrupted"
             raise
 
@@ -335,16 +335,16 @@ class Core(Generic[M]):
                     self._recover()
         except StorageError as error:
             raise WriterStopped(
-                f"the table {self.name!r} takes no requests: {self.doubt or 'its state has failed'}. It goes on when "
-                f"the disk works, without opening the store again: {error}"
+                f"the table {self.name!r} is not available: {self.doubt or 'its state has failed'}. It recovers when "
+                f"the disk works again, without opening the store again: {error}"
             ) from error
 
     def _recover(self) -> None:
-        why, self.doubt = self.doubt, ""  # what is cut off from here on, in another thread, is not forgotten
+        why, self.doubt = self.doubt, ""  # an interrupt in another thread from here on sets it again
         try:
             self._doubt_pending_commits()
             self.changelog.recover()
-            self.changelog.write_out()  # all that was gathered is in the log now, or has failed
+            self.changelog.write_out()  # all gathered events are in the log now, or have failed
             place = place_in(self._state, self.view.prefix, self.changelog)
             self.cache.reset()
             if place is None:
@@ -359,7 +359,7 @@ class Core(Generic[M]):
         except BaseException:
             self.doubt = why
             raise
-        logger.warning("the table %s goes on: %s", self.name, why, extra={"table": self.name})
+        logger.warning("table recovered: table=%s reason=%s", self.name, why, extra={"table": self.name})
 
     def _recover_to_read(self) -> None:
         """Try to recover before a read; if the disk fails or a transaction holds the table, read the state as it is."""
@@ -376,7 +376,7 @@ class Core(Generic[M]):
                 outcomes = [staging.run(operation) for operation in operations]
                 return staging, staging.outcomes(outcomes) if staging.undone else outcomes
             except Busy:
-                # What another thread has on its way may fail to get there: nothing is ever built on it.
+                # A pending request of another thread may fail: nothing is ever based on it.
                 self._applied.wait(1)
                 self._check_now()
 
@@ -397,16 +397,16 @@ class Core(Generic[M]):
             self._pending |= pending_commit.names
             self._pending_commits.append(pending_commit)
             return pending_commit
-        except HoldfastError:  # nothing of it was taken
+        except HoldfastError:  # the log accepted nothing of it
             raise
-        except BaseException:  # before the lock is free: nobody may build upon a state that lacks this
-            self.doubt = self.doubt or "a request was interrupted while it was handed to the log"
+        except BaseException:  # before the lock is released: no request may be based on a state that lacks this
+            self.doubt = self.doubt or "a request was interrupted while it was added to the log"
             raise
 
     def _make_safe(self, pending_commit: _PendingCommit) -> None:
         self.changelog.commit(pending_commit.pending_block)
         if not self._durable:
-            self.changelog.write_out()  # if not synced: the state must not be ahead of what a kill leaves
+            self.changelog.write_out()  # if not synced: the state must not be ahead of what survives a kill
         if pending_commit.pending_block.error is not None:
             raise pending_commit.pending_block.error
 
@@ -421,11 +421,11 @@ class Core(Generic[M]):
                 self.recover()
                 if not pending_commit.applied:
                     raise WriterStopped(
-                        f"the table {self.name!r} was closed before this was in its state: {self.doubt}"
+                        f"the table {self.name!r} was closed before this request was applied: {self.doubt}"
                     )
         except BaseException as error:
             if pending_commit.pending_block.error is None:
-                self.doubt = self.doubt or f"a request is perhaps in the log, and not in the state ({error!r})"
+                self.doubt = self.doubt or f"a request may be in the log and not in the state ({error!r})"
             else:  # nothing of it was written
                 self._forget([pending_commit])
             raise
@@ -441,12 +441,12 @@ class Core(Generic[M]):
             if self.doubt:
                 return False
             with self._lock:
-                apply_lock: list[_PendingCommit] = []
+                due: list[_PendingCommit] = []
                 for one in self._pending_commits:
-                    if one.pending_block is not pending_commit.pending_block and pending_commit in apply_lock:
+                    if one.pending_block is not pending_commit.pending_block and pending_commit in due:
                         break
-                    apply_lock.append(one)
-                arrived = [one for one in apply_lock if one.pending_block.error is None]
+                    due.append(one)
+                arrived = [one for one in due if one.pending_block.error is None]
             if len(arrived) == 1:
                 batch = arrived[0].batch
                 self._put_place(batch, arrived)
@@ -470,7 +470,7 @@ class Core(Generic[M]):
     def mark_applied(self, pending_commits: "Sequence[_PendingCommit]") -> None:
         """Mark these requests as applied and remove them from the pending ones. Called after the batch is committed."""
         self.cache.release()
-        # Only now: whoever asks for the records as of this version must not be given older ones.
+        # Only now: a read as of this version must not return older records.
         self.position, self.last_version = pending_commits[-1].position, self._latest(pending_commits)
         for one in pending_commits:
             one.applied = True
@@ -498,7 +498,7 @@ class Core(Generic[M]):
         self._keep_place(batch, position, version)
         batch.commit(sync=False)
         self.cache.clear()
-        # Only now: whoever sees the version must find what it did in the state.
+        # Only now: a thread that sees the version must find its changes in the state.
         self.position, self.last_version = position, version
 
     # Following the log
@@ -508,7 +508,7 @@ class Core(Generic[M]):
         if place is None:
             self.rebuild(force=True)
         elif place.kept != self._kept_past:
-            self.rebuild()  # the log knows the past that was not kept, or not all of it
+            self.rebuild()  # the log has the history that the state lacks
         else:
             self.position, self.last_version = place.position, place.version
             self._versions.see(place.version)
@@ -526,7 +526,8 @@ class Core(Generic[M]):
             if self.doubt:
                 self.recover()
             with self._lock:
-                self._wait_for_pending_commits()  # before the next lock: those who land take it first, and then ours
+                # Before `apply_lock` is taken: pending commits take that one first, and then `_lock`.
+                self._wait_for_pending_commits()
                 with self.apply_lock:
                     return self._rebuild(force=force)
         finally:
@@ -536,21 +537,21 @@ class Core(Generic[M]):
     def _rebuild(self, *, force: bool) -> int:
         if not force and (damage := self.changelog.verify().damage):
             raise Corrupt(
-                f"the log of the table {self.name!r} is damaged ({damage[0]}): what is there stays as it is; "
-                "rebuild(force=True) builds what the log still has"
+                f"the log of the table {self.name!r} is damaged ({damage[0]}): the state was not changed; "
+                "rebuild(force=True) builds it from the readable records"
             )
         clear_table(self._state, self.view.prefix)
         self.position = self.changelog.start
         self.rebuilt = True
-        return self.follow(anew=True)
+        return self.follow(cleared=True)
 
-    def follow(self, *, anew: bool = False) -> int:
+    def follow(self, *, cleared: bool = False) -> int:
         """Apply the log from `position` to its readable end; return how many events.
 
-        `anew` means that the state was cleared: fields that became unique later start again without that constraint.
+        With `cleared`, the state is empty: fields that became unique later start again without that constraint.
         """
         count = 0
-        late = LateUnique(self.view, self.past.unique_since, 0 if anew else self.last_version)
+        late = LateUnique(self.view, self.past.unique_since, 0 if cleared else self.last_version)
         current: dict[bytes, tuple[Row | None, Any]] = {}
         batch = self._state.transaction()
         end = self.changelog.readable()[1]
@@ -590,7 +591,7 @@ class Core(Generic[M]):
         If `doubt` is set, it tries to recover first. What cannot be recovered is recovered at the next opening.
         """
         if self.doubt and not (self.closed or self.read_only):
-            with contextlib.suppress(HoldfastError):  # else the next opening does it
+            with contextlib.suppress(HoldfastError):  # otherwise it is recovered at the next opening
                 self.recover()
         with self._lock:
             self.closed = True
@@ -620,7 +621,7 @@ class Core(Generic[M]):
         """As `_check_writable`, with `_lock` held: nothing can be recovered then, and `doubt` raises `Doubtful`."""
         self._check_may_write()
         if self.doubt:
-            raise Doubtful(f"the table {self.name!r} takes no requests: {self.doubt}. Try again")
+            raise Doubtful(f"the table {self.name!r} is not available: {self.doubt}. Try again")
 
     def _check_may_write(self) -> None:
         self._check_open()
@@ -630,7 +631,7 @@ class Core(Generic[M]):
     def _check_free(self) -> None:
         if self._reserved is not None and self._reserved.mine:
             raise InvalidArgument(
-                f"a transaction of this thread has the table {self.name!r}: end it first, or write in it"
+                f"a transaction of this thread has reserved the table {self.name!r}: end it first, or write inside it"
             )
 
     def _catch_up(self) -> None:

@@ -35,7 +35,7 @@ class LateUnique:
         return min((start for start in self._since.values() if start <= version), default=None)
 
     def kept(self, version: int) -> int:
-        """Return the version to save with the state: one by which, after a crash, those do not count as started."""
+        """Return the version to save with the state: at it, after a crash, these fields do not count as unique yet."""
         return min([version, *(start - 1 for start in self._since.values())])
 
     def start(self, since: int) -> None:

@@ -1,6 +1,6 @@
 """Backup of a table to one file with all events of its log, and its restore into another store.
 
-Sealed values stay sealed, and encryption keys are not in a backup. `backup_file` describes the format.
+Sealed values stay sealed, and encryption keys are not in a backup. `export_file` describes the format.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ _FRAME_BYTES = 1 << 20
 """Plain bytes of events after which a frame ends."""
 _FRAME_RECORDS = 10_000
 
-AppliedPosition = str | os.PathLike[str]
+BackupPath = str | os.PathLike[str]
 """The path of a backup."""
 Progress = Callable[[int, int], None]
-"""Called with the events that are done, and how many there are in all."""
+"""Called with the number of processed events, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +72,24 @@ class TableStore(Protocol):
 
     @property
     def table(self) -> Callable[..., Any]:
-        """Opens the table of a model, with what is chosen for it."""
+        """Opens the table of a model, with its settings."""
         ...
 
 
 def backup_table(
     table: Core[Any],
-    path: AppliedPosition,
+    path: BackupPath,
     *,
-    since: BackupReport | AppliedPosition | None = None,
+    since: BackupReport | BackupPath | None = None,
     allow_damage: bool = False,
     progress: Progress | None = None,
     files: Files | None = None,
 ) -> BackupReport:
-    """Write all events of a table up to now into a file, or into a new file in a folder; writers go on meanwhile.
+    """Write all events of a table up to now into a file, or into a new file in a folder; writers continue meanwhile.
 
     With `since`, an earlier backup or its report, only what came after it: to restore, give both, in this order. An
-    event that is damaged in the log makes it fail, unless `allow_damage`. The file is there when it is whole and
-    durable; one that was there before is replaced.
+    event that is damaged in the log makes it fail, unless `allow_damage`. The file appears when it is complete and
+    durable; an existing one is replaced.
     """
     files = files or SystemFiles()
     log = table.changelog
@@ -99,7 +99,7 @@ def backup_table(
     if _is_folder(files, target):
         target /= f"{escape_name(table.name, 'table name')}-{first:012}-{stop:012}{_SUFFIX}"
     if since is not None and target == Path(since.path if isinstance(since, BackupReport) else since):
-        raise InvalidArgument(f"{str(target)!r} is the backup that this one follows, and needs: choose another name")
+        raise InvalidArgument(f"{str(target)!r} is the backup that this one continues: choose another name")
     head = {
         "table": table.name,
         "id": table.spec.id,
@@ -131,9 +131,7 @@ def backup_table(
     return report
 
 
-def verify_backup(
-    *paths: AppliedPosition, files: Files | None = None, progress: Progress | None = None
-) -> BackupReport:
+def verify_backup(*paths: BackupPath, files: Files | None = None, progress: Progress | None = None) -> BackupReport:
     """Read a backup, or a full one and those that follow it, to the end and check it; return the last report.
 
     Raises `Corrupt` if a byte is not what was written or the end is missing, `InvalidArgument` if they do not follow
@@ -154,23 +152,23 @@ def verify_backup(
 
 def restore_table(
     store: TableStore,
-    path: AppliedPosition | Sequence[AppliedPosition],
+    path: BackupPath | Sequence[BackupPath],
     *,
     model: type[Model] | None = None,
     keyring: Any = None,
     progress: Progress | None = None,
     files: Files | None = None,
 ) -> RestoreReport:
-    """Make a table of a backup in a store that has no such table: its keys, versions and history are as they were.
+    """Restore a table from a backup into a store that has no such table, with its keys, versions and history.
 
     `path` is a full backup, or a list of one and those that follow it. All of them are checked before anything is
-    written. If the restore is interrupted, the table is not opened by others; the same call again goes on where it
+    written. If the restore is interrupted, the table cannot be opened; the same call again continues where it
     stopped. Its records in the log get new times and positions; their versions, which tell when they were, stay.
     """
     files = files or SystemFiles()
     readers = [BackupReader(local_path(one, "a backup"), files) for one in _each(path)]
     for reader in readers:
-        for _ in reader.batches():  # nothing is written before every byte is known to be right
+        for _ in reader.batches():  # nothing is written before every byte is verified
             pass
     reports = [reader.report for reader in readers]
     _check_chain(reports, complete=True)
@@ -182,11 +180,11 @@ def restore_table(
     known = _mark_in(files, marker)
     if known is not None and known != mark:
         raise InvalidArgument(
-            f"the table {name!r} in {str(store.path)!r} is half restored from another backup: finish that one first, "
+            f"the table {name!r} in {str(store.path)!r} is partly restored from another backup: finish that one first, "
             f"or remove the folder {str(marker.parent)!r} while the store is closed"
         )
     if known is None and name in store.tables():
-        raise InvalidArgument(f"there is a table {name!r} in {str(store.path)!r}: restore into another store")
+        raise InvalidArgument(f"the table {name!r} already exists in {str(store.path)!r}: restore into another store")
     if known is None:
         with translate_os_errors("restoring into", marker.parent):
             files.make_dirs(marker.parent)
@@ -199,7 +197,7 @@ def restore_table(
         with translate_os_errors("restoring into", marker.parent):
             files.remove(marker)
         raise InvalidArgument(
-            f"there are records in the table {name!r} in {str(store.path)!r}: restore into another store"
+            f"the table {name!r} in {str(store.path)!r} has records already: restore into another store"
         )
     total = sum(report.events for report in reports)
     try:
@@ -207,12 +205,12 @@ def restore_table(
         table.changelog.sync()
         if count != total or table.changelog.end != total:
             raise Corrupt(
-                f"{total} events were to be restored, but the log of {name!r} has {table.log.end}: nobody else may "
-                f"write to it meanwhile. Close the store, remove the folder {str(marker.parent)!r} and begin again"
+                f"{total} events were to be restored, but the log of {name!r} has {table.log.end}: something else "
+                f"wrote to it meanwhile. Close the store, remove the folder {str(marker.parent)!r} and begin again"
             )
         table.rebuild()
     except BaseException:
-        table.close()  # what is there is not the table: it must not be used in this process either
+        table.close()  # the table is incomplete: it must not be used in this process either
         raise
     with translate_os_errors("restoring into", marker.parent):
         files.remove(marker)
@@ -221,7 +219,7 @@ def restore_table(
 
 
 _restoring: dict[Path, SchemaHistory] = {}
-"""Markers of the restores that are under way in this process: these may open their table, which has such a past."""
+"""Markers of the restores that run in this process, which may open their table, with the schema history of each."""
 
 
 @contextlib.contextmanager
@@ -234,7 +232,7 @@ def _allowed(marker: Path, past: SchemaHistory) -> Iterator[None]:
 
 
 def check_restored(files: Files, folder: Path) -> SchemaHistory | None:
-    """Raise `InvalidArgument` if a table's restore was interrupted; return the past of one that is being restored here.
+    """Raise `InvalidArgument` if a restore was interrupted; return the schema history of a restore that runs here.
 
     Called before its log is opened.
     """
@@ -243,8 +241,8 @@ def check_restored(files: Files, folder: Path) -> SchemaHistory | None:
         return _restoring[marker]
     if files.exists(marker):
         raise InvalidArgument(
-            f"the table in {str(folder)!r} is half restored: call restore_table again with the same backup, or remove "
-            "the folder while the store is closed"
+            f"the table in {str(folder)!r} is partly restored: call restore_table again with the same backup, or "
+            "remove the folder while the store is closed"
         )
     return None
 
@@ -253,7 +251,7 @@ def check_restored(files: Files, folder: Path) -> SchemaHistory | None:
 
 
 def _durable_end(table: Core[Any]) -> int:
-    """Return up to where the log is on disk: what a backup has, the log has too when the next backup follows."""
+    """Return the durable end of the log: the log then still has all of this backup when the next one continues it."""
     if table.read_only:
         return table.changelog.readable()[1]
     table.changelog.sync()
@@ -261,13 +259,13 @@ def _durable_end(table: Core[Any]) -> int:
     return table.changelog.readable()[1] if place is None else place[2]
 
 
-def _first(log: Log, stop: int, since: BackupReport | AppliedPosition | None, files: Files) -> int:
+def _first(log: Log, stop: int, since: BackupReport | BackupPath | None, files: Files) -> int:
     if since is None:
         return log.start
     before = since if isinstance(since, BackupReport) else BackupReader(local_path(since, "a backup"), files).report
     if before.log != log.id.hex():
         raise InvalidArgument(
-            f"the backup {before.path!r} is of another log than {log.name!r} has now: make a full one, without since"
+            f"the backup {before.path!r} is not of the present log of {log.name!r}: make a full one, without since"
         )
     if not log.start <= before.stop <= stop:
         raise InvalidArgument(
@@ -307,8 +305,8 @@ def _batches(log: Log, first: int, stop: int, allow_damage: bool) -> Iterator[li
 
 def _damaged(log: Log, sequence: int) -> Corrupt:
     return Corrupt(
-        f"the event {sequence} of the log of {log.name!r} cannot be read (holdfast verify tells why); the backup was "
-        "not made. With allow_damage=True it is made without what is damaged",
+        f"the event {sequence} of the log of {log.name!r} cannot be read (see holdfast verify); the backup was not "
+        "made. With allow_damage=True, damaged events are left out",
         str(log.folder),
     )
 
@@ -316,7 +314,7 @@ def _damaged(log: Log, sequence: int) -> Corrupt:
 # Restoring
 
 
-def _each(path: AppliedPosition | Sequence[AppliedPosition]) -> Sequence[AppliedPosition]:
+def _each(path: BackupPath | Sequence[BackupPath]) -> Sequence[BackupPath]:
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
         raise InvalidArgument("there is no backup to restore: give a file, or a list of them")
@@ -328,14 +326,10 @@ def _check_chain(reports: Sequence[BackupReport], *, complete: bool) -> None:
     if not reports:
         raise InvalidArgument("there is no backup to check: give a file")
     if complete and not reports[0].full:
-        raise InvalidArgument(
-            f"the backup {reports[0].path!r} holds only what came after another one: give that one first, in a list"
-        )
+        raise InvalidArgument(f"the backup {reports[0].path!r} continues another one: give that one first, in a list")
     for before, after in pairwise(reports):
         if after.full or after.log != before.log or after.first != before.stop:
-            raise InvalidArgument(
-                f"the backup {after.path!r} does not follow {before.path!r}: give them in their order"
-            )
+            raise InvalidArgument(f"the backup {after.path!r} does not continue {before.path!r}: give them in order")
 
 
 def _model(head: dict[str, Any], model: type[Model] | None) -> type[Model]:
@@ -356,7 +350,7 @@ def _mark_in(files: Files, marker: Path) -> dict[str, Any] | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, TypeError) as error:
-            raise Corrupt(f"{str(marker)!r} is not legible: remove its folder while the store is closed") from error
+            raise Corrupt(f"{str(marker)!r} cannot be read: remove its folder while the store is closed") from error
 
 
 def _append(log: Log, readers: Iterable[BackupReader], skip: int, total: int, progress: Progress | None) -> int:
@@ -369,7 +363,7 @@ def _append(log: Log, readers: Iterable[BackupReader], skip: int, total: int, pr
             if fresh:
                 payloads = [entry.payload for entry in fresh]
                 extras = [ColumnValue(n, "key", entry.key, len(entry.key)) for n, entry in enumerate(fresh)]
-                # Not limited in size: it was accepted once, perhaps under other settings.
+                # Without a size limit: it was accepted before, perhaps with other settings.
                 log.commit(log.gather(payloads, extras, 0, limited=False)[0])
             if progress is not None:
                 progress(count, total)

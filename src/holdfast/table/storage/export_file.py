@@ -4,7 +4,7 @@ A backup is `HFTBACK1` and then frames: `kind u8, codec u8, 2 bytes 0, stored le
 all these and of the stored bytes u32`, and the bytes. Kinds: 1 the head (JSON: which table, its definition and
 settings, the log and where in it this begins), 2 events (msgpack: a list of `[sequence, timestamp, key, payload]`), 3
 the manifest (JSON: how many, up to where, and the SHA-256 of the plain bytes of all frames before it). The manifest is
-written last, so that a file that was cut off is recognised.
+written last, so that a truncated file is recognised.
 """
 
 import contextlib
@@ -64,11 +64,11 @@ class BackupReport:
     """The sequence before which it ends; the next one begins here."""
     events: int
     missing: int
-    """Events that were damaged in the log and are not here; only where that was allowed."""
+    """Events that were damaged in the log and left out; 0 unless that was allowed."""
     last_version: int
     """The highest version of its events."""
     bytes: int
-    """Of the file."""
+    """The size of the file."""
     digest: str
     """SHA-256 of its plain content, in hex."""
     full: bool
@@ -85,7 +85,7 @@ class BackupWriter:
         self._offset = len(_MAGIC)
         self._version = 0
         self.events = 0
-        """How many were written."""
+        """The number of events that were written."""
         write_all(file, _MAGIC, 0)
         self._put(_HEAD, json.dumps(self._head, ensure_ascii=False).encode())
 
@@ -122,12 +122,12 @@ class BackupReader:
         self._files = files
         with self._opened() as file:
             if file.read(len(_MAGIC), 0) != _MAGIC:
-                raise Corrupt(f"{str(path)!r} is no backup of a table", str(path))
+                raise Corrupt(f"{str(path)!r} is not a backup of a table", str(path))
             kind, raw, at = self._frame(file, len(_MAGIC))
             self.head = self._json(raw, len(_MAGIC)) if kind == _HEAD else {}
             if self.head.get("format") != BACKUP_FORMAT:
                 raise NewerFormat(
-                    f"the backup {str(path)!r} has the format {self.head.get('format')!r}: use a newer Holdfast"
+                    f"the format {self.head.get('format')!r} of the backup {str(path)!r} is newer: upgrade Holdfast"
                 )
             self._start = at
             manifest, size = self._last(file, at), file.size()
@@ -139,7 +139,7 @@ class BackupReader:
         self._head_raw = raw
 
     def batches(self) -> Iterator[list[BackupEntry]]:
-        """All events, checked; raises `Corrupt` at the first wrong byte, and at the end if anything is missing."""
+        """Yield all events, checked; raises `Corrupt` at the first wrong byte, or at the end if one is missing."""
         digest = hashlib.sha256(_MAGIC)
         digest.update(self._head_raw)
         report, done, expected, version = self.report, 0, self.report.first, 0
@@ -162,7 +162,7 @@ class BackupReader:
             if kind != _MANIFEST or at != file.size():
                 raise self._broken(begin, "it does not end with its manifest")
         if digest.hexdigest() != self._digest or done != report.events or version != report.last_version:
-            raise self._broken(0, f"it has {done} events where {report.events} were written, or other ones")
+            raise self._broken(0, f"it has {done} events but {report.events} were written, or their content differs")
         if expected > report.stop:
             raise self._broken(0, f"it has events beyond {report.stop}")
 
@@ -177,14 +177,14 @@ class BackupReader:
                 yield file
 
     def _frame(self, file: File, at: int) -> tuple[int, bytes, int]:
-        """A frame's kind and plain bytes, and where the next one begins."""
+        """Return a frame's kind and plain bytes, and where the next one begins."""
         head = file.read(_FRAME_HEAD, at)
         if len(head) < _FRAME_HEAD:
-            raise self._broken(at, "it is cut off")
+            raise self._broken(at, "it is truncated")
         kind, codec, length, size = _FRAME.unpack_from(head)
         following = at + _FRAME_HEAD + length
         if following > file.size():
-            raise self._broken(at, "it is cut off, or damaged")
+            raise self._broken(at, "it is truncated or damaged")
         stored = file.read(length, at + _FRAME_HEAD)
         if (crc32c(stored, crc32c(head[: _FRAME.size])),) != _CRC.unpack_from(head, _FRAME.size):
             raise self._broken(at, "the checksum does not match")
@@ -196,7 +196,7 @@ class BackupReader:
         while True:
             head = file.read(_FRAME_HEAD, at)
             if len(head) < _FRAME_HEAD:
-                raise self._broken(at, "it is cut off: its manifest is missing")
+                raise self._broken(at, "it is truncated: its manifest is missing")
             kind, _, length, _ = _FRAME.unpack_from(head)
             following = at + _FRAME_HEAD + length
             if kind == _MANIFEST:
@@ -204,24 +204,24 @@ class BackupReader:
                     raise self._broken(at, "it does not end with its manifest")
                 return self._json(self._frame(file, at)[1], at)
             if kind != _EVENTS or following > size:
-                raise self._broken(at, "it is cut off, or damaged")
+                raise self._broken(at, "it is truncated or damaged")
             at = following
 
     def _json(self, raw: bytes, at: int) -> dict[str, Any]:
         try:
             return dict(json.loads(raw))
         except (ValueError, TypeError) as error:
-            raise self._broken(at, f"what should be JSON is not: {error}") from error
+            raise self._broken(at, f"invalid JSON: {error}") from error
 
     def _decoded(self, raw: bytes, at: int) -> list[BackupEntry]:
         try:
             return _entries.decode(raw)
         except msgspec.DecodeError as error:
-            raise self._broken(at, f"its events are not legible: {error}") from error
+            raise self._broken(at, f"its events cannot be decoded: {error}") from error
 
     def _broken(self, at: int, why: str) -> Corrupt:
         return Corrupt(
-            f"the backup {str(self._path)!r} is not whole (byte {at}): {why}. Use another one", str(self._path), at
+            f"the backup {str(self._path)!r} is damaged (byte {at}): {why}. Use another one", str(self._path), at
         )
 
 

@@ -1,11 +1,13 @@
 """Encryption of sensitive fields at rest: each value is sealed for its record and field with AES-GCM.
 
 In an image the value of a sensitive field is a msgpack extension of type 1: `version u8 (1), length of the key's name
-u8, name, nonce (12 bytes), ciphertext and tag (16 bytes)`. What is encrypted is the field's own msgpack. The associated
-data are the model's id, the field's number and the record's key, so what is moved to another field or record does not
-open. A field that is None is not in the image: that it is absent can be seen, and about how long a value is.
+u8, name, nonce (12 bytes), ciphertext and tag (16 bytes)`. The plaintext is the field's own msgpack. The associated
+data are the model's id, the field's number and the record's key, so a value that is moved to another field or record
+does not open. A field that is None is not in the image: its absence is visible, and so is the approximate length of a
+value.
 
-Not promised: that nobody who can write to the disk puts an older value of the same field and record back.
+Not protected against: an attacker with write access to the disk who restores an older value of the same field and
+record.
 """
 
 import hmac
@@ -86,7 +88,7 @@ def images_of(model: type[Model], keyring: Keyring | None, unsealed: Collection[
 
 
 def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool | Collection[int] = False) -> Images:
-    """Images whose sensitive fields are sealed.
+    """Return the codec of images whose sensitive fields are sealed.
 
     With `accept_unsealed`, of all fields or of those with these numbers, a value that was stored before its field
     became sensitive is read as it is, otherwise it is refused. A value that was sealed before its field was no longer
@@ -95,11 +97,11 @@ def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool
     spec = model.__spec__
     legible = spec.numbers.keys() if accept_unsealed is True else frozenset(accept_unsealed or ())
     check_sealable(spec)
-    keyring.cipher(keyring.current)  # whether all that is needed is there is known now, not at the first record
+    keyring.cipher(keyring.current)  # raises now, and not at the first record, if a key or the package is missing
     sealed = {str(field.number): field for field in spec.fields.values() if field.sensitive}
     context = {name: _context(spec, field.number) for name, field in sealed.items()}
     decode_plain = model.decode
-    # Those of now: a table's unique values are all made with one key, and change with a rebuild.
+    # The present key: all unique values of a table use one key, which changes with a rebuild.
     token_key = keyring.token_key
     token_context = {number: _TOKEN_DOMAIN + _context(spec, number) for number in spec.numbers}
 
@@ -129,14 +131,14 @@ def sealed_images(model: type[Model], keyring: Keyring, *, accept_unsealed: bool
                 elif field.number not in legible:
                     raise SealBroken(
                         f"{_where(spec, field.name, key)} is sensitive, but not sealed: if it was stored before the "
-                        "field became sensitive, migrate the table; otherwise somebody has put it there"
+                        "field became sensitive, migrate the table; otherwise it was tampered with"
                     )
             return decode_plain(_encode(values))
         except msgspec.DecodeError as error:
-            # Fields that are no longer sensitive are looked for only where something is amiss: others do not wait.
+            # Sealed values of fields that are no longer sensitive are looked for only after an error, to save time.
             opened = _opened_all(keyring, spec, key, image)
             if opened is None:
-                raise Corrupt(f"an image of {spec.name} {text_of_key(key)} is not legible: {error}") from error
+                raise Corrupt(f"the record {text_of_key(key)} of {spec.name} cannot be decoded: {error}") from error
             return decode_plain(opened)
 
     def unique(field: FieldSpec, value: Any) -> bytes:
@@ -160,7 +162,7 @@ def open_image(model: type[M], keyring: Keyring | None, key: bytes, image: bytes
             values.pop(str(field.number), None)
     record = model.decode(_encode(values))
     for field in model.__spec__.fields.values():
-        if field.sensitive:  # not its default, either
+        if field.sensitive:  # not even its default
             setattr(record, field.name, None)
     return record
 
@@ -168,7 +170,7 @@ def open_image(model: type[M], keyring: Keyring | None, key: bytes, image: bytes
 def check_sealable(spec: ModelSpec) -> None:
     """Refuse a model whose sensitive fields cannot be sealed: those in embedded models that are not sealed as a whole.
 
-    That none is indexed, or a part of the key, is seen to when the class is made.
+    That none is indexed, or a part of the key, is checked when the class is defined.
     """
     for field in spec.fields.values():
         if field.sensitive:
@@ -176,13 +178,13 @@ def check_sealable(spec: ModelSpec) -> None:
         inner = next((text for model in field.type.embedded() if (text := _sensitive_in(model, set()))), None)
         if inner is not None:
             raise InvalidArgument(
-                f"{spec.name}.{field.name} embeds {inner}, which is sensitive: a field is sealed as a whole, so say "
+                f"{spec.name}.{field.name} embeds {inner}, which is sensitive: a field is sealed as a whole, so set "
                 f"sensitive=True for {spec.name}.{field.name} itself"
             )
 
 
 def _sensitive_in(model: type[Model], seen: set[type[Model]]) -> str | None:
-    """The first sensitive field of an embedded model, at any depth."""
+    """Return the first sensitive field of an embedded model, at any depth."""
     if model in seen:
         return None
     seen.add(model)
@@ -235,7 +237,7 @@ def _check_keys(table: Core[Any], keyring: Keyring | None) -> None:
     if missing:
         raise KeyMissing(
             f"the table {table.name!r} has values that were sealed with {', '.join(map(repr, missing))}, which the "
-            "keyring does not have: open it with the one that it was written with"
+            "keyring does not have: open it with the keyring that it was written with"
         )
 
 
@@ -252,7 +254,7 @@ def reseal(
     that are still needed. Other requests wait while a batch is staged.
     """
     if batch < 1:
-        raise InvalidArgument(f"batch must be from 1 up, not {batch}")
+        raise InvalidArgument(f"batch must be an int from 1 up, not {batch}")
     count = 0
     keys = _to_reseal(table, keyring)
     while chunk := list(islice(keys, batch)):
@@ -327,7 +329,7 @@ def _context(spec: ModelSpec, number: int) -> bytes:
 def _model_of(spec: ModelSpec) -> bytes:
     if spec.id is None:
         raise InvalidArgument(
-            f"{spec.name} has no id: it can be embedded; for a table say class {spec.name}(Model, id=1)"
+            f"{spec.name} has no id, so it can only be embedded: for a table write class {spec.name}(Model, id=1)"
         )
     return spec.id.to_bytes(4, "big")
 
@@ -341,7 +343,7 @@ def _seal(keyring: Keyring, plain: bytes, context: bytes) -> msgspec.msgpack.Ext
 
 def _apart(data: bytes) -> _Sealed:
     if not data or data[0] != _VERSION:
-        raise SealBroken(f"a sealed value has the version {data[0] if data else None}: a newer Holdfast may know it")
+        raise SealBroken(f"a sealed value has the unknown version {data[0] if data else None}: use a newer Holdfast")
     start = 2 + (data[1] if len(data) > 1 else 0)
     if len(data) < start + _NONCE_BYTES + _TAG_BYTES:
         raise SealBroken("a sealed value is too short")
@@ -357,13 +359,13 @@ def _open(keyring: Keyring, data: bytes, context: bytes, spec: ModelSpec, field:
         return msgspec.Raw(keyring.cipher(name).decrypt(nonce, ciphertext, context))
     except InvalidTag:
         raise SealBroken(
-            f"{_where(spec, field.name, key)} does not open: it was changed on disk, or belongs to another record or "
-            "field. Restore the table from a backup"
+            f"{_where(spec, field.name, key)} cannot be decrypted: it was changed on disk, or belongs to another "
+            "record or field. Restore the table from a backup"
         ) from None
     except KeyMissing as error:
         raise KeyMissing(f"{_where(spec, field.name, key)} cannot be read: {error}") from None
     except SealBroken as error:
-        raise SealBroken(f"{_where(spec, field.name, key)} does not open: {error}") from None
+        raise SealBroken(f"{_where(spec, field.name, key)} cannot be decrypted: {error}") from None
 
 
 def _opened_all(keyring: Keyring, spec: ModelSpec, key: bytes, image: bytes) -> bytes | None:
@@ -373,7 +375,7 @@ def _opened_all(keyring: Keyring, spec: ModelSpec, key: bytes, image: bytes) -> 
         found = _extensions(image)
         for name, extension in found:
             field = spec.numbers.get(int(name))
-            if field is None:  # it is gone from the model, and nobody will look
+            if field is None:  # the model no longer has the field, and it is not read
                 del values[name]
             else:
                 values[name] = _open(
@@ -398,7 +400,7 @@ def _extensions(image: bytes) -> list[tuple[str, msgspec.msgpack.Ext]]:
 
 
 _EXTENSIONS = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
-"""What a msgpack extension can begin with; cheaper to look at than to decode every value."""
+"""The possible first bytes of a msgpack extension: testing them is cheaper than decoding every value."""
 
 
 def _where(spec: ModelSpec, field: str, key: bytes) -> str:

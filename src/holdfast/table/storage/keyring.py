@@ -16,12 +16,12 @@ from holdfast.table.storage.keyring_file import Kept, changing, no_keyring, put_
 __all__ = ["KEY_BYTES", "WITHOUT_KEYS", "Cipher", "EncryptionMissing", "KeyMissing", "Keyring"]
 
 KEY_BYTES = 32
-"""Of each key: AES-256, and as long for the unique values."""
+"""Bytes of each key: of AES-256, and of the key that hides unique values."""
 _NAME = re.compile(r"[\x21-\x7e]{1,64}")
 
 
 WITHOUT_KEYS: Any = object()
-"""In place of a keyring, for a table that is opened read-only: what is sensitive in its records is absent."""
+"""Instead of a keyring, for a table that is opened read-only: sensitive values in its records are absent."""
 
 
 class KeyMissing(HoldfastError):
@@ -41,7 +41,7 @@ class KeyringNeeded(InvalidArgument):
 
 
 class EncryptionMissing(HoldfastError, ImportError):
-    """The package that encrypts is not installed."""
+    """The package `cryptography` is not installed."""
 
 
 class Cipher(Protocol):
@@ -59,9 +59,9 @@ class Cipher(Protocol):
 class Keyring:
     """The keys of sensitive fields.
 
-    Lose a key, and what it sealed is lost: keep a copy of the file apart from the store and its backups. A key can seal
-    about four thousand million values safely, so rotate long before that. May be used from any thread. Several
-    keyrings, in several processes too, may have one file: each change begins with what the file holds then.
+    If a key is lost, the values that it sealed are lost: keep a copy of the file apart from the store and its backups.
+    A key can seal about four thousand million values safely, so rotate long before that. May be used from any thread.
+    Several keyrings, in several processes too, may share one file: each change begins with the present content of it.
     """
 
     def __init__(self, *, keys: Mapping[str, bytes], current: str, token_key: bytes) -> None:
@@ -71,7 +71,7 @@ class Keyring:
             _check_key(key, f"the key {name!r}")
         _check_key(token_key, "token_key")
         if current not in keys:
-            raise InvalidArgument(f"the current key {current!r} is not one of the keyring; there are: {_few(keys)}")
+            raise InvalidArgument(f"the current key {current!r} is not in the keyring; there are: {_few(keys)}")
         self._keys = dict(keys)
         self._current = current
         self._token_key = bytes(token_key)
@@ -87,7 +87,7 @@ class Keyring:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Keyring":
-        """Read a keyring that was saved. What is changed in it later is saved there too, before it is used."""
+        """Load a saved keyring. Later changes of it are saved to the same file before they are used."""
         file = local_path(path, "a keyring")
         kept = read_keys(file)
         try:
@@ -100,8 +100,8 @@ class Keyring:
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write all keys to a file that only this user can read; durable when this returns.
 
-        A file that holds anything which this keyring does not is refused, as what those keys sealed would be lost with
-        them; with `overwrite` it is replaced.
+        A file with keys that this keyring lacks is not replaced, as the values that they sealed would be lost; with
+        `overwrite` it is.
         """
         file = local_path(path, "a keyring")
         with self._guard, changing(file):
@@ -132,7 +132,7 @@ class Keyring:
             new = name or _today(kept.keys)
             _check_name(new)
             if new in kept.keys:
-                raise InvalidArgument(f"the keyring has a key {new!r} already: give the new one another name")
+                raise InvalidArgument(f"the keyring already has a key {new!r}: give the new one another name")
             added = os.urandom(KEY_BYTES) if key is None else key
             _check_key(added, f"the key {new!r}")
             return Kept({**kept.keys, new: bytes(added)}, new, kept.token_key)
@@ -163,7 +163,7 @@ class Keyring:
             if key is None:
                 raise KeyMissing(
                     f"this was sealed with the key {name!r}, which the keyring does not have; it has: "
-                    f"{_few(self._keys)}. Put it back from a copy of the keyring: there is no other way to read this"
+                    f"{_few(self._keys)}. Restore the key from a copy of the keyring: nothing else can read this"
                 )
             found = _aes_gcm()(key)
             self._ciphers[name] = found
@@ -176,10 +176,10 @@ class Keyring:
         return f"<Keyring of {', '.join(self._keys)}; current {self._current}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a keyring is not pickled, lest its keys lie about: load it where it is needed")
+        raise TypeError("a keyring cannot be pickled, to protect its keys: load it where it is needed")
 
     def _change(self, change: Callable[[Kept], Kept]) -> Kept:
-        """Change the keys, first on disk: values sealed with a key that was lost would be lost."""
+        """Change the keys, first on disk: values sealed with an unsaved key would be lost."""
         with self._guard, contextlib.ExitStack() as stack:
             kept = Kept(self._keys, self._current, self._token_key)
             if self._path is not None:
@@ -197,7 +197,7 @@ class Keyring:
         try:
             kept = read_keys(file)
         except NotFound:
-            return mine  # nothing is there that could be lost
+            return mine  # there is no file, so no key can be lost
         known = mine.keys.items() & kept.keys.items()
         if len(known) < len(mine.keys.keys() & kept.keys.keys()) or mine.current not in kept.keys:
             raise InvalidArgument(
@@ -213,15 +213,15 @@ class Keyring:
             return
         except Corrupt as error:
             raise InvalidArgument(
-                f"{str(file)!r} is there and is no keyring: save to another file, or say overwrite=True"
+                f"{str(file)!r} exists and is not a keyring: save to another file, or give overwrite=True"
             ) from error
         lost = [repr(name) for name, key in kept.keys.items() if self._keys.get(name) != key]
         if kept.token_key != self._token_key:
             lost.append("its token_key")
         if lost:
             raise InvalidArgument(
-                f"the keyring {str(file)!r} has keys that this one lacks ({', '.join(lost)}), and what they sealed "
-                "would be lost: load it and rotate, save to another file, or say overwrite=True"
+                f"the keyring {str(file)!r} has keys that this one lacks ({', '.join(lost)}), and the values they "
+                "sealed would be lost: load it and rotate, save to another file, or give overwrite=True"
             )
 
 
@@ -230,8 +230,8 @@ def _aes_gcm() -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  # only for who seals
     except ImportError as error:
         raise EncryptionMissing(
-            "sensitive fields are sealed by the package cryptography, which is not here: "
-            "say pip install 'holdfast[encryption]'"
+            "sensitive fields need the package cryptography, which is not installed: "
+            "run pip install 'holdfast[encryption]'"
         ) from error
     return AESGCM
 

@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 def changing(path: Path) -> Iterator[None]:
     """Hold the lock that excludes changes of the file by other keyrings, in this process or another.
 
-    Files: `<name>.lock` beside it, which stays. Rejected: a lock on the file itself, as each change replaces the file,
+    Files: `<name>.lock` next to it, which stays. Rejected: a lock on the file itself, as each change replaces the file,
     and one on the folder, which NFS does not grant.
     """
     with translate_os_errors("locking the keyring", path):
@@ -49,14 +49,14 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def read_keys(path: Path, *, private: bool = True) -> Kept:
-    """Return the content of a file; with `private` only if nobody but its owner can use it."""
+    """Return the content of a file; with `private` only if no other user can access it."""
     try:
         with translate_os_errors("reading the keyring", path), path.open("rb") as opened:
-            mode = os.fstat(opened.fileno()).st_mode  # of what was opened, not of what stands there a moment later
+            mode = os.fstat(opened.fileno()).st_mode  # of the opened file, not of one that may replace it
             if private and mode & _OTHERS:
                 raise StorageError(
-                    f"others than its owner can use the keyring {str(path)!r} (mode {stat.S_IMODE(mode):o}): "
-                    f"say chmod 600 {str(path)!r}, and rotate its keys if somebody may have read it"
+                    f"other users can access the keyring {str(path)!r} (mode {stat.S_IMODE(mode):o}): "
+                    f"run chmod 600 {str(path)!r}, and rotate its keys if another user may have read it"
                 )
             raw = opened.read()
     except StorageError as error:
@@ -90,12 +90,12 @@ def _parsed(raw: bytes, path: Path) -> Kept:
     except (ValueError, KeyError, TypeError, AttributeError):
         # Without the text of the error: it may quote a key.
         raise no_keyring(path) from None
-    raise NewerFormat(f"the keyring {str(path)!r} has the format {version!r}: open it with a newer Holdfast")
+    raise NewerFormat(f"the format {version!r} of the keyring {str(path)!r} is unknown: open it with a newer Holdfast")
 
 
 def no_keyring(path: Path) -> Corrupt:
     """Return the error for a file that is not a keyring."""
-    return Corrupt(f"{str(path)!r} is no keyring: put it back from a copy", str(path))
+    return Corrupt(f"{str(path)!r} is not a keyring: restore it from a copy", str(path))
 
 
 def _replace_private(path: Path, data: bytes) -> None:

@@ -81,12 +81,12 @@ def successor(prefix: bytes) -> bytes | None:
 
 
 def fixed_size(ftype: FieldType) -> int | None:
-    """How many bytes every value of the type takes; None if they differ."""
+    """Return how many bytes every value of the type takes; None if they differ."""
     return _FIXED.get(ftype.kind)
 
 
 def encoder(ftype: FieldType) -> Encoder:
-    """The function that encodes values of a type, for those who encode many."""
+    """Return the function that encodes values of a type, for callers that encode many."""
     if ftype.enum is not None:
         by_text = all(isinstance(member.value, str) for member in ftype.enum)
         codes = {member: (_encode_str if by_text else _encode_int)(member.value) for member in ftype.enum}
@@ -98,7 +98,7 @@ def encoder(ftype: FieldType) -> Encoder:
 
 
 def encode(ftype: FieldType, value: Any) -> bytes:
-    """A value as bytes that sort as it does; equal values give equal bytes."""
+    """Return a value as bytes that sort as the value does; equal values give equal bytes."""
     return encoder(ftype)(value)
 
 
@@ -126,7 +126,7 @@ def text_prefix(value: str | bytes) -> bytes:
 
 
 def _escaped(raw: bytes) -> bytes:
-    # Twice as quick as asking first: `in` of bytes takes its time, `replace` of nothing does not.
+    # Twice as fast as testing first: `in` of bytes is slow, a `replace` without a match is not.
     return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
 
 
@@ -191,7 +191,7 @@ def _decode_decimal(data: bytes, at: int) -> tuple[Decimal, int]:
     if kind != _PLUS:
         texts = {_ZERO: "0", _INFINITE: "Infinity", _MINUS_INFINITE: "-Infinity", _NOT_A_NUMBER: "NaN"}
         if kind not in texts:
-            raise ValueError(f"{kind!r} is no class of decimals")
+            raise ValueError(f"{kind!r} is not a class of decimals")
         return Decimal(texts[kind]), at
     adjusted, at = _decode_int(data, at)
     end = data.index(b"\x00", at)
@@ -252,7 +252,7 @@ def _decode_datetime(data: bytes, at: int) -> tuple[datetime, int]:
     try:
         return _EPOCH + since, at + 8
     except OverflowError:
-        # In the first and last day of all years the instant can be one that only another zone has a date for.
+        # On the first and last possible day, the instant may have a date only in another time zone.
         zone = timezone(_FARTHEST if since < timedelta() else -_FARTHEST)
         return (_EPOCH.replace(tzinfo=None) + (since + zone.utcoffset(None))).replace(tzinfo=zone), at + 8
 

@@ -8,7 +8,7 @@ __all__ = ["CACHE_BYTES", "RowCache"]
 CACHE_BYTES = 32 << 20
 """Memory limit in bytes for the rows of a table, present and past together."""
 _ENTRY_COST = 250
-"""Roughly what an entry takes beside the bytes of its row."""
+"""Approximate memory of an entry in addition to the bytes of its row."""
 
 
 class RowCache:

@@ -84,7 +84,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def size_of(event: Event) -> int:
-    """How many bytes `encode_event` makes of it."""
+    """Return how many bytes `encode_event` makes of it."""
     return _EVENT.size + 2 * len(event.fields) + len(event.image)
 
 
@@ -98,8 +98,8 @@ def decode_event(payload: bytes) -> Event:
     except ValueError as error:
         if raised_by_handler(error):
             raise
-        raise Corrupt(f"a record of this log is no change of a table: {error}") from error
-    except Exception as error:  # struct.error is no ValueError
+        raise Corrupt(f"a record of this log is not a change of a table: {error}") from error
+    except Exception as error:  # struct.error is not a ValueError
         if raised_by_handler(error):
             raise
         raise Corrupt(f"a record of this log is too short for a change of a table: {error}") from error
@@ -121,7 +121,7 @@ def decode_row(raw: bytes) -> Row:
         flags, count, created, version = _ROW.unpack_from(raw)
         stop = _ROW.size + count * _FIELD.size
         if stop > len(raw):
-            raise Corrupt("a row of a table is shorter than it says: rebuild the table")
+            raise Corrupt("a row of a table is truncated: rebuild the table")
         fields = dict(_FIELD.iter_unpack(raw[_ROW.size : stop])) if count else {}
         return Row(created, version, bool(flags & _DELETED), fields, raw[stop:])
     except Corrupt:
@@ -129,7 +129,7 @@ def decode_row(raw: bytes) -> Row:
     except Exception as error:
         if raised_by_handler(error):
             raise
-        raise Corrupt(f"a row of a table is not legible: {error}") from error
+        raise Corrupt(f"a row of a table cannot be decoded: {error}") from error
 
 
 def image_of(raw: bytes) -> tuple[int, int, int, bytes]:

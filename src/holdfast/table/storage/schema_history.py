@@ -23,7 +23,7 @@ class SchemaHistory:
     retyped: bool = False
     """Whether there may be values of other types than the model has."""
     unsealed: frozenset[int] = frozenset()
-    """Numbers of sensitive fields of which there may be legible values, from before they were sensitive."""
+    """Numbers of sensitive fields of which there may be plaintext values, from before they were sensitive."""
     unique_since: Mapping[int, int] = field(default_factory=dict)
     """Of fields that became unique when there were records, by number: the version since which they are."""
     suits_since: int = 0
@@ -31,7 +31,7 @@ class SchemaHistory:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> "SchemaHistory":
-        """Return what `to_dict` wrote, from a mapping that may hold more, or nothing of it."""
+        """Return the history that `to_dict` wrote, from a mapping that may hold more, or nothing of it."""
         since = {int(number): version for number, version in kept.get("unique_since", {}).items()}
         unsealed, suits_since = frozenset(kept.get("unsealed", ())), kept.get("suits_since", 0)
         return cls(kept.get("retyped", False), unsealed, since, suits_since)

@@ -79,7 +79,7 @@ class Staging:
         self._batch = view.state.transaction()
         self._steps: dict[_Place, Step] = {}
         self._redo = False
-        """Whether the batch has something in it that is no longer a step."""
+        """Whether the batch contains a change that is no longer a step."""
         self.names: set[bytes] = set()
         """Keys of records and of unique values that other requests must not touch until this one is in the state."""
         self.undone: set[bytes] = set()
@@ -91,17 +91,17 @@ class Staging:
     def steps(self) -> list[Step]:
         """Return the changes: one for each record, or two if it is hard-deleted and added again."""
         if self._redo:
-            self._begin_anew()
+            self._restage()
         return list(self._steps.values())
 
     @property
     def batch(self) -> Transaction:
         """Return the changes of the state, not committed."""
         if self._redo:
-            self._begin_anew()
+            self._restage()
         return self._batch
 
-    def _begin_anew(self) -> None:
+    def _restage(self) -> None:
         steps = [self._as_written(step) for step in self._steps.values()]
         if self._view.uniques:
             steps = _givers_first(self._view, steps)
@@ -129,15 +129,17 @@ class Staging:
         except HoldfastError as error:
             return error
         except RecursionError:
-            return InvalidArgument(f"this {self._model.__name__} has models inside of each other too deep")
-        raise InvalidArgument(f"an operation is an Add, Change, Delete or Undelete, not {type(operation).__name__}")
+            return InvalidArgument(f"this {self._model.__name__} has models nested too deeply")
+        raise InvalidArgument(
+            f"an operation must be an Add, Change, Delete or Undelete, not {type(operation).__name__}"
+        )
 
     def _add(self, operation: Add) -> Outcome:
         record = operation.record
         if not isinstance(record, self._model):
             if not isinstance(record, dict):
                 raise InvalidArgument(
-                    f"a record of this table is a {self._model.__name__} or a dict, not {type(record).__name__}"
+                    f"a record of this table must be a {self._model.__name__} or a dict, not {type(record).__name__}"
                 )
             record = self._model.from_dict(record)
         elif self._view.spec.check(record) is not None:
@@ -148,7 +150,9 @@ class Staging:
         else:
             self._layout.check(key, record)
         if self._look_up(key).row is not None:
-            raise AlreadyExists(f"there is a {self._model.__name__} with this key: change it, or delete it first", key)
+            raise AlreadyExists(
+                f"a {self._model.__name__} with this key already exists: change it, or delete it first", key
+            )
         holds = self._check_uniques(key, record)
         self._write(
             Step(key, self._event(key, EventKind.ADD, self.version, False, (), record), None, None, record), holds
@@ -169,7 +173,9 @@ class Staging:
         if not fields and deleted == row.deleted:
             return Done(key, row.version, changed=False)
         kind = EventKind.CHANGE if fields else EventKind.DELETE if deleted else EventKind.UNDELETE
-        if deleted == row.deleted and self._view.keeps_entries(before, record):  # what it has, nobody else can take
+        if deleted == row.deleted and self._view.keeps_entries(
+            before, record
+        ):  # its unique values cannot be taken by other records
             self._write(
                 Step(key, self._event(key, kind, row.created, deleted, fields, record), row, before, record), []
             )
@@ -198,7 +204,9 @@ class Staging:
 
     def _forget(self, key: bytes) -> None:
         """Discard the earlier steps of a record in this request; the caller then stages the hard delete, if any."""
-        places: list[_Place] = [(key, self.version, gone) for gone in (True, False)]  # in their order: it may be back
+        places: list[_Place] = [
+            (key, self.version, gone) for gone in (True, False)
+        ]  # in order: it may have been added again
         steps = [self._steps.pop(place) for place in places if place in self._steps]
         for step in steps:
             if not step.event.deleted:
@@ -230,7 +238,7 @@ class Staging:
     def _look_up(self, key: bytes) -> _RecordState:
         """As `_record_state`, but the record may not be decoded yet."""
         if not isinstance(key, bytes):
-            raise InvalidArgument(f"the key of a record is bytes, not {type(key).__name__}")
+            raise InvalidArgument(f"the key of a record must be bytes, not {type(key).__name__}")
         found = self._records.get(key)
         if found is None:
             if key in self._pending:
@@ -273,7 +281,7 @@ class Staging:
         event = self._event(key, kind, created, deleted, fields, record)
         if self._view.uniques:
             if kind is EventKind.HARD_DELETE and before is not None:
-                for _, name in self._view.unique_keys(before):  # also those that it owned before it was hidden
+                for _, name in self._view.unique_keys(before):  # also those that it owned before it was soft-deleted
                     self._owner(name)
                     self.names.add(name)
             self._release(key, before if old is not None and not old.deleted else None)
@@ -366,7 +374,7 @@ def _folded(first: Step, then: Step) -> Step:
 def _givers_first(view: TableState, steps: Sequence[Step]) -> list[Step]:
     """Order the steps so that a record that frees a unique value comes before one that takes it.
 
-    Another store can then apply each of them. Where two swap theirs there is no such order, and they keep theirs.
+    Another store can then apply each of them. If two records swap values there is no such order: the order is kept.
     """
     givers: dict[bytes, Step] = {}
     takes: dict[_Place, set[bytes]] = {}

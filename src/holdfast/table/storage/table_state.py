@@ -52,11 +52,11 @@ class Images(NamedTuple):
     decode: Callable[[bytes, bytes], Any]
     """Called with a record's key and its image; returns the record."""
     unique: Callable[[FieldSpec, Any], bytes]
-    """Returns the bytes that stand for a unique value in the state."""
+    """Returns the bytes that represent a unique value in the state."""
 
 
 def plain_images(model: type[Model]) -> Images:
-    """Images of records without anything sensitive."""
+    """Return the codec for records without sensitive fields."""
     decode, encode_record = model.__spec__.decode, model.__spec__.encode
     return Images(
         encode=lambda _, record: encode_record(record),
@@ -258,11 +258,13 @@ class TableState:
             return
         owned, owns = held if was_live else set(), holds if is_live else set()
         for name in owned - owns:
-            if in_turn or key_in(batch.get("unique", name) or b"") == key:  # who has it since may have come first
+            if (
+                in_turn or key_in(batch.get("unique", name) or b"") == key
+            ):  # its new owner's event may have been applied first
                 self._end(batch, "unique", name, version)
         for name in owns - owned:
             batch.put("unique", name, value)
-        # Records that are softly deleted own nothing; who asks for them too finds them by an index of their own.
+        # Soft-deleted records own no unique values; scans that include them use a separate index of these values.
         left, leaves = held - owned, holds - owns
         for name in left - leaves:
             self._end(batch, "index", released(name) + key, version)
@@ -295,7 +297,7 @@ class TableState:
                 batch.delete("index", name)
             for name in uniques:
                 raw = batch.get("unique", name)
-                if raw is not None and key_in(raw) == key:  # not one that has it since, in this very batch
+                if raw is not None and key_in(raw) == key:  # not if another record owns it since, in this very batch
                     batch.delete("unique", name)
         batch.delete("table", start)
         if not self.history:
@@ -311,7 +313,7 @@ class TableState:
         self._clear(batch, "historic_table", start)
         for name in entered:
             self._clear(batch, "historic_index", name)
-        for name in owned:  # others may have had the value too: only what is ours goes
+        for name in owned:  # other records may have had the value too: only our entries are deleted
             for entry, raw in self.state.scan("historic_unique", name, name + BEHIND):
                 if key_in(raw) == key:
                     batch.delete("historic_unique", entry)
