@@ -108,22 +108,22 @@ def _settings() -> str:
 
 
 def _routes() -> str:
-    needs = ("anyone", "a user", "a tag", "`monitoring`", "`administrator`", "`administrator`, not the default `guest`")
+    needs = ("none", "user", "any tag", "`monitoring`", "`administrator`", "`administrator`, not the default `guest`")
     rows = [
         f"| `{route.method} {route.template.removeprefix('/api/holdfast')}` | {route.says} | {needs[route.needs]} |"
         for part in (*OWN, history_routes)
         for route in part.all
     ]
-    return "\n".join(["| under `/api/holdfast` | what it does | who may |", "|---|---|---|", *rows])
+    return "\n".join(["| Route under `/api/holdfast` | Description | Required permission |", "|---|---|---|", *rows])
 
 
 GENERATED = {"operations.md": _settings, "http.md": _routes}
-"""Tables that the code makes: `python -m tests.test_docs` writes them anew."""
+"""Tables that are generated from the code: `python -m tests.test_docs` writes them again."""
 
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_a_table_is_that_of_the_code(page: str) -> None:
-    assert GENERATED[page]() in (ROOT / "docs" / page).read_text(), "write it anew: python -m tests.test_docs"
+    assert GENERATED[page]() in (ROOT / "docs" / page).read_text(), "generate it again: python -m tests.test_docs"
 
 
 def _write_tables() -> None:

@@ -85,7 +85,7 @@ class Reserve:
         """Whether an attempt to shorten history since the last tick found none to drop."""
         self._shortened = metrics.counter(
             "holdfast_store_history_shortened_bytes_total",
-            "Bytes of acknowledged messages that were dropped because the disk was full.",
+            "Bytes of acknowledged messages that were removed early because the disk was full.",
         )
         metrics.gauge(
             "holdfast_store_disk_full",

@@ -207,7 +207,7 @@ async def a_queue_of_one_connection_of_amqp_is_locked(connect: Connect) -> None:
     session = (await (await connect()).login(user="guest", password="guest")).session
     text = await refused(session.queue(vhost="/", queueName="mine"))
     assert "ResourceLocked" in text
-    assert "belongs to one connection of AMQP" in text
+    assert "is exclusive to the AMQP connection" in text
     assert await put((await session.queue(vhost="/", queueName="orders")).queue, b"a") == [0]
 
 

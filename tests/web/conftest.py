@@ -1,4 +1,4 @@
-"""What the tests of the web share."""
+"""Fixtures of the tests of the web."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,6 @@ from tests.web.serving import Served
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A served store that is empty."""
+    """An empty served store."""
     with Served(tmp_path / "data") as one:
         yield one

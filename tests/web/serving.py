@@ -1,4 +1,4 @@
-"""How is a store served within a test? The broker on one thread, the web on another, as `holdfast serve` does it."""
+"""Server within a test: the broker on one thread, the web on another, as in `holdfast serve`."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ __all__ = ["Answer", "Served", "q"]
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Message
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 def q(name: str) -> str:
-    """A name as one segment of a path."""
+    """Return a name as one segment of a path."""
     return quote(name, safe="")
 
 
@@ -100,7 +100,7 @@ class Served:
         headers: Mapping[str, str] | None = None,
         raw: bytes | None = None,
     ) -> Answer:
-        """Send a request, and get what came back whatever it is."""
+        """Send a request; return the response, also if it is an error."""
         sent = dict(headers or {})
         if token is not None:
             sent.setdefault("Authorization", f"Bearer {token}")
@@ -120,17 +120,17 @@ class Served:
                 return Answer(error.code, error.headers, error.read())
 
     def get(self, path: str, **how: Any) -> Any:
-        """The JSON at a path; anything but success is an error."""
+        """Return the JSON at a path; fail unless the request succeeds."""
         return self._good("GET", path, None, **how)
 
     def post(self, path: str, content: object = None, **how: Any) -> Any:
-        """What came of a post; anything but success is an error."""
+        """Return the response to a POST; fail unless the request succeeds."""
         return self._good("POST", path, content, **how)
 
     def add_user(
         self, name: str, *, tags: tuple[str, ...] = (), permissions: tuple[str, str, str] | None = None
     ) -> None:
-        """A user whose password is the name, perhaps with what the user may configure, write and read in `/`."""
+        """Add a user whose password is the name, perhaps with configure, write and read permissions in `/`."""
         users = self.site.broker.users
         self.site.on_broker(lambda: users.add(name, name, tags=tags))
         if permissions is not None:
@@ -143,4 +143,4 @@ class Served:
 
 
 CHEAP = Cost(memory_kib=8, passes=1)
-"""For users that a test adds."""
+"""The cost of hashing for users that a test adds."""

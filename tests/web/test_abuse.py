@@ -1,4 +1,4 @@
-"""What did somebody find who wished the server ill? Each of these was once possible, or once went wrong."""
+"""Attacks on the server: each of these was possible once."""
 
 import socket
 import threading
@@ -117,7 +117,7 @@ def test_who_may_only_put_messages_deletes_no_dead_letters(dying: Served) -> Non
     assert dying.get(f"{ALL}/%2F/graves")["ready"] == 40
 
 
-def test_two_who_put_back_the_same_letters_do_not_double_them(dying: Served) -> None:
+def test_two_who_put_back_the_same_dead_letters_do_not_double_them(dying: Served) -> None:
     counts: list[int] = []
 
     def redrive() -> None:
@@ -133,7 +133,7 @@ def test_two_who_put_back_the_same_letters_do_not_double_them(dying: Served) -> 
     assert dying.get(f"{ALL}/%2F/graves")["ready"] == 0
 
 
-def test_a_spoilt_letter_does_not_hide_that_others_were_put_back(dying: Served) -> None:
+def test_a_spoilt_dead_letter_does_not_hide_that_others_were_put_back(dying: Served) -> None:
     host = dying.site.host("/")
     good, other, *_ = letters_in(host.broker_queues["graves"], 10)
     spoilt = other._replace(headers={**other.headers, PROPERTIES: b"\xff\xff"})
@@ -251,7 +251,7 @@ def test_one_can_log_in_though_the_disk_takes_nothing(tmp_path: Path) -> None:
     (tmp_path / "tokens.json").unlink()
     (tmp_path / "tokens.json").mkdir()
     assert tokens.find(tokens.make("ada", "page", 100, session=True)[1]) is not None
-    with pytest.raises(StorageError, match="make room"):
+    with pytest.raises(StorageError, match="free some space"):
         tokens.make("ada", "for a program", 100)
     with pytest.raises(StorageError):
         tokens.remove(known.id, "ada")
@@ -261,7 +261,7 @@ def test_one_can_log_in_though_the_disk_takes_nothing(tmp_path: Path) -> None:
 # Stopping.
 
 
-def test_who_waits_for_a_message_is_told_that_the_server_stops(tmp_path: Path) -> None:
+def test_a_request_that_waits_for_a_message_fails_when_the_server_stops(tmp_path: Path) -> None:
     answers: list[tuple[int, Any]] = []
     with Served(tmp_path / "data") as served:
         served.post(ALL, {"name": "orders"})
@@ -278,7 +278,7 @@ def test_who_waits_for_a_message_is_told_that_the_server_stops(tmp_path: Path) -
     assert answers == [(503, "closed")]
 
 
-def test_who_needs_a_broker_that_is_gone_is_told_so(tmp_path: Path) -> None:
+def test_a_request_to_a_broker_that_has_stopped_fails(tmp_path: Path) -> None:
     with Served(tmp_path / "data") as served:
         site: ServerContext = served.site
     with pytest.raises(Closed):

@@ -1,4 +1,4 @@
-"""What becomes of messages that could not be delivered, seen and settled over HTTP?"""
+"""Dead letters under /api/holdfast: listed, redriven and deleted."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def embedded(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_the_letters_of_a_programs_queue_are_grouped_put_back_and_deleted(embedded: Path) -> None:
+def test_the_dead_letters_of_a_programs_queue_are_grouped_put_back_and_deleted(embedded: Path) -> None:
     with Served(embedded) as served:
         path = f"{ALL}/%2F/orders"
         found = served.get(path + "/dead")
@@ -45,7 +45,7 @@ def test_the_letters_of_a_programs_queue_are_grouped_put_back_and_deleted(embedd
         assert served.ask("POST", path + "/redrive", {"ids": ["x"]}).status == 400
 
 
-def test_the_letters_of_a_programs_queue_are_listed_also_once_it_is_declared_over_amqp(embedded: Path) -> None:
+def test_the_dead_letters_of_a_programs_queue_are_listed_also_once_it_is_declared_over_amqp(embedded: Path) -> None:
     with Served(embedded) as served:
         before = served.get("/api/holdfast/dead")
         assert [(one["name"], one["count"]) for one in before["queues"]] == [("orders", 3)]
@@ -56,7 +56,7 @@ def test_the_letters_of_a_programs_queue_are_listed_also_once_it_is_declared_ove
 
 
 @pytest.mark.parametrize("declared", [False, True])
-def test_the_letters_of_a_programs_queue_need_read_on_the_queue_where_they_are(embedded: Path, declared: bool) -> None:
+def test_dead_letters_of_a_programs_queue_need_read_on_the_dead_letter_queue(embedded: Path, declared: bool) -> None:
     with Served(embedded) as served:
         if declared:
             served.post(ALL, {"name": "orders"})
@@ -86,7 +86,7 @@ def test_the_letters_of_a_programs_queue_need_read_on_the_queue_where_they_are(e
 
 @pytest.fixture
 def dying(served: Served) -> Served:
-    """A broker with two letters that AMQP led to a queue of dead letters."""
+    """A broker with two dead letters, routed to a dead-letter queue over AMQP."""
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", served.amqp)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -105,7 +105,7 @@ def dying(served: Served) -> Served:
     return served
 
 
-def test_the_letters_of_amqp_need_read_on_the_queue_where_they_are(dying: Served) -> None:
+def test_the_dead_letters_of_amqp_need_read_on_the_queue_where_they_are(dying: Served) -> None:
     for name, read in (("near", "^work$"), ("both", "^(work|graves)$")):
         dying.add_user(name, tags=("management",), permissions=("", "^work$", read))
     for method, what, content in (
@@ -119,7 +119,7 @@ def test_the_letters_of_amqp_need_read_on_the_queue_where_they_are(dying: Served
         assert dying.ask(method, path, content, user="both").status == 200, path
 
 
-def test_the_letters_of_amqp_are_found_from_both_ends_and_put_back_where_they_died(dying: Served) -> None:
+def test_the_dead_letters_of_amqp_are_found_from_both_ends_and_put_back_where_they_died(dying: Served) -> None:
     for name in ("work", "graves"):
         found = dying.get(f"{ALL}/%2F/{name}/dead")
         assert [(one["reason"], one["origin"], one["count"]) for one in found["groups"]] == [("rejected", "work", 2)], (
@@ -178,7 +178,7 @@ def test_a_group_is_meant_by_its_origin_its_reason_and_its_cause(tmp_path: Path)
         assert [one["payload"] for one in served.get(path + "/messages")["messages"]] == ["refused"]
 
 
-def test_all_letters_are_counted_put_back_and_deleted_however_many(tmp_path: Path) -> None:
+def test_all_dead_letters_are_counted_put_back_and_deleted_however_many(tmp_path: Path) -> None:
     many = 21_000
     with holdfast.open(tmp_path / "data") as store:
         for name in ("orders", "bills"):
@@ -213,7 +213,7 @@ def test_a_look_that_does_not_see_all_says_that_there_is_more(embedded: Path, mo
 
 @pytest.fixture
 def shared(served: Served) -> Served:
-    """A broker where 1,001 letters of the queue `a` lie in front of three of `b`."""
+    """A broker where 1,001 dead letters of the queue `a` lie in front of three of `b`."""
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", served.amqp)) as connection:
         channel = connection.channel()
         channel.queue_declare("graves", durable=True)
@@ -229,7 +229,7 @@ def shared(served: Served) -> Served:
     return served
 
 
-def test_letters_are_found_behind_a_thousand_of_another_queue(shared: Served) -> None:
+def test_dead_letters_are_found_behind_a_thousand_of_another_queue(shared: Served) -> None:
     found = shared.get(f"{ALL}/%2F/b/dead")
     assert (group(found), found["total"], found["more"]) == ([("b", "expired", "expired", 3)], 3, False)
     assert group(shared.get(f"{ALL}/%2F/graves/dead")) == [
@@ -241,7 +241,7 @@ def test_letters_are_found_behind_a_thousand_of_another_queue(shared: Served) ->
     assert shared.get(f"{ALL}/%2F/graves")["ready"] == 0
 
 
-def test_letters_are_put_back_a_few_at_a_time_and_each_once_also_if_it_dies_again(
+def test_dead_letters_are_put_back_a_few_at_a_time_and_each_once_also_if_it_dies_again(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -262,7 +262,7 @@ def test_what_a_look_did_not_reach_is_put_back_all_the_same(shared: Served, monk
     assert shared.post(f"{ALL}/%2F/b/redrive", {}) == {"redriven": 3}
 
 
-def test_a_letter_is_shown_whole_by_its_id_and_only_to_its_queue(tmp_path: Path) -> None:
+def test_a_dead_letter_is_shown_whole_by_its_id_and_only_to_its_queue(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "data") as store:
         for name in ("orders", "bills"):
             queue = store.queue(name, max_attempts=1, dead_letter="dead")
@@ -279,7 +279,7 @@ def test_a_letter_is_shown_whole_by_its_id_and_only_to_its_queue(tmp_path: Path)
         assert served.ask("GET", f"{path}/999").status == 404
 
 
-def test_a_letter_of_amqp_is_shown_whole_too(dying: Served) -> None:
+def test_a_dead_letter_of_amqp_is_shown_whole_too(dying: Served) -> None:
     (first, _) = dying.get(f"{ALL}/%2F/work/dead?truncate=1")["letters"]
     assert (first["payload"], first["truncated"]) == ("o", True)
     for name in ("work", "graves"):

@@ -1,4 +1,4 @@
-"""What can be asked and done with logs over HTTP, beside the one who writes them?"""
+"""Logs under /api/holdfast, while another process or thread writes them."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What can be asked and done with queues under /api/holdfast? Against a real broker, over real HTTP."""
+"""Queues and messages under /api/holdfast, with a real broker and over real HTTP."""
 
 import base64
 import contextlib
@@ -209,7 +209,7 @@ def test_a_paused_queue_gives_nothing_to_clients_of_amqp_either(orders: Served) 
         assert got == [b"a"]
 
 
-def test_delayed_messages_stand_on_a_time_axis(orders: Served) -> None:
+def test_delayed_messages_have_a_histogram_of_due_times(orders: Served) -> None:
     for delay in (100, 200, 300):
         put(orders, str(delay), delay=delay)
     found = orders.get(ORDERS + "/delayed?buckets=10")
@@ -320,8 +320,8 @@ def test_a_time_after_the_year_9999_is_shown_as_its_number(orders: Served) -> No
         client.publish("orders", [b"x"], raw=encode_properties(Properties(headers={"late": LateTime(10**12)})))
         eventually(lambda: client.count("orders"))
     assert orders.get(ORDERS + "/messages")["messages"][0]["headers"] == {"late": 10**12}
-    wish = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
-    assert orders.post("/api/queues/%2F/orders/get", wish)[0]["properties"]["headers"] == {"late": 10**12}
+    wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    assert orders.post("/api/queues/%2F/orders/get", wanted)[0]["properties"]["headers"] == {"late": 10**12}
 
 
 def test_a_body_can_be_cut_and_fetched_whole(orders: Served) -> None:

@@ -1,4 +1,4 @@
-"""What can be asked of tables over HTTP, of now and of then, and how are they changed?"""
+"""Tables under /api/holdfast: records now and as of earlier, changes and migrations."""
 
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def test_records_are_added_changed_deleted_and_brought_back(accounts: Path) -> N
             assert served.ask("PATCH", path, wrong).status in (400, 404), wrong
 
 
-def test_where_migrations_stand_is_shown(accounts: Path) -> None:
+def test_migrations_are_listed_with_their_state(accounts: Path) -> None:
     with Served(accounts) as served:
         assert [(one["table"], one["state"]) for one in served.get("/api/holdfast/migrations")["migrations"]] == [
             ("Account", "idle")

@@ -1,4 +1,4 @@
-"""Clients that connect and do not log in, send no whole request or read nothing: others get in all the same."""
+"""Clients that do not log in, send incomplete requests or read nothing do not keep others out."""
 
 import contextlib
 import json
@@ -156,7 +156,7 @@ def test_one_address_cannot_take_all_connections(tmp_path: Path) -> None:
 
         for address in ("127.0.0.2", "127.0.0.3"):
             silent = [connect(address) for _ in range(3)]
-            assert ended(silent[0]) == b""  # made room for the last one
+            assert ended(silent[0]) == b""  # closed in favour of the last one
         served.post("/api/holdfast/queues", {"name": "orders"})
         waiting = [connect("127.0.0.2", WAITS) for _ in range(2)]
         time.sleep(1)  # until they are worked on: such a one is not closed for another
@@ -185,7 +185,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(tmp_path: Path,
                 except OSError:
                     break
             else:
-                raise AssertionError("it may send for ever")
+                raise AssertionError("it may send without end")
         assert (b"200 OK" in received) == bool(after)
 
 
@@ -212,7 +212,7 @@ def test_half_of_the_open_files_is_divided_between_the_protocols() -> None:
 @pytest.mark.parametrize("protocol", ["http", "https"])
 @pytest.mark.parametrize("requests", [1, 60])
 def test_a_client_that_never_reads_its_answers_is_disconnected(tmp_path: Path, protocol: str, requests: int) -> None:
-    """One whose answer stands whole in the buffers of the server counts too: uvicorn would wait for it for ever."""
+    """Also if the whole answer is in the buffers of the server: uvicorn would wait for the client without end."""
     timeouts = {"http_stall_timeout": 2, "http_header_timeout": 2}
     with contextlib.ExitStack() as stack, served_with_few_files(tmp_path, **timeouts) as ports:
         raw = stack.enter_context(socket.socket())

@@ -1,4 +1,4 @@
-"""`holdfast doctor` of a store that is served: its own ports are its own, and what is unsafe is said."""
+"""`holdfast doctor` for a served store: its ports count as its own, and unsafe settings are reported."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def doctor(data: Path, **environment: object) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_beside_its_healthy_server_nothing_is_bad(tmp_path: Path) -> None:
+def test_a_healthy_server_passes_all_checks(tmp_path: Path) -> None:
     ports = {"http_port": free_port(), "rpc_port": free_port()}
     with ServedApart(tmp_path / "data", **ports) as served:
         assert served._process.stdout is not None
@@ -74,7 +74,7 @@ def test_the_running_server_is_judged_and_not_the_configuration_of_the_command(t
         assert code == 1  # for the configuration; the server is judged all the same
         assert "AMQP on 0.0.0.0, HTTP on 0.0.0.0" in said
     code, said = doctor(tmp_path / "data", amqp_port=0, http_port=0, rpc_port=0)
-    assert "nothing is served without TLS but to this machine itself" in said
+    assert "listeners without TLS are reachable only from this machine" in said
     assert "certificate" not in said
 
 

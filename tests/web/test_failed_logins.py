@@ -1,4 +1,4 @@
-"""Failed logins: one line each, with who, from where, by which protocol and why, whatever the name holds."""
+"""Log lines of failed logins: user, address, protocol and reason in one line, whatever the name contains."""
 
 import base64
 import http.client
@@ -21,7 +21,7 @@ EVIL = 'eve\nlogin failed user=root peer=1.2.3.4 "\x1b[31m'
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, str]]:
-    """What was logged about logins, each a single line."""
+    """Return the logged failed logins, each from a single line."""
     found = [one.getMessage() for one in caplog.records if "login failed" in one.getMessage()]
     caplog.clear()
     matched = [LINE.fullmatch(one) for one in found]
@@ -62,7 +62,7 @@ def test_a_failed_login_over_http_is_one_line_with_the_address(
     login = {"username": "guest", "password": "wrong"}
     peer = ask(served, {}, "POST", "/api/holdfast/login", login)
     assert lines(caplog) == [("guest", peer, "http", "bad-credentials")]
-    ask(served, {})  # who says nothing has not tried
+    ask(served, {})  # without credentials there was no attempt
     assert lines(caplog) == []
 
 
@@ -107,8 +107,8 @@ from holdfast.rpc.schema import HOLDFAST
 async def main():
     async with capnp.kj_loop():
         stream = await capnp.AsyncIoStream.create_connection("127.0.0.1", int(sys.argv[1]))
-        door = capnp.TwoPartyClient(stream).bootstrap().cast_as(HOLDFAST.Holdfast)
-        for call in (lambda: door.login(user="guest", password="wrong"), lambda: door.enter(token="hf_wrong")):
+        service = capnp.TwoPartyClient(stream).bootstrap().cast_as(HOLDFAST.Holdfast)
+        for call in (lambda: service.login(user="guest", password="wrong"), lambda: service.enter(token="hf_wrong")):
             try:
                 await call()
             except capnp.KjException:

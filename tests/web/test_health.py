@@ -1,4 +1,4 @@
-"""Alive and ready: what machines ask before they send clients, answered without a login and with a reason."""
+"""Liveness and readiness checks, without a login and with reasons."""
 
 import os
 import re
@@ -92,7 +92,7 @@ def test_a_broker_that_hangs_is_neither_alive_nor_ready_and_health_still_answers
     eventually(lambda: held.ask("GET", "/health/live", user=None).status == 503)
     answer = held.ask("GET", "/health/live", user=None)
     assert answer.json["live"] is False
-    assert "has not answered" in answer.json["reasons"][0]
+    assert "has not responded" in answer.json["reasons"][0]
     assert held.ask("GET", "/health/ready", user=None).json["checks"]["broker"] is False
     assert b"holdfast_event_loop_still_seconds" in held.ask("GET", "/metrics", user=None).body
 
@@ -113,7 +113,7 @@ def test_a_pulse_notes_how_long_each_answer_took() -> None:
     try:
         lags = registry.histogram("holdfast_event_loop_lag_seconds", "")
         eventually(lambda: lags.count >= 3)
-        assert pulse.still_s < 60
+        assert pulse.stalled_s < 60
     finally:
         pulse.stop()
 
@@ -123,7 +123,7 @@ def test_a_pulse_that_nobody_answers_can_be_stopped() -> None:
     pulse = Pulse(posted.append, Registry(), beat_s=0.01)
     pulse.start()
     eventually(lambda: posted)
-    eventually(lambda: pulse.still_s > 0)
+    eventually(lambda: pulse.stalled_s > 0)
     pulse.stop()
     assert len(posted) == 1, "it asks again only when it was answered"
 

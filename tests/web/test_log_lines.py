@@ -1,4 +1,4 @@
-"""The server's log: what clients send cannot fake a line of it, nor reach the terminal of who reads it."""
+"""The server's log: clients can neither fake a line nor send escape sequences to the reader's terminal."""
 
 import http.client
 import json

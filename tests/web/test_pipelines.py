@@ -1,4 +1,4 @@
-"""Do pipelines that are started over HTTP run, and is what came of them told? With a real Spark, in its own process."""
+"""Pipelines that are started over HTTP, and their results; with a real Spark, in its own process."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def finished(served: Served, id: str) -> dict[str, Any]:
 
 
 @pytest.mark.xdist_group("spark")
-def test_a_pipeline_runs_beside_the_server_and_says_what_it_found(tmp_path: Path) -> None:
+def test_a_pipeline_runs_while_the_server_runs_and_reports_its_result(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "data") as store:
         store.log("clicks").append_many([b"x"] * 50)
     with Served(tmp_path / "data") as served:
@@ -48,7 +48,7 @@ def test_a_pipeline_runs_beside_the_server_and_says_what_it_found(tmp_path: Path
         assert listed["runs"][0]["id"] == begun["id"]
 
 
-def test_what_cannot_run_is_refused_or_told(served: Served) -> None:
+def test_what_cannot_run_is_rejected_or_reported(served: Served) -> None:
     served.add_user("ann", tags=("administrator",))
     assert served.ask("POST", f"{ALL}/none/runs", {}, user="ann").status == 404
     assert served.ask("POST", f"{ALL}/verify/runs", {"options": {"log": {"x": 1}}}, user="ann").status == 400

@@ -1,4 +1,4 @@
-"""Queues that a program made, in a store that is served: what declarations and definitions may say of them."""
+"""Queues that a program created in a served store: declarations and definitions that name them."""
 
 from pathlib import Path
 from typing import Any

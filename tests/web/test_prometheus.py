@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a served store: it takes every line, and what it then knows is right."""
+"""A real Prometheus scrapes a served store: it accepts every line, and its values are right."""
 
 import json
 import shutil

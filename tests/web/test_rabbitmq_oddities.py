@@ -1,4 +1,4 @@
-"""What does RabbitMQ's API do with callers who may do little, and with what nobody should send?"""
+"""RabbitMQ's API with callers that have few permissions, and with malformed requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def test_what_is_not_here_is_not_shown_of_the_virtual_hosts_of_others(served: Se
     "text", ["a?" * 40 + "b", "(a{0,9}){0,50}b", "(ab|a.){40}c", "a{0,99}" * 20 + "b", "(a?b?){60}"]
 )
 def test_patterns_that_fit_in_very_many_ways_are_refused(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="for ever"):
+    with pytest.raises(InvalidArgument, match="could take too long"):
         pattern_of(text)
 
 
@@ -87,7 +87,7 @@ def test_arguments_that_amqp_cannot_say_are_refused(
     assert served.ask(method, path, {**more, "arguments": {"x-max-length": 2**40}}).status == 201
 
 
-def test_a_routing_key_that_no_consumer_could_be_told_is_refused(served: Served) -> None:
+def test_a_routing_key_that_amqp_cannot_encode_is_rejected(served: Served) -> None:
     message = {"properties": {}, "payload": "x", "payload_encoding": "string"}
     for key, status in (("k" * 255, 200), ("k" * 256, 400), ("é" * 128, 400)):
         path = "/api/exchanges/%2F/amq.fanout/publish"

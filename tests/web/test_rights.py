@@ -1,4 +1,4 @@
-"""What a user may do, as the page asks for it: the same as the server then allows."""
+"""Permissions as the page requests them: the same as the server then applies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +28,17 @@ def test_what_is_missing_is_named(served: Served) -> None:
     assert general == {
         "create": "Your user has no configure permission in any virtual host.",
         "monitor": None,
-        "administrate": "Your user has no tag administrator.",
-        "operate": "Your user has no tag administrator.",
+        "administrate": "Your user lacks the tag administrator.",
+        "operate": "Your user lacks the tag administrator.",
     }
     orders = may(served, "watcher", "?resource=queue&vhost=%2F&name=orders")
     assert orders["queue_look"] is None
     assert orders["queue_delete"] == "Your user has no configure permission for this queue."
-    assert may(served, "watcher", "?resource=table&name=orders")["table_erase"] == "Your user has no tag administrator."
+    assert (
+        may(served, "watcher", "?resource=table&name=orders")["table_erase"] == "Your user lacks the tag administrator."
+    )
     own = may(served, "guest", "?resource=log&name=holdfast.broker")
-    assert own["log_shorten"] == "This log is the server's own: nobody else changes it."
+    assert own["log_shorten"] == "Only the server changes this log."
 
 
 def test_the_default_user_operates_nothing_and_another_administrator_does(served: Served) -> None:
@@ -46,7 +48,7 @@ def test_the_default_user_operates_nothing_and_another_administrator_does(served
 
 
 @pytest.mark.parametrize("resource", ["queue", "exchange", "log", "table"])
-def test_every_operation_on_a_resource_is_told(served: Served, resource: str) -> None:
+def test_every_operation_on_a_resource_is_listed(served: Served, resource: str) -> None:
     wanted = {operation.name.lower() for operation, rule in RULES.items() if rule.resource == resource}
     assert wanted < set(may(served, "guest", f"?resource={resource}&name=x"))
 

@@ -1,4 +1,4 @@
-"""Requests that make the server read or write files of its machine, or run Spark: who may send them, and about what."""
+"""Requests that make the server read or write files of its machine, or run Spark: permissions and allowed paths."""
 
 from pathlib import Path
 from typing import Any
@@ -217,7 +217,7 @@ def test_paths_are_handed_on_without_links_and_dots(tmp_path: Path) -> None:
     ]
 
 
-def test_a_path_that_leads_in_a_circle_is_refused(open_to_files: Served, tmp_path: Path) -> None:
+def test_a_cycle_of_links_is_rejected(open_to_files: Served, tmp_path: Path) -> None:
     allowed = tmp_path / "allowed"
     (allowed / "files").mkdir()
     (allowed / "circle").symlink_to(allowed / "circle")
@@ -247,7 +247,7 @@ def test_a_pipeline_writes_nothing_that_is_the_servers_own(open_to_files: Served
     ):
         answer = open_to_files.ask("POST", RUNS.format(pipeline), {"options": options}, user="ann")
         assert (answer.status, answer.json["error"]) == (403, "access_refused"), (pipeline, options)
-        assert "server's own" in answer.json["reason"]
+        assert "only the server writes" in answer.json["reason"]
     paths = AllowedPaths([])
     assert list(checked_options("replay", {"log": "holdfast.history", "to_log": "mine"}, paths)) == [
         ("log", "holdfast.history"),

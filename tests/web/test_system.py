@@ -1,4 +1,4 @@
-"""How does the server describe itself, and does the description hold?"""
+"""Overview, OpenAPI description, and rejection of unknown fields."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ from tests.web.serving import Served
 
 def totals_of(served: Served) -> tuple[int, int]:
     """Ready and delayed messages, counted now."""
-    served.site.figures.look(anew=True)
+    served.site.figures.look(fresh=True)
     totals = served.get("/api/holdfast/overview")["totals"]
     return totals["ready"], totals["delayed"]
 
@@ -68,11 +68,19 @@ def test_every_field_that_is_read_is_described(part: Routes) -> None:
         ("/queues/%2F/orders/seek", {"to": "end", "dry_rum": True}, "'dry_rum'"),
         ("/queues/%2F/orders/purge", {"dry_run": True}, "must be empty"),
         ("/queues/%2F/orders/leases", {"cuont": 1}, "count, lease, wait"),
-        ("/queues/%2F/orders/messages", {"messages": [{"payload": "x", "delays": 5}]}, "messages[0] has 'delays'"),
+        (
+            "/queues/%2F/orders/messages",
+            {"messages": [{"payload": "x", "delays": 5}]},
+            "messages[0] has the unknown field 'delays'",
+        ),
         ("/logs/orders/compact", {"max_segments": 1, "preview": True}, "'preview'"),
-        ("/logs/orders/records", {"records": [{"payload": "x", "priority": 1}]}, "records[0] has 'priority'"),
+        (
+            "/logs/orders/records",
+            {"records": [{"payload": "x", "priority": 1}]},
+            "records[0] has the unknown field 'priority'",
+        ),
         ("/queues", {"name": "x", "durable": False}, "'durable'"),
-        ("/tokens?lifetime=1h", {"name": "x"}, "the query has 'lifetime'"),
+        ("/tokens?lifetime=1h", {"name": "x"}, "the query has the unknown parameter 'lifetime'"),
     ],
 )
 def test_what_is_not_known_is_refused_and_named(served: Served, path: str, content: object, named: str) -> None:

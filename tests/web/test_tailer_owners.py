@@ -1,4 +1,4 @@
-"""Named tailers over HTTP: they hold back retention, so making one needs `configure`, and it is known who made it."""
+"""Named tailers over HTTP: they hold back retention, so creating one needs `configure`, and it has an owner."""
 
 from tests.web.serving import Served
 

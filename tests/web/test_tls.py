@@ -1,4 +1,4 @@
-"""Is the web served over TLS, and are clients without a certificate kept out where that is asked for?"""
+"""The web over TLS, with and without client certificates."""
 
 import ssl
 from pathlib import Path

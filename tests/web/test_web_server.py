@@ -1,4 +1,4 @@
-"""Do all doors of a served store lead to the same rooms? AMQP, HTTP and Cap'n Proto, in one real `holdfast serve`."""
+"""AMQP, HTTP and Cap'n Proto listeners of one real `holdfast serve`, over the same store."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.web.serving import Served
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_serve_opens_every_door_says_so_and_closes_them_all(tmp_path: Path) -> None:
+def test_serve_opens_reports_and_closes_every_listener(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -44,7 +44,7 @@ def test_serve_opens_every_door_says_so_and_closes_them_all(tmp_path: Path) -> N
         assert [one.payload for one in store.queue("orders").peek()] == [b"x"]
 
 
-def test_doors_are_shut_from_the_command_line(tmp_path: Path) -> None:
+def test_listeners_are_disabled_on_the_command_line(tmp_path: Path) -> None:
     shut = ["--host", "127.0.0.1", "--http-port", "none", "--rpc-port", "none", "--amqp-port", "0"]
     command = [sys.executable, "-m", "holdfast", "serve", "--data", str(tmp_path / "data"), *shut, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -55,7 +55,7 @@ def test_doors_are_shut_from_the_command_line(tmp_path: Path) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_door_can_stay_shut(tmp_path: Path) -> None:
+def test_a_listener_can_be_disabled(tmp_path: Path) -> None:
     with Served(tmp_path / "data", rpc_port=None) as served:
         assert {one["protocol"] for one in served.get("/api/holdfast/overview")["listeners"]} == {"amqp", "http"}
 
@@ -100,7 +100,7 @@ class Customer(Model, id=1, version="1.0"):
     name: str = field(1)
 
 
-def test_no_door_takes_anything_while_the_disk_is_almost_full(tmp_path: Path) -> None:
+def test_no_listener_accepts_messages_while_the_disk_is_almost_full(tmp_path: Path) -> None:
     with Served(tmp_path / "data", rpc_port=0, disk_free_limit=1 << 60) as served:
         served.post("/api/holdfast/queues", {"name": "orders"})
         key = text_of_key(served.store.table(Customer).add(Customer(name="Ada")).key)

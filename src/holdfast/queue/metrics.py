@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["Measures"]
 
 _TOTALS = {
-    "leased": "Messages leased to consumers.",
-    "acked": "Messages acknowledged.",
-    "nacked": "Deliveries returned as failed.",
+    "leased": "Deliveries.",
+    "acked": "Acknowledged messages.",
+    "nacked": "Failed deliveries returned to the queue.",
     "expired": "Deliveries whose lease expired.",
     "dead": "Messages that became dead letters.",
-    "redriven": "Dead letters redriven from this queue.",
-    "dropped": "Messages removed without an ack: expired, over a limit, unreadable, rejected, discarded or purged.",
+    "redriven": "Dead letters that were returned from this queue.",
+    "dropped": "Messages removed without an acknowledgement.",
 }
 
 
@@ -28,12 +28,12 @@ class Measures:
     def __init__(self, queue: "QueueCore", registry: Registry, clock: Clock) -> None:
         self._labels = {"queue": queue.name}
         self._registry = registry
-        self.waits = registry.histogram("holdfast_queue_wait_seconds", "Time from put to delivery.", self._labels)
-        self.holds = registry.histogram("holdfast_queue_hold_seconds", "Time from delivery to ack.", self._labels)
+        self.waits = registry.histogram("holdfast_queue_wait_seconds", "Seconds from put to delivery.", self._labels)
+        self.holds = registry.histogram(
+            "holdfast_queue_hold_seconds", "Seconds from delivery to acknowledgement.", self._labels
+        )
         self.duplicates = registry.counter(
-            "holdfast_queue_duplicates_total",
-            "Puts of duplicates, which returned the first message's id.",
-            self._labels,
+            "holdfast_queue_duplicates_total", "Puts not stored because their deduplication id was known.", self._labels
         )
         self.orphans = registry.counter(
             "holdfast_queue_orphans_total", "Dangling state entries that were repaired.", self._labels
@@ -65,12 +65,12 @@ class Measures:
             "Seconds since checkpoints began to fail; 0 while they succeed.",
             lambda: max(0, clock.time_ns() - failing.since) / 1e9 if (failing := queue.checkpoints.failing) else 0.0,
         )
-        gauge("ready", "Messages that may be delivered now.", ready)
-        gauge("delayed", "Delayed messages.", lambda: queue.queue_state.delayed.count)
-        gauge("leased", "Messages held by consumers.", lambda: queue.queue_state.leases.count)
+        gauge("ready", "Messages that can be delivered now.", ready)
+        gauge("delayed", "Messages whose delay has not elapsed.", lambda: queue.queue_state.delayed.count)
+        gauge("leased", "Messages that are leased to consumers.", lambda: queue.queue_state.leases.count)
         gauge(
             "dedup_window_seconds",
-            "Seconds within which a duplicate is found; fewer than configured if dedup_limit was reached.",
+            "Seconds within which a duplicate is detected; less than configured if the limit of ids is reached.",
             lambda: queue.queue_state.dedup.window_at(clock.time_ns()) / 1e9,
         )
         put = registry.reading("holdfast_queue_put_total", "Messages put.", self._labels, lambda: queue.log.end)

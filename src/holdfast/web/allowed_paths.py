@@ -1,7 +1,7 @@
 """Paths on the server's machine that a request may name: only those below the folders in `allowed_paths`.
 
-A path is resolved first, with its symbolic links and `..`, and only the resolved one is used from then on. Whoever may
-write into an allowed folder could still replace a part of it by a link afterwards: allow only the server's own folders.
+A path is resolved first, with its symbolic links and `..`, and only the resolved one is used from then on. A user who
+can write into an allowed folder could still replace a part of it by a link later: allow only the server's own folders.
 """
 
 import os
@@ -26,16 +26,16 @@ class AllowedPaths:
     def check(self, text: str, what: str) -> Path:
         """Return the path with all links resolved; raise 403 unless it is below an allowed folder."""
         if _SCHEME.match(text):
-            raise _refused(f"{what} is {text!r}: over HTTP only paths of the server's machine are taken, no URL")
+            raise _refused(f"{what} is {text!r}: over HTTP only paths on the server's machine are accepted, not URLs")
         if not text.startswith("/") or "\0" in text:
-            raise _refused(f"{what} is {text!r}: it must be an absolute path of the server's machine")
+            raise _refused(f"{what} is {text!r}: it must be an absolute path on the server's machine")
         found = _resolved(Path(text), what)
-        if _PATTERN.search(str(found)):  # Spark would take it for a pattern
+        if _PATTERN.search(str(found)):  # Spark would read it as a pattern
             raise _refused(f"{what} is {text!r}: over HTTP a path must not contain any of * ? [ ] {{ }} and backslash")
         if not self._is_below(found):
             allowed = ", ".join(map(str, self._folders)) or "none, as allowed_paths is not set"
             raise _refused(
-                f"{what} is {text!r}, which is not below a folder that requests may name ({allowed}). The server's "
+                f"{what} is {text!r}, which is not below a folder that requests may use ({allowed}). The server's "
                 "setting allowed_paths lists these folders; `holdfast` with --data has no such limit"
             )
         return found
@@ -54,7 +54,7 @@ class AllowedPaths:
         try:
             self._check_links(found.glob(pattern) if pattern else [found], what)
         except OSError as error:
-            raise _refused(f"{what} is {text!r}, of which not all can be read: {error.strerror or error}") from error
+            raise _refused(f"{what} is {text!r}, and not all of it can be read: {error.strerror or error}") from error
         return str(found / pattern) if pattern else str(found)
 
     def _is_below(self, path: Path) -> bool:
@@ -64,12 +64,12 @@ class AllowedPaths:
         left, seen = list(paths), set[Path]()
         while left:
             path = left.pop()
-            leads_to = _resolved(path, what)
-            if not self._is_below(leads_to):
-                raise _refused(f"{str(path)!r} is a link that leads out of the folders that requests may name")
-            if leads_to not in seen and leads_to.is_dir():
-                seen.add(leads_to)
-                left += [Path(one.path) for one in os.scandir(leads_to) if one.is_symlink() or one.is_dir()]
+            target = _resolved(path, what)
+            if not self._is_below(target):
+                raise _refused(f"{str(path)!r} is a link to a target outside of the folders that requests may use")
+            if target not in seen and target.is_dir():
+                seen.add(target)
+                left += [Path(one.path) for one in os.scandir(target) if one.is_symlink() or one.is_dir()]
 
 
 def _resolved(path: Path, what: str) -> Path:

@@ -37,17 +37,19 @@ __all__ = ["BODY_MAX", "make_app"]
 logger = logging.getLogger("holdfast.web")
 
 BODY_MAX = 192 << 20
-"""Bytes of a request: the largest message in base64, with something to spare."""
-STRANGERS_BODY_MAX = 64 << 10
-"""The same for those who have not said who they are."""
+"""Bytes of a request body: the largest message in base64, and some more."""
+ANONYMOUS_BODY_MAX = 64 << 10
+"""Bytes of a request body on routes that need no login."""
 
 
 def make_app(site: ServerContext, parts: list[Routes]) -> ASGIApp:
     """Return the ASGI application over these routes."""
-    return _Door(site, Table(parts))
+    return _Application(site, Table(parts))
 
 
-class _Door:
+class _Application:
+    """Dispatches requests to routes. Used by the web's event loop alone."""
+
     def __init__(self, site: ServerContext, table: Table) -> None:
         self._site = site
         self._table = table
@@ -56,12 +58,12 @@ class _Door:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. There is no router before it: its patterns would miss a path with a line end in it."""
+        """Serve one request. Starlette's router is not used: its patterns do not match a path with a line feed."""
         request = Request(scope, receive, send)
         await (await self.answer(request))(scope, receive, send)
 
     async def answer(self, request: Request) -> Response:
-        """Return the response to a request, also if it fails."""
+        """Return the response to a request, also to one that fails."""
         try:
             return await self._answered(request)
         except HoldfastError as error:
@@ -70,8 +72,8 @@ class _Door:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception:
-            logger.exception("%s %s failed", request.method, request.scope["path"])
-            return refusal(HoldfastError("something went wrong here: the server's log says what"))
+            logger.exception("request failed: method=%s path=%s", request.method, request.scope["path"])
+            return refusal(HoldfastError("internal error: see the server's log"))
 
     async def _answered(self, request: Request) -> Response:
         headers = request.headers
@@ -82,27 +84,27 @@ class _Door:
         route, names, methods = self._table.find(method, segments)
         if route is None:
             if not methods:
-                raise Refused(404, "not_found", f"there is nothing at {path!r}: see /api/openapi.json")
+                raise Refused(404, "not_found", f"there is no route {path!r}: see /api/openapi.json")
             allow = {"Allow": ", ".join([*methods, "OPTIONS"])}
             if method == "OPTIONS":
                 return Response(status_code=204, headers={**SECURITY, **allow})
-            raise Refused(405, "method_not_allowed", f"{method} is not for {path!r}", allow)
+            raise Refused(405, "method_not_allowed", f"{path!r} does not support {method}: use {allow['Allow']}", allow)
         check_same_site(method, headers)
         who = await self._who(request, route)
-        most = STRANGERS_BODY_MAX if route.needs is Needs.NOTHING else BODY_MAX
+        most = ANONYMOUS_BODY_MAX if route.needs is Needs.NOTHING else BODY_MAX
         body = None
         if method in ("POST", "PUT", "PATCH", "DELETE"):
             patience = self._site.settings.http_header_timeout if route.needs is Needs.NOTHING else None
             try:
-                async with asyncio.timeout(patience):  # strangers do not keep a connection by sending slowly
+                async with asyncio.timeout(patience):  # an anonymous client cannot hold a connection by sending slowly
                     body = await _body(request, most)
             except TimeoutError:
-                raise Refused(408, "late", f"the body did not arrive within {patience:g} seconds") from None
+                raise Refused(408, "late", f"the request body did not arrive within {patience:g} seconds") from None
         pairs = tuple(request.query_params.multi_items())
         if route.fills:
             self._site.check_space()
         call = Call(self._site, who, names, dict(pairs), body, headers, pairs, method)
-        if route.is_own:  # RabbitMQ's lets anything pass, and its tools count on it
+        if route.is_own:  # RabbitMQ's API ignores unknown fields, and its tools rely on that
             check_query(route.query, call.query)
             check_body(route.takes, body)
         work: Callable[[Call], Any] = route.work
@@ -126,11 +128,11 @@ class _Door:
             return Caller("", (), loopback, peer=_peer(request))
         users, tokens = self._site.broker.users, self._site.tokens
         if not request.headers.get("authorization", "").lower().startswith("basic "):
-            who = caller_of(request.headers, users, tokens, loopback=loopback)  # which takes no time
+            who = caller_of(request.headers, users, tokens, loopback=loopback)  # takes no time
         else:
             work = functools.partial(caller_of, request.headers, users, tokens, loopback=loopback)
             try:
-                if is_remembered(request.headers, users):  # who was here before does not wait behind strangers
+                if is_remembered(request.headers, users):  # known credentials do not wait behind unknown ones
                     who = work()
                 else:
                     who = await anyio.to_thread.run_sync(work, limiter=self._site.logins)
@@ -180,18 +182,20 @@ async def _body(request: Request, most: int) -> Any:
     async for chunk in request.stream():
         received += chunk
         if len(received) > most:
-            raise Refused(413, "too_large", f"a request may have up to {most >> 10} KiB: send it in parts")
+            raise Refused(413, "too_large", f"the request body exceeds {most >> 10} KiB: send it in parts")
     if not received:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        # A form of another site could send any other kind without asking first.
+        # A form on another site could send any other content type without a preflight request.
         raise Refused(415, "unsupported_media_type", "the body must be JSON: send Content-Type: application/json")
     try:
         return msgspec.json.decode(bytes(received))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        why = "a text in it has half of a surrogate pair, which is no character: send such bytes as base64"
-        raise Refused(400, "bad_request", why if _is_json(received) else f"the body is no JSON: {error}") from error
+        why = "the body has a string with an unpaired surrogate: send such bytes as base64"
+        raise Refused(
+            400, "bad_request", why if _is_json(received) else f"the body is not valid JSON: {error}"
+        ) from error
 
 
 def _is_json(body: bytearray) -> bool:

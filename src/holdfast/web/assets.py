@@ -32,13 +32,13 @@ def _files() -> dict[str, tuple[bytes, str, str]]:
     return found
 
 
-@asset_routes.get("/", needs=Needs.NOTHING, says="The management page.")
+@asset_routes.get("/", needs=Needs.NOTHING, says="Serve the management page.")
 def index(call: Call) -> Reply:
     """Return the page itself."""
     return _sent(call, "index.html")
 
 
-@asset_routes.get("/page/{file}", needs=Needs.NOTHING, says="A file of the page.")
+@asset_routes.get("/page/{file}", needs=Needs.NOTHING, says="Serve a file of the management page.")
 def asset(call: Call) -> Reply:
     """Return a script, a style sheet or an image."""
     return _sent(call, call.path["file"])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAKE_ONE",
+    "WRONG_LOGIN",
     "Caller",
     "caller_of",
     "check_host",
@@ -30,6 +31,8 @@ __all__ = [
 _MANAGES = frozenset(("administrator", "monitoring", "policymaker", "management"))
 _SEES_ALL = frozenset(("administrator", "monitoring"))
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_CROSS_SITE = "cross-site request rejected: pages of other sites cannot change anything here"
+WRONG_LOGIN = "wrong user name or password, or the user may log in only from the server's machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ class Caller:
     is_loopback: bool = False
     token: "Token | None" = None
     peer: str = ""
-    """Address and port, where nobody has logged in yet."""
+    """Address and port, on routes that need no login."""
     is_default: bool = False
-    """Whether this is the user of a new broker, with the password that everybody knows."""
+    """Whether this is the default user with its default password, which is public."""
 
     @property
     def is_administrator(self) -> bool:
@@ -52,7 +55,7 @@ class Caller:
 
     @property
     def is_operator(self) -> bool:
-        """Whether the caller may also let the server read and write files and run Spark."""
+        """Whether the caller may also make the server read and write files and run Spark."""
         return self.is_administrator and not self.is_default
 
     @property
@@ -67,10 +70,10 @@ class Caller:
 
 
 MAKE_ONE = (
-    "anybody on this machine can log in so. Make an administrator of your own, while the server is stopped: "
+    "anybody on this machine can log in with it. Stop the server and add an administrator: "
     "holdfast user add NAME --tag administrator --data FOLDER"
 )
-"""What to do where the default user is not enough."""
+"""The advice in errors that the default user gets."""
 
 
 def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, loopback: bool) -> Caller:
@@ -79,34 +82,34 @@ def caller_of(headers: Mapping[str, str], users: "Users", tokens: "Tokens", *, l
     A password that was not verified before takes some 50 ms: do not call this on an event loop then.
     """
     scheme, _, value = headers.get("authorization", "").partition(" ")
-    # What a script of a page asks for is never answered with the browser's own window for passwords.
+    # Requests by scripts must not open the browser's own login dialog.
     ask = headers.get("sec-fetch-mode", "navigate") == "navigate"
     match scheme.lower():
         case "":
-            raise NotAuthenticated("say who you are: a user's name and password, or a token", ask=ask)
+            raise NotAuthenticated("authentication required: use Basic credentials or a Bearer token", ask=ask)
         case "basic":
             name, colon, password = _decoded(value).partition(":")
             if not colon:
-                text = "the header Authorization is no Basic that can be read"
+                text = "malformed Basic credentials in the Authorization header"
                 raise NotAuthenticated(text, ask=ask, login=("", "malformed"))
             try:
                 user = users.authenticate(name, password, loopback)
             except AccessRefused as error:
-                text = "wrong user or password, or a user that may come in from this machine only"
+                text = WRONG_LOGIN
                 raise NotAuthenticated(text, ask=ask, login=error.login) from error
             return Caller(user.name, user.tags, loopback, is_default=users.is_default(user.name))
         case "bearer":
             token = tokens.find(value.strip())
             if token is None:
-                text = "the token is unknown, expired or withdrawn: make another, or log in"
+                text = "the token is unknown, expired or revoked: create another one, or log in"
                 raise NotAuthenticated(text, ask=False, login=("", "bad-token"))
             try:
                 user = users.external(token.user, loopback)
             except AccessRefused as error:
-                text = "the token's user may come in from this machine only"
+                text = "the token's user may log in only from the server's machine"
                 raise NotAuthenticated(text, ask=False, login=error.login) from error
             return Caller(user.name, user.tags, loopback, token, is_default=users.is_default(user.name))
-    raise NotAuthenticated(f"there is no way in by {scheme[:20]!r}: use Basic or Bearer", ask=ask)
+    raise NotAuthenticated(f"unsupported authentication scheme {scheme[:20]!r}: use Basic or Bearer", ask=ask)
 
 
 def is_remembered(headers: Mapping[str, str], users: "Users") -> bool:
@@ -124,7 +127,7 @@ def check_needs(who: Caller, needs: Needs) -> None:
         Needs.OPERATOR: not who.is_administrator and "the tag administrator",
     }.get(needs)
     if needs is Needs.OPERATOR and who.is_default:
-        raise Refused(403, "access_refused", f"{who.name!r} with its default password may not do this: {MAKE_ONE}")
+        raise Refused(403, "access_refused", f"{who.name!r} may not do this with its default password: {MAKE_ONE}")
     if lacks:
         raise Refused(403, "access_refused", f"the user {who.name!r} lacks {lacks}")
 
@@ -132,35 +135,33 @@ def check_needs(who: Caller, needs: Needs) -> None:
 def check_same_site(method: str, headers: Mapping[str, str]) -> None:
     """Raise 403 for a change that another site's page requests.
 
-    We set no cookies, but a browser stores Basic passwords, and would send them along.
+    There are no cookies, but a browser stores Basic credentials and would send them along.
     """
     if method in SAFE:
         return
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise Refused(403, "cross_site", "a page of another site may not change anything here")
+        raise Refused(403, "cross_site", _CROSS_SITE)
     origin = headers.get("origin")
     if origin is not None and _place(origin) != (headers.get("host", "").lower() or None):
-        raise Refused(403, "cross_site", "a page of another site may not change anything here")
+        raise Refused(403, "cross_site", _CROSS_SITE)
 
 
 def check_host(headers: Mapping[str, str], allowed: frozenset[str]) -> None:
     """Raise 421 for a Host header with an unknown name (DNS rebinding).
 
-    A site can let a name of its own resolve to this machine, and its scripts would then count as ours.
+    A site can make a name of its own resolve to this machine; its scripts would then count as same-origin.
     """
     host = headers.get("host", "")
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
-        raise Refused(400, "bad_request", "the header Host is not a name or an address") from None
+        raise Refused(400, "bad_request", "malformed Host header") from None
     if not name or name == "localhost" or name.endswith(".localhost") or name in allowed:
         return
     try:
         ipaddress.ip_address(name.split("%")[0])
     except ValueError:
-        raise Refused(
-            421, "unknown_host", f"this server does not know itself as {name!r}: set http_hosts to the names it has"
-        ) from None
+        raise Refused(421, "unknown_host", f"unknown Host header {name!r}: add it to http_hosts") from None
 
 
 def is_loopback(address: str) -> bool:

@@ -1,7 +1,7 @@
 """HTTP connections: how long a request may take to arrive, and an answer to be read.
 
 uvicorn has no limit for either, so a protocol of our own wraps its protocol. A client that sends half a request, or
-never reads the answer, needs no login for that.
+never reads the answer, can do so without a login.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 10\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(_REASON), _REASON)
 )
-"""The answer to a connection for which there is no space."""
+"""The response to a connection above the limit."""
 _LEAST_RATE = 1024
-"""Bytes a second: a client that sends a body, or reads an answer, more slowly is taken for one that does not."""
+"""Bytes a second: a client that sends a body, or reads a response, more slowly counts as stalled."""
 _LOOK_S = 1.0
 Key = tuple[tuple[str, int], tuple[str, int]]
 """Both ends of a connection."""
@@ -33,7 +33,7 @@ Key = tuple[tuple[str, int], tuple[str, int]]
 class Connections:
     """The open HTTP connections of all listeners. Used by the web's event loop alone.
 
-    Invariant: while a connection is open, `_look` runs now and then.
+    Invariant: while a connection is open, `_look` is scheduled.
     """
 
     def __init__(self, admission: Admission, header_timeout_s: float, stall_timeout_s: float) -> None:
@@ -180,14 +180,14 @@ class _Guarded(asyncio.Protocol):
 
     def _expect(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._time_out)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         self._timer = None
         if not self._working:
             self.drop("request-headers-late")
@@ -207,7 +207,7 @@ class _Body:
 
     async def receive(self) -> Message:
         """Return the next part of the body; drop the connection if it takes too long."""
-        if self._ended:  # what is waited for now is the end of the connection
+        if self._ended:  # the only event to wait for is the end of the connection
             return await self._receive()
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -228,9 +228,9 @@ def _end(transport: Any, which: str) -> tuple[str, int]:
 
 
 def _unread_in(transport: Any) -> int:
-    """Return how many bytes the system holds that the client has not acknowledged; 0 where it does not tell."""
+    """Return how many bytes the system holds that the client has not acknowledged; 0 if that is unknown."""
     found = transport.get_extra_info("socket")
-    if found is None:  # of a transport that is closed: uvloop's TLS has none then
+    if found is None:  # a closed TLS transport of uvloop has none
         return 0
     with contextlib.suppress(OSError, ValueError):
         return int(struct.unpack("i", fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4)))[0])

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _PATIENCE_S = 60.0
 _LOOK_S = 0.5
 _LOGINS = 2
-"""Passwords that are checked at once: each takes a core, and much memory."""
+"""Passwords that are checked at the same time: each takes a core, and much memory."""
 
 
 class ServerContext:
@@ -58,7 +58,7 @@ class ServerContext:
         self.polls: dict[Queue, AsyncLeases] = {}
         """By queue: the HTTP requests that wait for messages. Used by the web's event loop alone."""
         self.listeners: list[dict[str, object]] = []
-        """What is listened on: protocol, host, port, tls."""
+        """The listeners: protocol, host, port, tls."""
         self.logins = anyio.CapacityLimiter(_LOGINS)
         """Limits concurrent password checks; the others wait without a thread, so that they block no other request."""
         self.stopping = False
@@ -75,7 +75,7 @@ class ServerContext:
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def run() -> None:
-            if not done.set_running_or_notify_cancel():  # who asked was told that it is not done
+            if not done.set_running_or_notify_cancel():  # the caller got an error that says that nothing was done
                 return
             try:
                 done.set_result(function())
@@ -89,10 +89,10 @@ class ServerContext:
             if done.done():  # just now, or the error was the function's own
                 return done.result()
             if self.stopped and done.cancel():
-                raise Closed("the server stops: ask again when it is back")
+                raise Closed("the server is stopping: try again when it is back")
         if done.cancel():
-            raise StorageError("the broker does not answer, and nothing was done: it is stopping, or the disk is slow")
-        return done.result()  # it is being done: what came of it must be known
+            raise StorageError("the broker does not respond, and nothing was done: it is stopping, or the disk is slow")
+        return done.result()  # it has begun: the caller must learn its result
 
     async def goodbye(self) -> None:
         """Fail all requests that wait for messages. Call it on the web's own loop."""
@@ -105,13 +105,15 @@ class ServerContext:
         Every protocol applies the alarm: HTTP routes that add data and puts over Cap'n Proto check it here.
         """
         if low := self.broker.memory.blocked:
-            raise Refused(503, "blocked", f"the server is low on {low}: put this again when there is more")
+            raise Refused(503, "blocked", f"publishing is blocked: the server is low on {low}; try again later")
 
     def host(self, vhost: str) -> VirtualHostRuntime:
         """Return a virtual host, or raise `NotFound`."""
         found = self.broker.hosts.get(vhost)
         if found is None:
-            raise NotFound(f"there is no virtual host {vhost!r}")  # which there are is not for everybody
+            raise NotFound(
+                f"there is no virtual host {vhost!r}"
+            )  # the others are not listed: not every caller may know them
         return found
 
     def log_to_write(self, name: str) -> Log:
@@ -132,7 +134,7 @@ class ServerContext:
         return queue, None
 
     def names_of(self, stored: str) -> tuple[str, str]:
-        """Return the virtual host and the queue name that a name in the store stands for."""
+        """Return the virtual host and the queue name that a name in the store denotes."""
         host, broker_queue = self.broker.by_store_name.get(stored, (None, None))
         return names_of(stored) if host is None or broker_queue is None else (host.name, broker_queue.name)
 

@@ -23,7 +23,7 @@ _DEAD_S = 15.0
 class Pulse:
     """Monitors the responsiveness of the broker's thread: posts a call each second and measures its delay.
 
-    Threads: one of its own; `still_s` may be read by any.
+    Threads: one of its own; `stalled_s` may be read by any.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class Pulse:
         self._post = post
         self._lags = metrics.histogram(
             "holdfast_event_loop_lag_seconds",
-            "How long the broker's thread takes to come to something new, looked at each second.",
+            "Delay of the broker's event loop, measured once a second.",
         )
         self._beat_s = beat_s
         self._asked: float | None = None
-        """Since when an answer is waited for."""
+        """When the pending call was posted; None if none is pending."""
         self._stopping = threading.Event()
         self._answered = threading.Event()
         self._thread: threading.Thread | None = None
@@ -54,7 +54,7 @@ class Pulse:
             self._thread.join()
 
     @property
-    def still_s(self) -> float:
+    def stalled_s(self) -> float:
         """Seconds for which the broker's thread has not responded."""
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
@@ -65,7 +65,7 @@ class Pulse:
             self._asked = asked = time.monotonic()
             self._post(self._answered.set)
             while not self._answered.wait(self._beat_s):
-                if self._stopping.is_set():  # nobody may be left to answer
+                if self._stopping.is_set():  # the broker's thread may have ended
                     return
             self._asked = None
             self._lags.observe(max(0.0, time.monotonic() - asked))
@@ -75,31 +75,31 @@ def readiness(site: "ServerContext") -> dict[str, str | None]:
     """Return the readiness checks: None for each that passes, a reason for each that fails."""
     store, memory = site.store, site.broker.memory
     found: dict[str, str | None] = {}
-    found["broker"] = _stillness(site)
+    found["broker"] = _stall(site)
     try:
         disk = os.statvfs(store.path)
     except OSError as error:
-        found["store"] = f"the folder of the store cannot be looked at: {error.strerror}"
+        found["store"] = f"the store's folder cannot be read: {error.strerror}"
     else:
         read_only = disk.f_flag & os.ST_RDONLY
         found["store"] = "the disk is mounted read-only: nothing can be written" if read_only else None
         free, least = disk.f_bavail * disk.f_frsize, memory.limits.disk_free
         low = free < least or memory.blocked == "disk"
         found["disk"] = (
-            f"{free} bytes are free, and publishers are blocked below {least}: free some, or set disk_free_limit"
+            f"{free} bytes of disk are free, publishers are blocked below {least}: free some, or set disk_free_limit"
             if low
             else None
         )
         if store.disk_full:
-            found["disk"] = "the disk is full: acks and leases go on, messages are refused until there is room again"
+            found["disk"] = "the disk is full: acks and leases continue, new messages are rejected until there is space"
     if store._closing:
         found["store"] = "the store is closed"
     found["memory"] = (
-        "the process takes more memory than memory_limit: publishers are blocked until consumers catch up"
+        "the process uses more memory than memory_limit: publishers are blocked until consumers catch up"
         if memory.blocked == "memory"
         else None
     )
-    stopping = "the server is stopping: it listens for no more clients"
+    stopping = "the server is stopping: its listeners are closed"
     found["listeners"] = None if site.server.accepts else stopping
     return found
 
@@ -107,35 +107,37 @@ def readiness(site: "ServerContext") -> dict[str, str | None]:
 def checkpoint_warning(site: "ServerContext") -> str | None:
     """Return why, and since when, checkpoints of queues fail; None if they succeed.
 
-    The server is ready all the same: the journals are complete, and only a start after a crash takes longer.
+    The server is ready nevertheless: the journals are complete, and only a start after a crash takes longer.
     """
     failing = site.store.failing_checkpoints()
     if not failing:
         return None
     first = min(failing.values())
-    reason = first.reason.replace(str(site.store.path), "...")  # anyone may ask
+    reason = first.reason.replace(str(site.store.path), "...")  # this is served without a login
     return (
-        f"checkpoints of {len(failing)} queues fail since {iso_time(first.since)} and are tried again: {reason}. "
-        "Messages are safe; the next start has more to read"
+        f"checkpoints of {len(failing)} queues have failed since {iso_time(first.since)} and are retried: {reason}. "
+        "Messages are safe; the next start takes longer"
     )
 
 
-def _stillness(site: "ServerContext") -> str | None:
-    still = site.pulse.still_s
-    return None if still < _DEAD_S else f"the broker's thread has not answered for {still:.0f} s"
+def _stall(site: "ServerContext") -> str | None:
+    stalled = site.pulse.stalled_s
+    return None if stalled < _DEAD_S else f"the broker's event loop has not responded for {stalled:.0f} s"
 
 
 health_routes = routes = Routes("monitoring")
 
 
-@routes.get("/health/live", needs=Needs.NOTHING, says="Whether the process works: if not (503), start it again.")
+@routes.get("/health/live", needs=Needs.NOTHING, says="Liveness: 200, or 503 if the process must be restarted.")
 def live(call: Call) -> object:
     """Return 200 while the broker's thread responds, 503 after 15 s without a response."""
-    reason = _stillness(call.site)
+    reason = _stall(call.site)
     return Reply({"live": reason is None, "reasons": [reason] if reason else []}, 503 if reason else 200)
 
 
-@routes.get("/health/ready", needs=Needs.NOTHING, says="Whether clients may be sent here: if not (503), it says why.")
+@routes.get(
+    "/health/ready", needs=Needs.NOTHING, says="Readiness: 200, or 503 with the reasons why messages are not accepted."
+)
 def ready(call: Call) -> object:
     """Return 200 if messages are accepted, else 503 with the reasons.
 

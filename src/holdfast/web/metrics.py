@@ -38,13 +38,13 @@ _SUMMED = {
     "holdfast_queue_": "holdfast_messages_",
     "holdfast_migration_": "holdfast_migrations_",
 }
-"""What the instruments of single queues and tables begin with, and what their sums begin with instead."""
+"""Prefixes of the instruments of single queues and tables, and those of their sums."""
 _RENAMED = {
     "holdfast_queue_ready": "holdfast_queue_ready_messages",
     "holdfast_queue_delayed": "holdfast_queue_delayed_messages",
     "holdfast_queue_leased": "holdfast_queue_leased_messages",
 }
-"""To OpenMetrics a gauge and a counter, whose `_total` does not count, must not have the same name."""
+"""In OpenMetrics a gauge and a counter must not have the same name; `_total` is not a part of it."""
 
 
 class _Level(NamedTuple):
@@ -56,30 +56,30 @@ class _Level(NamedTuple):
 
 
 LEVELS = (
-    _Level("holdfast_ready_messages", "Messages that may be delivered now.", lambda _, all: all.ready),
-    _Level("holdfast_delayed_messages", "Messages that must wait.", lambda _, all: all.delayed),
-    _Level("holdfast_leased_messages", "Messages that are held by consumers.", lambda _, all: all.leased),
+    _Level("holdfast_ready_messages", "Messages that can be delivered now.", lambda _, all: all.ready),
+    _Level("holdfast_delayed_messages", "Messages whose delay has not elapsed.", lambda _, all: all.delayed),
+    _Level("holdfast_leased_messages", "Messages that are leased to consumers.", lambda _, all: all.leased),
     _Level(
         "holdfast_unacked_messages",
-        "Of the messages that are held, those that were delivered over AMQP.",
+        "Leased messages that were delivered over AMQP and are not settled.",
         lambda _, all: all.unacked,
     ),
-    _Level("holdfast_moving_messages", "Messages on their way to another queue.", lambda _, all: all.moving),
-    _Level("holdfast_dead_letters", "Messages in queues that dead letters are led to.", lambda _, all: all.dead),
+    _Level("holdfast_moving_messages", "Messages that are being moved to another queue.", lambda _, all: all.moving),
+    _Level("holdfast_dead_letters", "Messages in dead-letter queues.", lambda _, all: all.dead),
     _Level(
         "holdfast_oldest_message_age_seconds",
-        "Since when the oldest message that may be delivered has waited; 0 where none waits.",
+        "Age of the oldest message that can be delivered; 0 if there is none.",
         lambda _, all: all.oldest_age,
     ),
     _Level(
         "holdfast_lag_records",
-        "The most that a queue with ready messages lags behind its log: from its oldest message that is not done.",
+        "Largest distance from the oldest unacknowledged message to the end of its log, of queues with ready ones.",
         lambda _, all: all.lag,
     ),
-    _Level("holdfast_queues", "Queues that are open.", lambda _, all: all.queues),
+    _Level("holdfast_queues", "Open queues.", lambda _, all: all.queues),
     _Level(
         "holdfast_checkpoint_failing_queues",
-        "Queues whose checkpoints fail now; 0 when healthy.",
+        "Queues whose checkpoints fail at present; 0 when healthy.",
         lambda site, _: len(site.store.failing_checkpoints()),
     ),
     _Level("holdfast_exchanges", "Exchanges.", lambda _, all: all.exchanges),
@@ -88,25 +88,25 @@ LEVELS = (
     _Level("holdfast_connections", "AMQP connections.", lambda _, all: all.connections),
     _Level("holdfast_channels", "AMQP channels.", lambda _, all: all.channels),
     _Level("holdfast_consumers", "AMQP consumers.", lambda _, all: all.consumers),
-    _Level("holdfast_logs", "Logs that are kept, those of queues among them.", lambda _, all: all.logs),
-    _Level("holdfast_logs_bytes", "Bytes of the segments of logs that are open.", lambda _, all: all.logs_bytes),
+    _Level("holdfast_logs", "Logs in the store, including those of queues.", lambda _, all: all.logs),
+    _Level("holdfast_logs_bytes", "Bytes of the segments of open logs.", lambda _, all: all.logs_bytes),
     _Level("holdfast_tables", "Tables.", lambda _, all: all.tables),
-    _Level("holdfast_memory_resident_bytes", "Memory of the process.", lambda _, all: all.resident),
+    _Level("holdfast_memory_resident_bytes", "Resident memory of the process.", lambda _, all: all.resident),
     _Level(
         "holdfast_memory_limit_bytes",
-        "Memory of the process above which publishers are blocked.",
+        "Resident memory above which publishers are blocked.",
         lambda site, _: site.broker.memory.resident_max,
     ),
-    _Level("holdfast_memory_bodies_bytes", "Message bodies in memory.", lambda _, all: all.bodies),
+    _Level("holdfast_memory_bodies_bytes", "Bytes of message bodies in memory.", lambda _, all: all.bodies),
     _Level(
         "holdfast_memory_bodies_limit_bytes",
-        "How many bytes of message bodies may be in memory.",
+        "Limit of the bytes of message bodies in memory.",
         lambda site, _: site.broker.memory.limits.bodies,
     ),
-    _Level("holdfast_disk_free_bytes", "Free bytes of the disk.", lambda _, all: all.disk_free),
+    _Level("holdfast_disk_free_bytes", "Free bytes on the disk.", lambda _, all: all.disk_free),
     _Level(
         "holdfast_disk_free_limit_bytes",
-        "Free bytes of the disk below which publishers are blocked.",
+        "Free bytes on the disk below which publishers are blocked.",
         lambda site, _: site.broker.memory.limits.disk_free,
     ),
     _Level(
@@ -116,18 +116,26 @@ LEVELS = (
     ),
     _Level(
         "holdfast_uptime_seconds",
-        "Since when the server runs.",
+        "Seconds since the server was started.",
         lambda site, _: (site.clock.time_ns() - site.started_at) / 1e9,
     ),
     _Level(
         "holdfast_event_loop_still_seconds",
-        "For how long the broker's thread has come to nothing new; near 0 where it is well.",
-        lambda site, _: site.pulse.still_s,
+        "Seconds since the event loop last responded.",
+        lambda site, _: site.pulse.stalled_s,
     ),
 )
 COUNTS = (
-    ("holdfast_connections_opened_total", "AMQP connections that were opened.", "connections_opened"),
-    ("holdfast_connections_closed_total", "AMQP connections that were closed.", "connections_closed"),
+    (
+        "holdfast_connections_opened_total",
+        "AMQP connections that were opened since the server was started.",
+        "connections_opened",
+    ),
+    (
+        "holdfast_connections_closed_total",
+        "AMQP connections that were closed since the server was started.",
+        "connections_closed",
+    ),
 )
 
 
@@ -143,13 +151,13 @@ class WholeServer(Collector):
         totals = site.figures.look()
         yield InfoMetricFamily(
             "holdfast_build",
-            "Which Holdfast runs on which Python.",
+            "Versions of Holdfast and Python.",
             {"version": version("holdfast"), "python": platform.python_version()},
         )
         for level in LEVELS:
             yield GaugeMetricFamily(level.name, level.help, level.read(site, totals))
         alarm = GaugeMetricFamily(
-            "holdfast_alarm", "1 while publishers are blocked for this reason.", labels=["reason"]
+            "holdfast_alarm", "1 while an alarm of this kind blocks publishers.", labels=["reason"]
         )
         for reason in ALARMS:
             alarm.add_metric([reason], site.broker.memory.blocked == reason)
@@ -158,7 +166,7 @@ class WholeServer(Collector):
             yield CounterMetricFamily(name, help, getattr(site.server, attribute))
         yield CounterMetricFamily(
             "holdfast_dead_letters_dropped_total",
-            "Dead letters that no queue took: their exchange is missing or leads nowhere.",
+            "Dead letters that were lost because their exchange is missing or has no matching binding.",
             site.broker.dead_letters.dropped,
         )
         yield from _families((_summed(sample), dict(sample.labels)) for sample in site.figures.counted())
@@ -207,20 +215,20 @@ class EachObject(Collector):
             ),
             (
                 "holdfast_queue_oldest_message_age_seconds",
-                "Since when the oldest message that may be delivered has waited; 0 where none waits.",
+                "Age of the oldest message that can be delivered; 0 if there is none.",
                 lambda one: ages.get(one.queue, 0.0),
             ),
-            ("holdfast_queue_bodies_bytes", "Message bodies in memory.", lambda one: one.queue.cached_bytes),
+            ("holdfast_queue_bodies_bytes", "Bytes of message bodies in memory.", lambda one: one.queue.cached_bytes),
             (
                 "holdfast_queue_log_bytes",
-                "Bytes of the segments of its log.",
+                "Bytes of the segments of the queue's log.",
                 lambda one: sum(segment.limit for segment in one.queue.log.kept_segments()),
             ),
         )
         if self._wants("holdfast_queue_dead_letters_dropped_total", "counter"):
             dropped = CounterMetricFamily(
                 "holdfast_queue_dead_letters_dropped_total",
-                "Of its dead letters, those that no queue took.",
+                "Dead letters of the queue that were lost because no queue received them.",
                 labels=["vhost", "queue"],
             )
             for one in known:
@@ -311,7 +319,7 @@ def _exposed(call: Call, *collectors: Collector) -> Reply:
 metric_routes = routes = Routes("monitoring")
 
 
-@routes.get("/metrics", needs=Needs.NOTHING, says="Totals of the whole server, for Prometheus.")
+@routes.get("/metrics", needs=Needs.NOTHING, says="Show totals of the server in Prometheus' format.")
 def metrics(call: Call) -> object:
     """Return the totals, in Prometheus' own format or OpenMetrics, as the client accepts."""
     return _exposed(call, WholeServer(call.site), _process())
@@ -320,17 +328,17 @@ def metrics(call: Call) -> object:
 @routes.get(
     "/metrics/per-object",
     needs=Needs.MONITORING,
-    says="The numbers of each queue and table, for Prometheus.",
+    says="Show metrics of each queue and table in Prometheus' format.",
     query={
         "vhost": "Only queues of this virtual host.",
         "queue": "Only queues of this name.",
-        "family": "Only metrics of this name; may be repeated. Histograms come only if asked for.",
+        "family": "Only metrics of this name; may be repeated. Histograms are included only if they are named.",
     },
 )
 def metrics_of_each(call: Call) -> object:
     """Return the metrics of each queue and table."""
     families = [value for name, value in call.queries if name == "family"]
-    if strange := [name for name in families if not name.startswith("holdfast_")]:
-        raise InvalidArgument(f"there is no family {strange[0]!r}: see docs/monitoring.md for their names")
+    if unknown := [name for name in families if not name.startswith("holdfast_")]:
+        raise InvalidArgument(f"there is no metric {unknown[0]!r}: see docs/monitoring.md for the names")
     each = EachObject(call.site, vhost=call.query.get("vhost"), queue=call.query.get("queue"), families=families)
     return _exposed(call, each)

@@ -80,7 +80,7 @@ def openapi_routes(parts: list[Routes]) -> Routes:
     routes = Routes("about")
     document: dict[str, Any] = {}
 
-    @routes.get("/api/openapi.json", needs=Needs.NOTHING, says="This description.")
+    @routes.get("/api/openapi.json", needs=Needs.NOTHING, says="Show this OpenAPI description.")
     def openapi(call: object) -> dict[str, Any]:
         if not document:
             document.update(described([*parts, routes]))

@@ -38,7 +38,7 @@ PUT, LEASED, ACKED = (f"holdfast_queue_{name}_total" for name in ("put", "leased
 _FRESH_S = 1.0
 _RATE_S = 15.0
 _ASKED_MAX = 50
-"""So many queues are asked for their oldest message at a time: it may have to be read from disk."""
+"""Queues whose oldest message is looked up at a time: it may have to be read from disk."""
 _TRUSTED_S = 60.0
 _GUARD_S = 0.2
 
@@ -70,17 +70,17 @@ class Totals:
     delayed: int
     leased: int
     moving: int
-    """On their way to another queue."""
+    """Being moved to another queue."""
     unacked: int
     """Delivered over AMQP and not settled: these are leased, too."""
     dead: int
     """Ready and delayed messages in dead-letter queues."""
     put: int
-    """Since the server was started, as the next two: these only grow, also where queues are deleted."""
+    """Since the server was started, as the next two; the counters also grow on when queues are deleted."""
     delivered: int
     acked: int
     oldest_age: float
-    """Seconds since the oldest ready message was put; 0 where none is ready."""
+    """Seconds since the oldest ready message was put; 0 if none is ready."""
     lag: int
     """Largest distance, over queues with ready messages, from the oldest unacknowledged message to the log's end."""
     bodies: int
@@ -138,16 +138,16 @@ class Figures:
         self._topologies: weakref.WeakKeyDictionary[VirtualHostRuntime, _Topology] = weakref.WeakKeyDictionary()
         self._rates: tuple[Rate, Rate, Rate] | None = None
 
-    def look(self, *, anew: bool = False) -> Totals:
-        """Return the totals; at most a second old, or current with `anew`."""
+    def look(self, *, fresh: bool = False) -> Totals:
+        """Return the totals; at most a second old, or current with `fresh`."""
         with self._guard:
             now = time.monotonic()
-            if self._totals is None or anew or now - self._at >= self._fresh_s:
+            if self._totals is None or fresh or now - self._at >= self._fresh_s:
                 self._totals = self._look()
                 self._at = now
                 if self._rates is None:
                     self._rates = (self._rate("put"), self._rate("delivered"), self._rate("acked"))
-                for rate in self._rates:  # whoever asks first is not to be told that nothing goes on
+                for rate in self._rates:  # so that the first reader does not get zero
                     rate.per_second()
             return self._totals
 
@@ -205,7 +205,11 @@ class Figures:
             if (target := queue.settings.dead_letter) is not None and not is_forwarded(target)
         }
         for host, topology in zip(hosts, topologies, strict=True):
-            dead |= {box.queue.name for name in topology.led_to if (box := host.broker_queues.get(name)) is not None}
+            dead |= {
+                box.queue.name
+                for name in topology.dead_letter_queues
+                if (box := host.broker_queues.get(name)) is not None
+            }
         ready = delayed = leased = moving = bodies = died = 0
         waiting: list[Queue] = []
         for queue in queues:
@@ -261,9 +265,9 @@ class Figures:
         known = self._topologies.get(host)
         if known is None or known.version != host.version:
             guard = self._site.broker.guard
-            if not guard.acquire(timeout=_GUARD_S):  # whoever has it may hang: what was known must do
+            if not guard.acquire(timeout=_GUARD_S):  # its holder may hang: the last known counts are used
                 return known or _Topology(-1, 0, frozenset())
-            try:  # it stands still while it is walked
+            try:  # the topology does not change while the guard is held
                 known = _Topology(host.version, len(list(host.topology.bindings())), dead_letter_targets(host))
             finally:
                 guard.release()
@@ -274,7 +278,7 @@ class Figures:
 class _Topology(NamedTuple):
     version: int
     bindings: int
-    led_to: frozenset[str]
+    dead_letter_queues: frozenset[str]
     """Queues to which dead-letter exchanges may route."""
 
 
@@ -284,7 +288,7 @@ class _Seen(NamedTuple):
     put_at: int
     """When its oldest ready message was put, in nanoseconds since 1970."""
     floor: int
-    """Every message below was done."""
+    """Every message below was settled."""
     left: int
     """How often a message had left the queue then."""
     asked_at: float
@@ -346,7 +350,7 @@ def _counts(queue: Queue) -> Counts:
 
 
 def names_of(stored: str) -> tuple[str, str]:
-    """Return the virtual host and the queue name that a name in the store stands for."""
+    """Return the virtual host and the queue name that a name in the store denotes."""
     vhost, _, name = stored.rpartition("\x1f")
     return vhost or "/", name
 
@@ -387,5 +391,5 @@ def _free_bytes(folder: Path) -> int:
 def _folders_in(folder: Path) -> int:
     try:
         return len(os.listdir(folder))  # noqa: PTH208 - ten thousand names need not become paths
-    except OSError:  # none was ever made
+    except OSError:  # none was ever created
         return 0

@@ -1,6 +1,6 @@
 """Schemas of request fields, described once: for OpenAPI, and to reject unknown fields.
 
-An unknown field is an error; else `dryrun` instead of `dry_run` would do what was only to be previewed.
+An unknown field is an error: else `dryrun` instead of `dry_run` would perform what was meant as a preview.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ def check_body(schema: Schema | None, given: Any, where: str = "the body") -> No
     """Reject undescribed fields, also in the items of lists."""
     if schema is None:
         if given:
-            raise InvalidArgument(f"{where} must be empty: nothing is asked for here")
+            raise InvalidArgument(f"{where} must be empty: this route takes no fields")
         return
     if isinstance(given, list) and "items" in schema:
         for place, one in enumerate(given):
@@ -54,5 +54,6 @@ def check_query(described: Iterable[str], given: Iterable[str]) -> None:
 def _check(given: Iterable[str], known: Iterable[str], where: str) -> None:
     if unknown := sorted(set(given) - set(known)):
         names = ", ".join(repr(one[:40]) for one in unknown)
-        there = f"there are: {', '.join(known)}" if known else "there are none here"
-        raise InvalidArgument(f"{where} has {names}, which is not known; {there}")
+        what = "parameter" if where == "the query" else "field"
+        there = f"known {what}s: {', '.join(known)}" if known else f"no {what}s are accepted here"
+        raise InvalidArgument(f"{where} has the unknown {what}{'s' * (len(unknown) > 1)} {names}; {there}")

@@ -50,7 +50,7 @@ SECURITY = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""On every answer: a browser is told to run nothing but our own scripts, and to show us in no frame."""
+"""Headers of every response: a browser runs no scripts except ours, and shows the page in no frame."""
 
 
 class Refused(HoldfastError):
@@ -69,7 +69,7 @@ class NotAuthenticated(Refused):
     def __init__(self, reason: str, *, ask: bool, login: tuple[str, str] | None = None) -> None:
         self.login = login
         """User name and reason of a failed login, for the server's log; None if there was no attempt to log in."""
-        # A browser that is asked shows a window of its own; the page has a better one.
+        # With this header a browser opens its own login dialog; the page has a better one.
         super().__init__(401, "not_authorised", reason, {"WWW-Authenticate": 'Basic realm="Holdfast"'} if ask else {})
 
 
@@ -78,7 +78,7 @@ class ResourceLocked(Refused):
 
     def __init__(self, queue: str) -> None:
         super().__init__(
-            409, "resource_locked", f"the queue {queue!r} belongs to one connection of AMQP, and to nobody else"
+            409, "resource_locked", f"the queue {queue!r} is exclusive to the AMQP connection that declared it"
         )
 
 
@@ -103,7 +103,7 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, str], ...] = (
     (StorageError, 503, ""),
     (HoldfastError, 500, ""),
 )
-"""Where there is no word, the name of the error is: `queue_full`, `lease_lost`."""
+"""Status and code of each error. An empty code means that the name of the error is it: `queue_full`, `lease_lost`."""
 
 
 def encoded(content: Any) -> bytes:
@@ -142,7 +142,7 @@ def refusal(error: HoldfastError, *, as_rabbitmq: bool = False) -> Response:
     else:
         status, word = next((status, word) for kind, status, word in _STATUSES if isinstance(error, kind))
         word, headers = word or error_word(error), {}
-    if as_rabbitmq and word == "access_refused":  # RabbitMQ does not tell nobody from one who may not
+    if as_rabbitmq and word == "access_refused":  # RabbitMQ answers 401 to missing permissions, too
         status, word = 401, "not_authorised"
     return Response(
         encoded({"error": word, "reason": str(error)}), status, {**SECURITY, **headers}, media_type="application/json"

@@ -1,7 +1,7 @@
 """The table of HTTP routes: path, handler, required permission and schemas; OpenAPI is generated from it.
 
 Paths are matched segment by segment, each percent-decoded separately: a name may contain a slash, and neither dots nor
-encoded slashes lead from one route into another.
+encoded slashes can turn one route into another.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     media: str = "application/json"
     raw: bytes | None = None
-    """The body as it is, in place of `content`."""
+    """The body as bytes, instead of `content`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Call:
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     queries: tuple[tuple[str, str], ...] = ()
-    """All of the query, where a name may come twice."""
+    """All parameters of the query; a name may occur twice."""
     method: str = "GET"
 
     def may(self, operation: Operation, name: str, *, vhost: str | None = None) -> None:
@@ -103,17 +103,17 @@ class Call:
         value = body.get(name)
         if value is None:
             if default is ...:
-                raise InvalidArgument(f"the body lacks {name!r}")
+                raise InvalidArgument(f"the body lacks the field {name!r}")
             return default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise InvalidArgument(f"{name!r} in the body cannot be {value!r}")
+            raise InvalidArgument(f"the field {name!r} in the body cannot be {value!r}")
         return value
 
     def numbered(self, name: str) -> int:
         """Return a path parameter that is a number, such as the id of a message."""
         text = self.path[name]
         if not (text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX):
-            raise InvalidArgument(f"{text[:40]!r} is no {name}: those are whole numbers")
+            raise InvalidArgument(f"{name} must be a whole number, not {text[:40]!r}")
         return int(text)
 
     def number(self, name: str, default: int, *, most: int | None = None, least: int = 0) -> int:
@@ -124,9 +124,11 @@ class Call:
         try:
             value = int(text)
         except ValueError:
-            raise InvalidArgument(f"{name}={text!r} is no whole number") from None
+            raise InvalidArgument(f"{name} must be a whole number, not {text!r}") from None
         if value < least or value > (_WHOLE_MAX if most is None else most):
-            raise InvalidArgument(f"{name} is {value}: it must be from {least}" + (f" to {most}" if most else " up"))
+            raise InvalidArgument(
+                f"{name} is {value}: it must be at least {least}" + (f" and at most {most}" if most else "")
+            )
         return value
 
     def flag(self, name: str) -> bool:
@@ -227,7 +229,7 @@ class Table:
         self._by_length: dict[int, list[Route]] = {}
         for route in self.all:
             self._by_length.setdefault(len(route.parts), []).append(route)
-        for routes in self._by_length.values():  # literal words win over names, from the left
+        for routes in self._by_length.values():  # literal segments take precedence over parameters, from the left
             routes.sort(key=lambda route: tuple(part.startswith("{") for part in route.parts))
 
     def find(self, method: str, segments: tuple[str, ...]) -> tuple[Route | None, dict[str, str], list[str]]:

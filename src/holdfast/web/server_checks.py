@@ -20,8 +20,8 @@ def check_users(users: Users) -> Iterator[Check]:
         yield Check(
             "default user",
             WARN,
-            f"{DEFAULT!r} is an administrator and has its default password, which every user of this machine knows",
-            "Make an administrator of your own (holdfast user add NAME --tag administrator), then holdfast user delete "
+            f"{DEFAULT!r} is an administrator and has its default password: every user of this machine can log in",
+            "Add an administrator (holdfast user add NAME --tag administrator), then run holdfast user delete "
             f"{DEFAULT}.",
         )
     else:
@@ -35,12 +35,13 @@ def check_encryption(ports: Iterable[Port]) -> Iterator[Check]:
         yield Check(
             "encryption",
             WARN,
-            "without TLS, and not only for this machine: " + ", ".join(f"{one.name} on {one.host}" for one in plain),
+            "listeners without TLS that other machines can reach: "
+            + ", ".join(f"{one.name} on {one.host}" for one in plain),
             "Passwords and messages can be read on the network. Use amqps_port and https_port with tls_certificate, "
             "set amqp_port, http_port and rpc_port to none, or listen on 127.0.0.1.",
         )
     else:
-        yield Check("encryption", OK, "nothing is served without TLS but to this machine itself")
+        yield Check("encryption", OK, "listeners without TLS are reachable only from this machine")
 
 
 def check_certificate(certificate: str | None, now: datetime | None = None) -> Iterator[Check]:

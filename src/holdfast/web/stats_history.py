@@ -34,7 +34,7 @@ _COMPRESSION = "zstd"  # 52 bytes a sample, 6 MB a week, instead of 250
 _READ_BACK_S = 7 * DAY_S
 _THIN = 12
 _GAP_S = 150.0
-"""After so long without a sample, or more than three intervals, nobody was there to measure."""
+"""A pause between two samples that is longer than this, and than three intervals, is a gap."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +45,7 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     run: int
     """When the server was started, in milliseconds since 1970: counters start again with it."""
     up: int
-    """Milliseconds since then, by a clock that nobody sets."""
+    """Milliseconds since then, by the monotonic clock."""
     put: int
     deliver: int
     ack: int
@@ -65,9 +65,9 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 RATES = ("put", "deliver", "ack")
 LEVELS = ("ready", "delayed", "leased", "unacked", "dead", "resident", "bodies", "connections", "queues", "disk_free")
 SERIES = (*RATES, *LEVELS)
-"""What a chart can show: messages a second, and how much there was."""
+"""What a chart can show: rates in messages a second, and levels."""
 RANGES = {"1h": (3600, 5), "24h": (DAY_S, 120), "7d": (7 * DAY_S, 900)}
-"""How far each range reaches back, and its step, in seconds."""
+"""The length of each range and its step, in seconds."""
 _decode = msgspec.json.Decoder(Sample).decode
 
 
@@ -79,10 +79,10 @@ class _Step:
     def __init__(self) -> None:
         self.count = 0
         self.levels = [0] * len(LEVELS)
-        """Sums, of which the mean is taken."""
+        """Sums over the samples; the mean is shown."""
         self.gains = [0] * len(RATES)
         self.seconds = 0.0
-        """The time in which that was gained."""
+        """The time over which `gains` were counted."""
 
 
 class Recent:
@@ -144,7 +144,7 @@ class History:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if not interval > 0:
-            raise InvalidArgument(f"the history needs an interval above 0, not {interval!r}")
+            raise InvalidArgument(f"history_interval must be above 0, not {interval!r}")
         self.interval = interval
         self._store = store
         self._figures = figures
@@ -180,17 +180,17 @@ class History:
             start = log.sequence_at(max(0, now - _READ_BACK_S * 1000) * 1_000_000)
             with self._guard:
                 for sample in _kept(log, start, now - DAY_S * 1000):
-                    self._take_in(sample, now)
+                    self._add(sample, now)
                     count += 1
                 for one in self._recent.values():
                     one.forget(now)
-        except HoldfastError as error:  # charts are not worth a server that does not start
-            logger.warning("the history cannot be read back, and starts anew: %s", error)
+        except HoldfastError as error:  # the server must start even if the charts are empty
+            logger.warning("history not loaded: log=%s error=%s", LOG, error)
         return count
 
     def sample(self) -> Sample:
         """Take a sample now, and append it to the log, which is written once a minute."""
-        totals = self._figures.look(anew=True)
+        totals = self._figures.look(fresh=True)
         sample = Sample(
             t=self._time_ms(),
             run=self._run,
@@ -210,7 +210,7 @@ class History:
             disk_free=totals.disk_free,
         )
         with self._guard:
-            self._take_in(sample, sample.t)
+            self._add(sample, sample.t)
         if self._log is not None:
             self._log.append(msgspec.json.encode(sample))
         return sample
@@ -219,14 +219,14 @@ class History:
         """Return the series of the last hour (`1h`), day (`24h`) or week (`7d`); `InvalidArgument` for others."""
         recent = self._recent.get(name)
         if recent is None:
-            raise InvalidArgument(f"there is no range {name!r}: take one of {', '.join(RANGES)}")
+            raise InvalidArgument(f"there is no range {name!r}: use one of {', '.join(RANGES)}")
         with self._guard:
             times, series = recent.series(self._time_ms())
         return {"range": name, "step": recent.step_ms / 1000, "times": times, "series": series}
 
-    def _take_in(self, sample: Sample, now_ms: int) -> None:
+    def _add(self, sample: Sample, now_ms: int) -> None:
         last, self._last = self._last, sample
-        if last is not None and sample.t < last.t:  # the clock was set back: what comes now happens once more
+        if last is not None and sample.t < last.t:  # the clock was set back: these times occur a second time
             for recent in self._recent.values():
                 recent.forget(sample.t)
         gains, seconds = None, 0.0
@@ -257,9 +257,9 @@ class History:
             try:
                 self.sample()
             except HoldfastError as error:
-                logger.warning("no sample could be kept for the history: %s", error)
-            except Exception:  # whatever it is: the next sample may succeed
-                logger.exception("no sample could be taken for the history")
+                logger.warning("history sample not stored: log=%s error=%s", LOG, error)
+            except Exception:  # of any kind: the next sample may succeed
+                logger.exception("history sample failed: log=%s", LOG)
 
     def _pause(self) -> float:
         """Return the time to the middle of the next interval: near its ends, a late thread would leave gaps."""
@@ -279,7 +279,7 @@ def _kept(log: Log, start: int, recent_ms: int) -> Iterator[Sample]:
 
 def _decoded(payloads: list[bytes]) -> Iterator[Sample]:
     for payload in payloads:
-        with contextlib.suppress(msgspec.DecodeError):  # hit, or of a version to come
+        with contextlib.suppress(msgspec.DecodeError):  # damaged, or written by a later version
             yield _decode(payload)
 
 
@@ -289,11 +289,11 @@ history_routes = routes = Routes("monitoring")
 @routes.get(
     "/api/holdfast/history",
     needs=Needs.LOGIN,
-    says="How rates, messages and memory were: the last hour, day or week.",
+    says="Show the history of rates, messages and memory: the last hour, day or week.",
     query={"range": "1h, 24h or 7d."},
 )
 def history(call: Call) -> object:
     """Return the series of a range; null where nothing was measured."""
     if call.site.history is None:
-        raise InvalidArgument("no history is kept here: serve the store with history_interval above 0")
+        raise InvalidArgument("this server keeps no history: set history_interval above 0")
     return call.site.history.range(call.query.get("range", "1h"))

@@ -24,9 +24,9 @@ _NS = 1_000_000_000
 _NAME_MAX = 100
 LIFETIME_MAX_S = 3660 * 86_400.0
 SESSIONS_MAX = 100
-"""Of one user: with one more, the oldest ends."""
+"""Sessions of one user: one more ends the oldest."""
 TOKENS_MAX = 1000
-"""Of one user: one more is refused."""
+"""Tokens of one user: one more is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Token:
     user: str
     digest: str
     credential: str
-    """A digest of the user's password hash: another password ends all tokens of a user."""
+    """A digest of the user's password hash: a new password ends all tokens of a user."""
     created_at: int
     expires_at: int
     session: bool = False
-    """Made by logging in on the page; not listed among those that a user made."""
+    """Whether a login created it; sessions are not listed with the other tokens."""
 
 
 class Tokens:
@@ -62,7 +62,7 @@ class Tokens:
                     self._tokens[token.id] = token
             except (ValueError, KeyError, TypeError) as error:
                 raise Corrupt(
-                    f"{str(self._path)!r} cannot be read ({error}): move it away, and make the tokens again",
+                    f"{str(self._path)!r} cannot be read ({error}): move it away, and create the tokens again",
                     str(self._path),
                 ) from error
 
@@ -75,9 +75,11 @@ class Tokens:
         session is valid even if the file cannot be written. A user's oldest session ends when there are too many.
         """
         if not name or len(name) > _NAME_MAX:
-            raise InvalidArgument(f"a token needs a name of 1 to {_NAME_MAX} characters, to know it by later")
+            raise InvalidArgument(f"a token needs a name of 1 to {_NAME_MAX} characters")
         if not 0 < lifetime_s <= LIFETIME_MAX_S:
-            raise InvalidArgument(f"a token cannot live for {lifetime_s:g} seconds: give it up to ten years")
+            raise InvalidArgument(
+                f"a token's lifetime cannot be {lifetime_s:g} seconds: use more than 0, and up to ten years"
+            )
         credential = self._credential_of(user)
         if credential is None:
             raise NotFound(f"there is no user {user!r}")
@@ -93,8 +95,8 @@ class Tokens:
                 for old in sorted(alike, key=lambda one: one.created_at)[: max(0, len(alike) - SESSIONS_MAX + 1)]:
                     del others[old.id]
             elif sum(one.expires_at > now for one in alike) >= TOKENS_MAX:
-                raise InvalidArgument(f"{user!r} has {TOKENS_MAX} tokens already: withdraw some that nobody uses")
-            # Who looks after a full disk must be able to log in: a session does without the file.
+                raise InvalidArgument(f"{user!r} has {TOKENS_MAX} tokens already: revoke unused ones")
+            # The operator of a full disk must be able to log in: a session is valid without the file.
             self._keep({**others, id: token}, needed=not session)
         return token, f"{PREFIX}{id}_{secret}"
 
@@ -102,7 +104,7 @@ class Tokens:
         """Return the token with this text, if it is valid; else None."""
         id, _, secret = text.removeprefix(PREFIX).partition("_")
         token = self._tokens.get(id)
-        # Compared in any case, so that an id that exists takes no longer than one that does not.
+        # Always compared, so that the time does not reveal whether the id exists.
         right = hmac.compare_digest(_digest(secret), token.digest if token is not None else _digest(""))
         if token is None or not right or not text.startswith(PREFIX) or self._clock.time_ns() >= token.expires_at:
             return None
@@ -129,7 +131,7 @@ class Tokens:
             if token is None or user not in (None, token.user):
                 raise NotFound(f"there is no token {id!r}")
             left = {one: other for one, other in self._tokens.items() if one != id}
-            self._tokens = left  # whatever the disk says: who withdraws a token has a reason
+            self._tokens = left  # even if the file cannot be written: a token is revoked for a reason
             self._keep(left)
 
     def _keep(self, tokens: dict[str, Token], *, needed: bool = True) -> None:
@@ -140,9 +142,9 @@ class Tokens:
         except OSError as error:
             if needed:
                 raise StorageError(
-                    f"{str(self._path)!r} cannot be written ({error.strerror or error}): make room, and do it again"
+                    f"{str(self._path)!r} cannot be written ({error.strerror or error}): free some space, and try again"
                 ) from error
-            logger.warning("%s cannot be written: a session ends with the server: %s", self._path, error)
+            logger.warning("tokens not written, new sessions end with the server: path=%s error=%s", self._path, error)
         self._tokens = alive
 
     def _write(self, alive: dict[str, Token]) -> None:
@@ -157,5 +159,5 @@ class Tokens:
 
 
 def _digest(secret: str) -> str:
-    # One round is enough: what is digested is 256 random bits, or a hash itself.
+    # One round is enough: the input is 256 random bits, or a hash.
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -88,7 +88,7 @@ class UvicornThread:
         start.
         """
         if self._settings.https_port is not None:
-            tls_context(self._settings)  # before anything is listened on; and its errors name the file
+            tls_context(self._settings)  # before the listeners are opened; its errors name the file
         for port, secure in ((self._settings.http_port, False), (self._settings.https_port, True)):
             if port is None:
                 continue
@@ -111,7 +111,7 @@ class UvicornThread:
             if not self._thread.is_alive():
                 break
             waited.wait(0.01)
-        raise StorageError("the web could not be started: the server's log says why")
+        raise StorageError("the HTTP server could not be started: see the server's log")
 
     def stop(self) -> None:
         """End requests that wait, finish the others within a few seconds, and close the listeners."""
@@ -119,10 +119,10 @@ class UvicornThread:
             bye = self._goodbye()
             try:
                 said = asyncio.run_coroutine_threadsafe(bye, self._loop)
-            except RuntimeError:  # it has ended by itself
+            except RuntimeError:  # the loop has ended already
                 bye.close()
             else:
-                with contextlib.suppress(concurrent.futures.TimeoutError):  # the disk takes its time
+                with contextlib.suppress(concurrent.futures.TimeoutError):  # the disk is slow
                     said.result(_GOODBYE_S)
         for server, _ in self._servers:
             server.should_exit = True
@@ -134,7 +134,7 @@ class UvicornThread:
             self._loop = asyncio.get_running_loop()
             await asyncio.gather(*(server.serve(listening) for server, listening in self._servers))
 
-        with contextlib.suppress(SystemExit):  # uvicorn's way to say that it could not start; it has logged why
+        with contextlib.suppress(SystemExit):  # raised by uvicorn if it could not start; it has logged why
             try:
                 import uvloop  # noqa: PLC0415 - only where it is installed
             except ImportError:

@@ -78,7 +78,7 @@ def _rpc(site: ServerContext) -> "RpcServer | None":
     settings = site.settings
     if settings.rpc_port is None:
         return None
-    from holdfast.rpc.auth import Access  # noqa: PLC0415 - loads a large library, which not everybody wants
+    from holdfast.rpc.auth import Access  # noqa: PLC0415 - loads a large library, only if it is needed
     from holdfast.rpc.server import RpcServer, RpcSettings  # noqa: PLC0415
 
     users = site.broker.users
@@ -96,7 +96,7 @@ def _rpc(site: ServerContext) -> "RpcServer | None":
         except NotFound:
             if (vhost, name) != ("/", settings.rpc_queue):
                 raise
-            # Not the broker's: its leases outlive a restart, as those of Queueber do.
+            # Not a broker queue: its leases outlive a restart, as those of Queueber do.
             return site.store.queue(name, max_attempts=None)
         if broker_queue is not None and broker_queue.definition.exclusive:
             raise ResourceLocked(name)

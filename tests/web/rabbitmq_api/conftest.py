@@ -59,6 +59,6 @@ def until(look: Callable[[], Seen], what: str) -> Seen:
     """Look again and again until there is something to see."""
     deadline = time.monotonic() + PATIENCE_S
     while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        assert time.monotonic() < deadline, f"the condition did not become true: {what}"
         time.sleep(0.02)
     return seen

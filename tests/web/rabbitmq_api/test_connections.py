@@ -1,4 +1,4 @@
-"""Connections, channels and consumers over RabbitMQ's API, and sending clients away."""
+"""Connections, channels and consumers over RabbitMQ's API, and closing them."""
 
 import logging
 
@@ -81,10 +81,10 @@ def test_of_a_queue_with_a_single_active_consumer_the_others_wait(broker: Served
 
 def test_a_client_is_sent_away_with_the_reason(broker: Served, channel: BlockingChannel) -> None:
     path = f"/api/connections/{q(name_of(channel))}"
-    assert broker.ask("DELETE", path, headers={"X-Reason": "the house is closed"}).status == 204
+    assert broker.ask("DELETE", path, headers={"X-Reason": "maintenance"}).status == 204
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as caught:
         channel.queue_declare("never")
-    assert (caught.value.reply_code, caught.value.reply_text) == (320, "CONNECTION_FORCED - the house is closed")
+    assert (caught.value.reply_code, caught.value.reply_text) == (320, "CONNECTION_FORCED - maintenance")
     until(lambda: broker.ask("GET", path).status == 404, "the connection is gone")
     assert broker.ask("DELETE", path).status == 404
 

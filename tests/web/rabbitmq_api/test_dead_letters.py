@@ -1,4 +1,4 @@
-"""Dead letters over AMQP: those that no queue takes are counted, logged and shown."""
+"""Dead letters over AMQP: those that no queue receives are counted, logged and shown."""
 
 import logging
 import re
@@ -35,9 +35,9 @@ def test_dead_letters_that_no_queue_takes_are_counted_logged_now_and_then_and_sh
     broker: Served, channel: BlockingChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = total(broker)
-    channel.exchange_declare("leads.nowhere")
+    channel.exchange_declare("without.bindings")
     channel.queue_declare("lossy", durable=True, arguments={"x-dead-letter-exchange": "never.declared"})
-    channel.queue_declare("unbound", durable=True, arguments={"x-dead-letter-exchange": "leads.nowhere"})
+    channel.queue_declare("unbound", durable=True, arguments={"x-dead-letter-exchange": "without.bindings"})
     channel.queue_declare("grave", durable=True)
     grave = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
     channel.queue_declare("careful", durable=True, arguments=grave)

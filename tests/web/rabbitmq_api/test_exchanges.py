@@ -57,7 +57,7 @@ def test_bindings_are_made_found_again_by_their_key_and_removed(broker: Served) 
         assert broker.ask("DELETE", f"{between}/{q(shown['properties_key'])}").status == 204
     assert broker.ask("DELETE", f"{between}/r").status == 404
     assert broker.get(between) == []
-    assert broker.ask("DELETE", "/api/exchanges/%2F/from?if-unused=true").status == 400  # it leads to the other
+    assert broker.ask("DELETE", "/api/exchanges/%2F/from?if-unused=true").status == 400  # it has a binding
     assert broker.ask("DELETE", "/api/bindings/%2F/e/from/e/to/x").status == 204
     assert broker.ask("DELETE", "/api/exchanges/%2F/from?if-unused=true").status == 204
 

@@ -1,4 +1,4 @@
-"""Health checks, what the broker says of itself, and what of RabbitMQ is not there."""
+"""Health checks, the overview, and unsupported features of RabbitMQ's API."""
 
 import shutil
 from datetime import UTC, datetime, timedelta

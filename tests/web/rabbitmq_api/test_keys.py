@@ -1,4 +1,4 @@
-"""The answers have the keys that RabbitMQ 3.10's have, as they were recorded; what is left out is named here."""
+"""Responses have the keys of RabbitMQ 3.10's, as they were recorded; missing ones are listed here."""
 
 import functools
 import json
@@ -93,8 +93,8 @@ def test_every_answer_has_the_keys_that_rabbitmq_gives(broker: Served, busy: Blo
     sent = {"properties": {}, "routing_key": "own2", "payload": "x", "payload_encoding": "string"}
     broker.ask("PUT", "/api/queues/%2F/own2", {})
     same_keys("published", broker.post("/api/exchanges/%2F/amq.default/publish", sent))
-    wish = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
-    same_keys("got", broker.post("/api/queues/%2F/own2/get", wish)[0])
+    wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    same_keys("got", broker.post("/api/queues/%2F/own2/get", wanted)[0])
     same_keys("port_listener", get(f"/api/health/checks/port-listener/{broker.amqp}"))
     same_keys("port_listener.failed", broker.ask("GET", "/api/health/checks/port-listener/1").json)
     same_keys("protocol_listener.failed", broker.ask("GET", "/api/health/checks/protocol-listener/amqps").json)

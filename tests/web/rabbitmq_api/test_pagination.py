@@ -1,4 +1,4 @@
-"""Lists: pages, sorting, filters and columns, and patterns that would take for ever."""
+"""Lists: pages, sorting, filters and columns, and patterns that would take too long."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_without_a_page_all_are_there_in_order() -> None:
     assert [row["name"] for row in rows({"sort_reverse": "true"})] == ["n4", "n3", "n2", "n1", "n0"]
 
 
-def test_a_page_says_where_it_stands() -> None:
+def test_a_page_has_its_number_and_the_counts() -> None:
     page = rows({"page": "2", "page_size": "2"})
     assert [row["name"] for row in page.pop("items")] == ["n2", "n3"]
     assert page == {
@@ -80,14 +80,14 @@ def test_patterns_that_take_little_time_are_taken(text: str) -> None:
         "a" * 201,
     ],
 )
-def test_patterns_that_could_take_for_ever_are_refused(text: str) -> None:
+def test_patterns_that_could_take_too_long_are_rejected(text: str) -> None:
     with pytest.raises(InvalidArgument):
         pattern_of(text)
 
 
-def test_a_pattern_that_takes_long_for_each_of_many_names_is_given_up() -> None:
+def test_a_pattern_that_takes_too_long_for_many_names_is_rejected() -> None:
     looked: list[str] = []
-    with pytest.raises(InvalidArgument, match="takes too long over so many names"):
+    with pytest.raises(InvalidArgument, match="takes too long for so many names"):
         fitting(["a" * 255] * 500, "a*a*b", lambda name: looked.append(name) or name, patience_s=0.01)  # type: ignore[func-returns-value]
     assert 0 < len(looked) < 500
     assert fitting(["ab", "xy"], "a*a*b", str) == ["ab"]

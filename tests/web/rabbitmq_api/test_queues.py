@@ -1,4 +1,4 @@
-"""Queues over RabbitMQ's API: what is shown of them, and what can be done to them."""
+"""Queues and messages over RabbitMQ's API."""
 
 from typing import Any
 
@@ -171,7 +171,7 @@ def test_messages_that_make_no_sense_are_refused(broker: Served, change: dict[st
     assert broker.ask("POST", "/api/exchanges/%2F/amq.default/publish", sent).status == 400
 
 
-def test_publishing_to_an_exchange_that_is_not_there_is_told(broker: Served) -> None:
+def test_publishing_to_a_missing_exchange_is_an_error(broker: Served) -> None:
     sent = {"properties": {}, "routing_key": "try", "payload": "x", "payload_encoding": "string"}
     answer = broker.ask("POST", "/api/exchanges/%2F/nope/publish", sent)
     assert answer.status == 404
@@ -179,11 +179,11 @@ def test_publishing_to_an_exchange_that_is_not_there_is_told(broker: Served) -> 
 
 
 @pytest.mark.parametrize(
-    "wish", [{"count": 1}, {**EVERY, "count": -1}, {**EVERY, "ackmode": "?"}, {**EVERY, "encoding": "?"}, None, []]
+    "wanted", [{"count": 1}, {**EVERY, "count": -1}, {**EVERY, "ackmode": "?"}, {**EVERY, "encoding": "?"}, None, []]
 )
-def test_gets_that_make_no_sense_are_refused(broker: Served, wish: object) -> None:
+def test_gets_that_make_no_sense_are_refused(broker: Served, wanted: object) -> None:
     broker.ask("PUT", "/api/queues/%2F/got", {})
-    assert broker.ask("POST", "/api/queues/%2F/got/get", wish).status == 400
+    assert broker.ask("POST", "/api/queues/%2F/got/get", wanted).status == 400
     assert broker.ask("POST", "/api/queues/%2F/not-there/get", EVERY).status == 404
 
 

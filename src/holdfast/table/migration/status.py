@@ -52,8 +52,14 @@ class Counters:
 
     def __init__(self, registry: Registry, table: str) -> None:
         labels = {"table": table}
-        self.started = registry.counter("holdfast_migration_started_total", "Phases that were called.", labels)
-        self.retries = registry.counter("holdfast_migration_retries_total", "Phases that asked to try again.", labels)
-        self.partials = registry.counter("holdfast_migration_partials_total", "Phases that did a part.", labels)
-        self.completed = registry.counter("holdfast_migration_completed_total", "Migrations that are done.", labels)
-        self.failed = registry.counter("holdfast_migration_failed_total", "Migrations that failed.", labels)
+        self.started = registry.counter(
+            "holdfast_migration_started_total", "Migration phases that were started.", labels
+        )
+        self.retries = registry.counter(
+            "holdfast_migration_retries_total", "Migration phases that asked to be retried.", labels
+        )
+        self.partials = registry.counter(
+            "holdfast_migration_partials_total", "Migration phases that completed a part of their work.", labels
+        )
+        self.completed = registry.counter("holdfast_migration_completed_total", "Completed migrations.", labels)
+        self.failed = registry.counter("holdfast_migration_failed_total", "Failed migrations.", labels)

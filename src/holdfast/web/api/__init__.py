@@ -26,4 +26,4 @@ OWN: list[Routes] = [
     table_routes,
     pipeline_routes,
 ]
-"""All routes of our own."""
+"""All routes of the API."""

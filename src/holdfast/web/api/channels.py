@@ -13,8 +13,8 @@ _REASON = "Closed via management API"
 @client_routes.delete(
     "/api/holdfast/channels/{name}",
     needs=Needs.LOGIN,
-    says="Close one channel of a connection; what it held goes to others.",
-    query={"reason": "What the client is told."},
+    says="Close one channel of a connection; its unsettled messages are requeued.",
+    query={"reason": "The reason that is sent to the client."},
 )
 def close_channel(call: Call) -> None:
     """Close a channel: its unsettled deliveries are requeued, and the connection stays open.
@@ -26,6 +26,6 @@ def close_channel(call: Call) -> None:
     if found is None:
         raise nothing_at("channel", name)
     if not call.who.is_administrator and found.user != call.who.name:
-        raise AccessRefused("only administrators close channels of others")
+        raise AccessRefused("only administrators may close channels of other users")
     reason = call.query.get("reason") or _REASON
     call.site.on_broker(lambda: report.close_channel(name, reason))

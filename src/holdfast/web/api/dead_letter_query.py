@@ -18,7 +18,7 @@ from holdfast.web.routes import Call
 __all__ = ["Desk", "Groups", "Round", "Which", "desk_of", "known_desk"]
 
 _BATCH_BYTES = 16 << 20
-"""Of bodies that are in memory to be put back together."""
+"""Limit of the bodies of one batch, which are in memory together."""
 
 
 class Which(NamedTuple):
@@ -26,7 +26,7 @@ class Which(NamedTuple):
 
     ids: frozenset[int] | None = None
     origin: str | None = None
-    """The queue they died in."""
+    """The queue in which they died."""
     reason: str | None = None
     cause: str | None = None
 
@@ -83,7 +83,7 @@ class Desk(NamedTuple):
         Dead letters that arrive after the start are left out.
         """
         start = min(which.ids, default=0) if which.ids is not None else 0
-        stop = 0 if self.pile is None else self.pile.log.end  # what dies again meanwhile is not meant
+        stop = 0 if self.pile is None else self.pile.log.end  # messages that die later are not selected
         while True:
             batch: list[DeadLetter] = []
             size = 0
@@ -153,7 +153,7 @@ def desk_of(call: Call, operation: Operation = Operation.QUEUE_LOOK, most: int |
     desk = _found(call, queue, broker_queue, most)
     if desk.lies_in is not None:
         vhost, name = call.site.names_of(desk.lies_in)
-        looks = operation is Operation.QUEUE_LOOK  # whatever else is done takes them from there
+        looks = operation is Operation.QUEUE_LOOK  # any other operation removes them from there
         call.may(Operation.QUEUE_LOOK if looks else Operation.QUEUE_DISCARD, name, vhost=vhost)
     return desk
 
@@ -177,7 +177,7 @@ def _found(call: Call, queue: Queue, broker_queue: BrokerQueue | None, most: int
         unsure = unsure or through.left is not None
     if len(found) > 1:
         names = ", ".join(repr(one.holder.name) for one in found if one.holder is not None)
-        raise InvalidArgument(f"the dead letters of {broker_queue.name!r} lie in {names}: look at one of these")
+        raise InvalidArgument(f"the dead letters of {broker_queue.name!r} are in several queues: use one of {names}")
     return found[0]._replace(unsure=unsure) if found else Desk(queue, broker_queue, queue, broker_queue.name, unsure)
 
 

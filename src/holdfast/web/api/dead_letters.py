@@ -20,17 +20,17 @@ __all__ = ["dead_routes"]
 
 dead_routes = Routes("dead letters")
 _LOOKED_AT = 50_000
-"""Messages of one queue that a request examines: it takes half a second, and an open page asks every two."""
+"""Messages of one queue that a request examines: it takes half a second, and an open page asks every two seconds."""
 _SHOWN_BYTES_MAX = 64 << 20
-"""Of bodies in one answer."""
+"""Limit of the bodies in one response."""
 _AT_ONCE = 500
-"""Dead letters that the broker's thread requeues at once: clients wait meanwhile."""
+"""Dead letters that the broker's thread requeues at a time: clients wait meanwhile."""
 _moving = threading.Lock()
 """Held while a batch of dead letters is read and settled: two requests must not requeue the same ones."""
 _CHOICE = {
     "origin": "Only those that died in this queue.",
-    "reason": "Only those that died for this reason; an empty one is one, too.",
-    "cause": "Only those that died of this: attempts, rejected, ttl, overflow; over AMQP the same as the reason.",
+    "reason": "Only those that died for this reason; an empty value selects those without one.",
+    "cause": "Only those with this cause: attempts, rejected, ttl, overflow; over AMQP the same as the reason.",
 }
 _WHICH = body(
     ids={"type": ["array", "null"], "items": {"type": "integer"}},
@@ -41,7 +41,7 @@ _WHICH = body(
 @dead_routes.get(
     "/api/holdfast/dead",
     needs=Needs.LOGIN,
-    says="All queues with dead letters, grouped by origin, reason and cause.",
+    says="List the queues with dead letters, grouped by origin, reason and cause.",
     query={"vhost": "Only those of this virtual host."},
 )
 def all_dead(call: Call) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def all_dead(call: Call) -> dict[str, Any]:
         groups = Groups()
         try:
             desk = known_desk(site, queue, broker_queue, holders.get(vhost, frozenset()))
-            if desk is None:  # its letters are told of where they are
+            if desk is None:  # its dead letters are listed under the queues that hold them
                 continue
             if desk.lies_in is not None and not _may_look(call, *site.names_of(desk.lies_in)):
                 continue
@@ -80,12 +80,12 @@ def _may_look(call: Call, vhost: str, name: str) -> bool:
 @dead_routes.get(
     ONE + "/dead",
     needs=Needs.USER,
-    says="The dead letters of a queue, or those that lie in it.",
+    says="List the dead letters of a queue, or those that it holds.",
     query={
-        "count": "How many to show.",
+        "count": "Number of dead letters in the response, 1000 by default.",
         **_CHOICE,
-        "truncate": "Bytes of each body at most; 0 for all.",
-        "from": "Go on here: the `next` of the answer before. Then nothing is counted.",
+        "truncate": "Maximum bytes of each body; 0: no limit.",
+        "from": "Continue here: `next` of the previous response. The totals are then null.",
     },
 )
 def dead(call: Call) -> dict[str, Any]:
@@ -121,16 +121,18 @@ def dead(call: Call) -> dict[str, Any]:
     }
 
 
-@dead_routes.get(ONE + "/dead/{id}", needs=Needs.USER, says="One dead letter, whole.")
+@dead_routes.get(ONE + "/dead/{id}", needs=Needs.USER, says="Show one dead letter with its whole body.")
 def one_letter(call: Call) -> dict[str, Any]:
     """Return a dead letter by its id, with its whole body; 404 if there is none."""
     found = desk_of(call).letter(call.numbered("id"))
     if found is None:
-        raise NotFound(f"{call.path['name']!r} has no dead letter {call.path['id']} any more")
+        raise NotFound(f"{call.path['name']!r} has no dead letter {call.path['id']}")
     return _letter_json(found, len(found.payload))
 
 
-@dead_routes.post(ONE + "/redrive", needs=Needs.USER, says="Put dead letters back where they died.", takes=_WHICH)
+@dead_routes.post(
+    ONE + "/redrive", needs=Needs.USER, says="Return dead letters to the queues in which they died.", takes=_WHICH
+)
 def redrive(call: Call) -> dict[str, int]:
     """Return the selected dead letters to the queues they died in; report how many.
 
@@ -159,7 +161,7 @@ def redrive(call: Call) -> dict[str, int]:
             return 0
 
     count = _settled(desk, which, back)
-    if problems and not count:  # those that went must be told
+    if problems and not count:  # the number of those that were returned must be reported
         raise problems[0]
     return {"redriven": count}
 
@@ -186,10 +188,10 @@ def _put_back(call: Call, holder: BrokerQueue, letters: list[DeadLetter]) -> int
     return count
 
 
-@dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters for good.", takes=_WHICH)
+@dead_routes.post(ONE + "/dead/delete", needs=Needs.USER, says="Delete dead letters permanently.", takes=_WHICH)
 def delete(call: Call) -> dict[str, int]:
-    """Delete the selected dead letters for good; report how many."""
-    desk = desk_of(call, Operation.QUEUE_DISCARD)  # as purging does: who may only put messages may take none away
+    """Delete the selected dead letters permanently; report how many."""
+    desk = desk_of(call, Operation.QUEUE_DISCARD)  # as for a purge: write permission alone must not remove messages
     which = _wanted(call)
     holder = desk.holder
     if holder is None:
@@ -206,7 +208,7 @@ def delete(call: Call) -> dict[str, int]:
 def _wanted(call: Call) -> Which:
     ids = call.field("ids", list, None)
     if ids is not None and not all(type(one) is int for one in ids):
-        raise InvalidArgument("ids must be the numbers that the letters have")
+        raise InvalidArgument("ids must be a list of the ids of dead letters")
     return Which(None if ids is None else frozenset(ids), *(call.field(name, str, None) for name in _CHOICE))
 
 

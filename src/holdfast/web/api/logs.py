@@ -33,7 +33,7 @@ _COUNT_MAX = 10_000
 _WAIT_MAX_S = 60.0
 _LOOK_S = 0.1
 _BYTES_MAX = 64 << 20
-"""Of records in one answer, beyond the first."""
+"""Limit of the records in one response; one record is always returned."""
 
 
 def record_json(record: Record) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _stats_json(site: ServerContext, log: Log, queues: list[Queue]) -> dict[str,
     vhost, label = site.names_of(log.name)
     form = asdict(figures)
     form["tailers"] = [{**one, "committed_time": iso_time(one["committed_at"])} for one in form["tailers"]]
-    # What a queue has kept is its last checkpoint, which may be minutes old: an open one knows where it is.
+    # The stored position is that of the last checkpoint, which may be minutes old: an open queue knows its own.
     places = {place_of(queue.name): queue for queue in queues if not queue.closed}
     for tailer in form["tailers"]:
         if (queue := places.get(tailer["name"])) is not None:
@@ -90,7 +90,7 @@ def _stats_json(site: ServerContext, log: Log, queues: list[Queue]) -> dict[str,
     }
 
 
-@log_routes.get(_ALL, needs=Needs.MONITORING, says="Logs, a page at a time, by their names.", query=PAGING)
+@log_routes.get(_ALL, needs=Needs.MONITORING, says="List logs by name, one page at a time.", query=PAGING)
 def logs(call: Call) -> dict[str, Any]:
     """Return a page of logs with their statistics."""
     site = call.site
@@ -107,7 +107,7 @@ def logs(call: Call) -> dict[str, Any]:
         return paged(call, found, len(every), show)
 
 
-@log_routes.get(_ONE, needs=Needs.USER, says="One log with its segments and tailers.")
+@log_routes.get(_ONE, needs=Needs.USER, says="Show one log with its segments and tailers.")
 def one_log(call: Call) -> dict[str, Any]:
     """Return a log's statistics, segments, tailers, damage and queues; its settings if it is open."""
     name, store = call.path["name"], call.site.store
@@ -147,15 +147,15 @@ def one_log(call: Call) -> dict[str, Any]:
 @log_routes.get(
     _ONE + "/records",
     needs=Needs.USER,
-    says="Records, oldest first; with wait also those that come.",
+    says="Read records, oldest first; with `wait`, wait for the first one.",
     query={
-        "start": "From this sequence on.",
-        "stop": "Up to this sequence, without it.",
-        "count": "How many at most.",
+        "start": "The first sequence.",
+        "stop": "The end of the range, exclusive.",
+        "count": "Maximum number of records, 100 by default.",
         "reverse": "Newest first.",
-        "since": "From this time on.",
-        "until": "Up to this time.",
-        "wait": "Seconds to wait for the first one.",
+        "since": "Only records written at or after this time.",
+        "until": "Only records written before this time.",
+        "wait": "Seconds to wait for the first record.",
     },
 )
 async def records(call: Call) -> dict[str, Any]:
@@ -163,9 +163,9 @@ async def records(call: Call) -> dict[str, Any]:
     try:
         wait = float(call.query.get("wait") or 0)
     except ValueError:
-        raise InvalidArgument(f"wait={call.query['wait'][:40]!r} is no number of seconds") from None
+        raise InvalidArgument(f"wait={call.query['wait'][:40]!r} is not a number of seconds") from None
     if not 0 <= wait <= _WAIT_MAX_S:
-        raise InvalidArgument(f"wait must be from 0 to {_WAIT_MAX_S:g} seconds; ask again after that")
+        raise InvalidArgument(f"wait must be from 0 to {_WAIT_MAX_S:g} seconds")
     call.may(Operation.LOG_READ, call.path["name"])
     deadline = asyncio.get_running_loop().time() + wait
     while True:
@@ -176,7 +176,7 @@ async def records(call: Call) -> dict[str, Any]:
                 return found
             await asyncio.sleep(_LOOK_S)
             written = call.site.store.open_log(call.path["name"])
-            if written is None or written.end > end:  # else there is nothing that could be found
+            if written is None or written.end > end:  # else there is nothing new
                 break
 
 
@@ -204,12 +204,12 @@ def _records(call: Call) -> dict[str, Any]:
 @log_routes.post(
     _ONE + "/records",
     needs=Needs.USER,
-    says="Append records; answered when they are on disk.",
+    says="Append records; responds when they are on disk.",
     fills=True,
     takes=body(
         "records",
         records={"type": "array", "items": RECORD},
-        sync=said(FLAG, "false: be answered before they are on disk."),
+        sync=said(FLAG, "false: respond before they are on disk."),
     ),
 )
 def append(call: Call) -> Reply:
@@ -231,14 +231,14 @@ def append(call: Call) -> Reply:
 @log_routes.get(
     _ONE + "/sequence_at",
     needs=Needs.USER,
-    says="The first record not written before a time.",
+    says="Find the first record at or after a time.",
     query={"time": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
 )
 def sequence_at(call: Call) -> dict[str, int]:
     """Return the first sequence at or after a time."""
     call.may(Operation.LOG_LOOK, call.path["name"])
     if not call.query.get("time"):
-        raise InvalidArgument("say which time: ?time=2026-11-15T12:00:00Z")
+        raise InvalidArgument("the query lacks the parameter 'time', such as ?time=2026-11-15T12:00:00Z")
     with _to_read(call) as log:
         return {"sequence": log.sequence_at(instant(call.query["time"]))}
 
@@ -246,14 +246,14 @@ def sequence_at(call: Call) -> dict[str, int]:
 @log_routes.post(
     _ONE + "/compact",
     needs=Needs.USER,
-    says="Drop old segments; or see which would go.",
+    says="Drop old segments, or preview which would be dropped.",
     takes=body(
-        max_age={"description": "Seconds, or text such as 7d: what is older may go."},
-        max_bytes={"description": "Bytes, or text such as 1GiB: as much stays."},
+        max_age={"description": "Seconds, or text such as 7d: older segments are dropped."},
+        max_bytes={"description": "Bytes, or text such as 1GiB: the newest segments up to this size are kept."},
         max_segments=WHOLE,
         min_segments=WHOLE,
-        force=said(FLAG, "Also what queues and tailers still need."),
-        dry_run=said(FLAG, "Only say what would go."),
+        force=said(FLAG, "Also drop records that queues and tailers still need."),
+        dry_run=said(FLAG, "Only report what would be dropped."),
     ),
 )
 def compact(call: Call) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def compact(call: Call) -> dict[str, Any]:
         min_segments=call.field("min_segments", int, 1),
     )
     if policy.max_age is None and policy.max_bytes is None and policy.max_segments is None:
-        raise InvalidArgument("say what may go: max_age, max_bytes or max_segments")
+        raise InvalidArgument("no limit is given: set max_age, max_bytes or max_segments")
     dry, force = call.field("dry_run", bool, False), call.field("force", bool, False)
     before = log.segments()
     count = int(log.compact(retention=policy, force=force, dry_run=dry))
@@ -288,8 +288,8 @@ def compact(call: Call) -> dict[str, Any]:
 @log_routes.post(
     _ONE + "/clear",
     needs=Needs.USER,
-    says="Drop everything in a log.",
-    takes=body(force=said(FLAG, "Also what queues and tailers still need.")),
+    says="Drop all records of a log.",
+    takes=body(force=said(FLAG, "Also drop records that queues and tailers still need.")),
 )
 def clear(call: Call) -> dict[str, int]:
     """Drop the records that named tailers and queues have read, with `force` all; return how many."""
@@ -299,7 +299,7 @@ def clear(call: Call) -> dict[str, int]:
     return {"removed": log.start - before, "start": log.start, "end": log.end}
 
 
-@log_routes.post(_ONE + "/verify", needs=Needs.MONITORING, says="Read everything through and check it.")
+@log_routes.post(_ONE + "/verify", needs=Needs.MONITORING, says="Read the whole log and check its checksums.")
 def verify(call: Call) -> dict[str, Any]:
     """Read the whole log and check its checksums; return the result."""
     with _to_read(call) as log:
@@ -317,11 +317,11 @@ def verify(call: Call) -> dict[str, Any]:
 @log_routes.get(
     _ONE + "/inspect",
     needs=Needs.USER,
-    says="What is at a byte, or where a record lies.",
+    says="Show what is stored at a byte, or where a record is stored.",
     query={
-        "sequence": "Where this record lies.",
-        "offset": "What is at this byte of the segment.",
-        "segment": "The segment's file, the last one unless given.",
+        "sequence": "Locate this record.",
+        "offset": "Show what is at this byte of the segment.",
+        "segment": "The segment's file; the last one by default.",
     },
 )
 def inspect(call: Call) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def inspect(call: Call) -> dict[str, Any]:
 @log_routes.put(
     _ONE + "/tailers/{tailer}",
     needs=Needs.USER,
-    says="Keep a place in a log by a name.",
+    says="Set the position of a named tailer.",
     takes=body("position", position=said(WHOLE, "The next sequence to read.")),
 )
 def keep_tailer(call: Call) -> None:
@@ -357,13 +357,13 @@ def keep_tailer(call: Call) -> None:
         log.positions.set(Position(name, tailer.position, log.clock.time_ns(), owner=maker))
 
 
-@log_routes.delete(_ONE + "/tailers/{tailer}", needs=Needs.USER, says="Forget a named tailer.")
+@log_routes.delete(_ONE + "/tailers/{tailer}", needs=Needs.USER, says="Delete a named tailer.")
 def forget_tailer(call: Call) -> None:
     """Delete the position of a named tailer; if it comes back, it starts from the beginning.
 
     Needs configure permission, unless the caller created it.
     """
-    if not _owns_tailer(call):  # whoever made it may always stop holding records back
+    if not _owns_tailer(call):  # its owner may always stop holding records back
         call.may(Operation.LOG_TAILER, call.path["name"])
     with _to_read(call) as log:
         if not log.positions.remove(call.path["tailer"]):

@@ -18,15 +18,15 @@ message_routes = Routes("messages")
 _WAIT_MAX_S = 60.0
 _COUNT_MAX = 10_000
 _SHOWN_BYTES_MAX = 64 << 20
-"""Of bodies in one answer, beyond the first ones."""
+"""Limit of the bodies in one response, beyond the first ones."""
 _AT_FIRST = 16
 
 
 @message_routes.get(
     ONE + "/messages",
     needs=Needs.USER,
-    says="The next messages, without taking them.",
-    query={"count": "How many, 10 unless said otherwise.", "truncate": "Bytes of each body at most; 0 for all."},
+    says="Show the next messages without leasing them.",
+    query={"count": "Number of messages, 10 by default.", "truncate": "Maximum bytes of each body; 0: no limit."},
 )
 def peek(call: Call) -> dict[str, Any]:
     """Return the next messages without leasing them."""
@@ -47,20 +47,20 @@ def _peeked(queue: Queue, count: int) -> list[PeekedMessage]:
         wanted = min(count, wanted * 4)
 
 
-@message_routes.get(ONE + "/messages/{id}", needs=Needs.USER, says="One message, whole.")
+@message_routes.get(ONE + "/messages/{id}", needs=Needs.USER, says="Show one message with its whole body.")
 def one_message(call: Call) -> dict[str, Any]:
-    """Return a message by its id, whatever its state, with its whole body; 404 if the log has it no more."""
+    """Return a message by its id, whatever its state, with its whole body; 404 if the log no longer has it."""
     queue, _ = queue_of(call)
     found = queue.message(call.numbered("id"))
     if found is None:
-        raise NotFound(f"the log of {queue.name!r} has no message {call.path['id']} any more")
+        raise NotFound(f"the log of {queue.name!r} has no message {call.path['id']}")
     return message_json(found, len(found.payload))
 
 
 @message_routes.post(
     ONE + "/messages",
     needs=Needs.USER,
-    says="Put messages, all or none; answered when they are on disk.",
+    says="Put messages, all or none; responds when they are on disk.",
     fills=True,
     takes=body("messages", messages={"type": "array", "items": MESSAGE}),
 )
@@ -68,17 +68,17 @@ def put(call: Call) -> Reply:
     """Put messages, all or none; return their ids, and how many were duplicates. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_PUT)
     ids, known = queue.put_counted(messages_in(call))
-    queue.log.sync()  # whatever the queue's flush mode: who is answered may rely on it
+    queue.log.sync()  # in every flush mode: the response means that they are on disk
     return Reply({"ids": list(ids), "duplicates": known}, 201)
 
 
 @message_routes.post(
     ONE + "/leases",
     needs=Needs.USER,
-    says="Take messages for a while, waiting for them if there are none.",
+    says="Lease messages; with `wait`, wait for them if there are none.",
     takes=body(
         count={"type": "integer", "minimum": 1},
-        lease=said(NUMBER, "Seconds; what the queue has unless it is given."),
+        lease=said(NUMBER, "Seconds; the queue's lease by default."),
         wait=said(NUMBER, f"Seconds, up to {_WAIT_MAX_S:g}."),
     ),
 )
@@ -89,10 +89,10 @@ async def lease(call: Call) -> dict[str, Any]:
     if not 1 <= count <= _COUNT_MAX:
         raise InvalidArgument(f"count is {count}: it must be from 1 to {_COUNT_MAX}")
     if not 0 <= wait <= _WAIT_MAX_S:
-        raise InvalidArgument(f"wait is {wait}: it must be from 0 to {_WAIT_MAX_S:g} seconds; ask again after that")
+        raise InvalidArgument(f"wait is {wait}: it must be from 0 to {_WAIT_MAX_S:g} seconds")
     known = call.site.polls
     if call.site.stopping:
-        raise Closed("the server stops: ask again when it is back")
+        raise Closed("the server is stopping: try again when it is back")
     polls = known.get(queue)
     if polls is None:
         for gone in [one for one in known if one.closed]:
@@ -104,7 +104,9 @@ async def lease(call: Call) -> dict[str, Any]:
     return {"messages": [message_json(one) for one in taken]}
 
 
-@message_routes.post(ONE + "/ack", needs=Needs.USER, says="They are done.", takes=body("messages", messages=HELD))
+@message_routes.post(
+    ONE + "/ack", needs=Needs.USER, says="Acknowledge messages.", takes=body("messages", messages=HELD)
+)
 def ack(call: Call) -> dict[str, Any]:
     """Acknowledge messages; return how many, and which lost their lease."""
     queue, _ = queue_of(call, Operation.QUEUE_TAKE)
@@ -115,12 +117,12 @@ def ack(call: Call) -> dict[str, Any]:
 @message_routes.post(
     ONE + "/nack",
     needs=Needs.USER,
-    says="They failed, and come back or die.",
+    says="Return failed messages after a backoff, or dead-letter them.",
     takes=body(
         "messages",
         messages=HELD,
-        reason=said(TEXT, "Why, for who looks at the dead letters."),
-        delay=said(NUMBER, "Seconds until they come back; what the queue's backoff says unless given."),
+        reason=said(TEXT, "The reason, which is shown with dead letters."),
+        delay=said(NUMBER, "Seconds until they are redelivered; the queue's backoff by default."),
     ),
 )
 def nack(call: Call) -> dict[str, Any]:
@@ -132,7 +134,10 @@ def nack(call: Call) -> dict[str, Any]:
 
 
 @message_routes.post(
-    ONE + "/release", needs=Needs.USER, says="Give them back untried.", takes=body("messages", messages=HELD)
+    ONE + "/release",
+    needs=Needs.USER,
+    says="Release messages without counting an attempt.",
+    takes=body("messages", messages=HELD),
 )
 def release(call: Call) -> dict[str, Any]:
     """Release messages without counting an attempt; return how many, and which lost their lease."""
@@ -144,8 +149,8 @@ def release(call: Call) -> dict[str, Any]:
 @message_routes.post(
     ONE + "/extend",
     needs=Needs.USER,
-    says="Hold them longer, or shorter.",
-    takes=body("messages", messages=HELD, lease=said(NUMBER, "Seconds from now; the queue's lease unless given.")),
+    says="Set the remaining time of leases, longer or shorter.",
+    takes=body("messages", messages=HELD, lease=said(NUMBER, "Seconds from now; the queue's lease by default.")),
 )
 def extend(call: Call) -> dict[str, Any]:
     """Set the expiry of leases, later or earlier; return how many, and which lost their lease."""

@@ -11,12 +11,12 @@ __all__ = ["PAGING", "named", "paged"]
 T = TypeVar("T")
 _PAGE_MAX = 500
 PAGING = {
-    "page": "Which page, from 1.",
-    "page_size": f"How many on a page, 100 unless said otherwise, {_PAGE_MAX} at most.",
-    "name": "Only those whose name has this in it.",
-    "use_regex": "name is a regular expression.",
+    "page": "The page, from 1.",
+    "page_size": f"Items per page, 100 by default, {_PAGE_MAX} at most.",
+    "name": "Only items whose name contains this text.",
+    "use_regex": "true: `name` is a regular expression.",
 }
-"""What the query of a list may say."""
+"""Query parameters of lists."""
 
 
 def named(call: Call, found: list[T], name: Callable[[T], str]) -> list[T]:
@@ -29,7 +29,7 @@ def named(call: Call, found: list[T], name: Callable[[T], str]) -> list[T]:
 
 
 def paged(call: Call, found: list[T], total: int, show: Callable[[T], Any]) -> dict[str, Any]:
-    """Return one page of the items; only these are rendered. Items for which `show` returns None are gone."""
+    """Return one page of the items; only these are rendered. Those for which `show` returns None were deleted."""
     size = call.number("page_size", 100, most=_PAGE_MAX, least=1)
     page = call.number("page", 1, least=1)
     shown = [row for one in found[(page - 1) * size : page * size] if (row := show(one)) is not None]

@@ -23,7 +23,7 @@ class OptionKind(Enum):
     PLAIN = auto()
     """Names, numbers, times, words: the pipeline checks them."""
     PATH = auto()
-    """A folder or file that is written, or of which all is read."""
+    """A folder or file that is written, or read as a whole."""
     SOURCE = auto()
     """Files that are read, perhaps by a pattern."""
     CONDITION = auto()
@@ -74,7 +74,7 @@ def checked_options(pipeline: str, given: Mapping[str, Any], paths: AllowedPaths
                 raise InvalidArgument(f"the option {name!r} cannot be {one!r}")
             text = str(one).lower() if isinstance(one, bool) else str(one)
             if "\0" in text:
-                raise InvalidArgument(f"the option {name!r} holds a zero byte, which no program can be given")
+                raise InvalidArgument(f"the option {name!r} has a zero byte, which cannot be passed to a process")
             yield name, _checked(kind, name, text, paths)
 
 
@@ -95,7 +95,9 @@ def _checked_target(name: str, text: str) -> str:
     """Return the name of a log, queue or table to write; raise 403 for the server's own."""
     if text.strip().startswith(OWN):
         raise Refused(
-            403, "access_refused", f"the option {name!r} is {text!r}: names with {OWN!r} are the server's own to write"
+            403,
+            "access_refused",
+            f"the option {name!r} is {text!r}: only the server writes to names that begin with {OWN!r}",
         )
     return text
 
@@ -106,7 +108,7 @@ def checked_master(text: str) -> str:
         raise Refused(
             403,
             "access_refused",
-            f"the master {text[:80]!r} is not for requests: say local, local[4] or local[*]; for a cluster set "
+            f"the master {text[:80]!r} is not allowed over HTTP: use local, local[4] or local[*]; for a cluster set "
             "SPARK_MASTER in the server's environment",
         )
     return text

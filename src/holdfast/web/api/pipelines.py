@@ -27,14 +27,14 @@ _ALL = "/api/holdfast/pipelines"
 _DESCRIBE_S = 60
 _PATIENCE_S = 0.3
 _LAST_BYTES = 1 << 16
-"""Of what a process said, in which its last line is looked for."""
+"""Length of the end of a process's output in which its last line is searched."""
 
 
 @pipeline_routes.get(
     _ALL,
     needs=Needs.MONITORING,
-    says="The pipelines that are shipped, and the last runs.",
-    query={"count": "How many of the last runs."},
+    says="List the pipelines and their last runs.",
+    query={"count": "Number of runs, 50 by default."},
 )
 def pipelines(call: Call) -> dict[str, Any]:
     """Return the pipelines and the last runs."""
@@ -50,7 +50,7 @@ def pipelines(call: Call) -> dict[str, Any]:
     }
 
 
-@pipeline_routes.get(_ALL + "/runs/{id}", needs=Needs.MONITORING, says="One run of a pipeline.")
+@pipeline_routes.get(_ALL + "/runs/{id}", needs=Needs.MONITORING, says="Show one run of a pipeline.")
 def one_run(call: Call) -> dict[str, Any]:
     """Return the status of a run."""
     return _run_json(call.site, Runs(call.site.store.path).get(call.path["id"]))
@@ -59,8 +59,8 @@ def one_run(call: Call) -> dict[str, Any]:
 @pipeline_routes.post(
     _ALL + "/{name}/runs",
     needs=Needs.OPERATOR,
-    says="Start a pipeline on the server's machine.",
-    takes=body(options={"type": "object"}, master=said(TEXT, "Of Spark, such as local[2].")),
+    says="Start a run of a pipeline on the server's machine.",
+    takes=body(options={"type": "object"}, master=said(TEXT, "The Spark master, such as local[2].")),
 )
 def start(call: Call) -> Reply:
     """Start a run in a process of its own; return its id without waiting for it (202).
@@ -82,11 +82,11 @@ def start(call: Call) -> Reply:
     if master := checked_master(call.field("master", str, "")):
         command += ["--master", master]
     runs = Runs(store, call.site.clock)
-    # Noted before it is started, so that whoever asks for the run finds it. The process then notes itself in its place.
+    # Recorded before the process starts, so that the run can be found by its id. The process then updates the record.
     run = runs.begin(name, call.field("options", dict, {}), id=new_id(call.site.clock.time_ns()))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    # Not a pipe: a stream writes for days, and goes on when this server has stopped.
-    said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who sees the process off
+    # Not a pipe: a stream writes for days, and continues when this server has stopped.
+    said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the thread that waits for the process
     try:
         process = subprocess.Popen(
             command,
@@ -101,11 +101,11 @@ def start(call: Call) -> Reply:
         said.close()
         runs.end(run, ok=False, error=f"its process could not be started: {error}")
         raise
-    threading.Thread(target=_see_off, args=(store, run, process, said), name="holdfast-run", daemon=True).start()
+    threading.Thread(target=_record_end, args=(store, run, process, said), name="holdfast-run", daemon=True).start()
     return Reply({"id": run.id, "pipeline": name, "state": "running", "started_at": run.started_at}, 202)
 
 
-def _see_off(store: Path, begun: Run, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
+def _record_end(store: Path, begun: Run, process: "subprocess.Popen[bytes]", said: IO[bytes]) -> None:
     """Wait for the process to end; record the end of one that ended before it could record anything."""
     code = process.wait()
     with said:
@@ -114,11 +114,11 @@ def _see_off(store: Path, begun: Run, process: "subprocess.Popen[bytes]", said: 
     runs = Runs(store)
     try:
         run = runs.get(begun.id)
-    except NotFound:  # so many have run since that it is no longer remembered
+    except NotFound:  # so many have run since that its record was deleted
         return
     if run.ended_at is None:
         text = last.decode("utf-8", "replace").strip().splitlines()
-        runs.end(run, ok=False, error=text[-1] if text else f"the process ended with {code}")
+        runs.end(run, ok=False, error=text[-1] if text else f"the process ended with exit code {code}")
 
 
 class _Describing:
@@ -175,7 +175,7 @@ def _offsets(site: ServerContext, run: Run) -> list[dict[str, Any]]:
         lines = (folder / str(batches[0])).read_text(errors="replace").splitlines()
         with contextlib.suppress(ValueError, IndexError, AttributeError):
             for label, position in json.loads(lines[2]).items():
-                place = position.get("0")  # as the source keeps it: one number for the one partition of a log
+                place = position.get("0")  # as the source stores it: one number for the one partition of a log
                 end = _end(site, label)
                 lag = end - place if end is not None and isinstance(place, int) else None
                 where = {"query": folder.parent.name, "log": label, "batch": batches[0]}

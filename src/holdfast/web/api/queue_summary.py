@@ -91,7 +91,7 @@ def _may_see(site: ServerContext, who: Caller, vhost: str) -> bool:
 
 
 def light_row(site: ServerContext, found: Found) -> dict[str, Any]:
-    """Return a queue's row with what costs nothing: counts and rates."""
+    """Return a queue's row with the fields that are cheap: counts and rates."""
     vhost, name, queue, broker_queue = found
     try:
         counts = queue.counts()
@@ -149,7 +149,7 @@ def page_of(call: Call) -> dict[str, Any]:
     query = call.query
     site = call.site
     if vhost := query.get("vhost"):
-        site.host(vhost)  # one that is not there is an error, and not without queues
+        site.host(vhost)  # one that does not exist is an error, not an empty list
     found = list(all_queues(site, call.who, vhost or None))
     total = len(found)
     found = named(call, found, lambda one: one.name)
@@ -158,7 +158,7 @@ def page_of(call: Call) -> dict[str, Any]:
         raise InvalidArgument(f"queues cannot be sorted by {sort!r}; they can by: {', '.join(_SORTED_BY)}")
     found.sort(key=lambda one: (one.vhost, one.name))
     if sort != "name" or reverse:
-        # Of very many queues the ages are those that the totals go by, which may be some seconds old.
+        # With very many queues the cached ages of the totals are used, which may be some seconds old.
         ages = site.figures.ages() if sort == "oldest_age" and len(found) > _ASKED_MAX else None
         found.sort(key=lambda one: _sortable(_value(site, one, sort, ages)), reverse=reverse)
     return paged(call, found, total, lambda one: row(site, one))
@@ -194,7 +194,7 @@ def place_now(queue: Queue) -> tuple[int, int]:
     """
     try:
         floor = queue.queue_state.floor()
-    except (RuntimeError, ValueError):  # something came or went while it was walked
+    except (RuntimeError, ValueError):  # the state changed during the iteration
         lag = queue.stats().lag
         return max(0, queue.log.end - lag), lag
     return floor, max(0, queue.log.end - floor)

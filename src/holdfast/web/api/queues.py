@@ -26,7 +26,7 @@ ONE = _ALL + "/{vhost}/{name}"
 _IDS_SHOWN = 100
 _LEASES_MAX = 100_000
 _ENDLESS_NS = 365 * 86_400 * 10**9
-"""From so long a lease on it is one of the broker's, which last ten years."""
+"""A lease at least as long is one of the broker's, which last ten years."""
 _KINDS: tuple[Kind, ...] = ("configure", "write", "read")
 _QUEUES_MAX = 1000
 _SAMPLE = 10
@@ -49,11 +49,11 @@ def queue_of(call: Call, operation: Operation = Operation.QUEUE_LOOK) -> tuple[Q
 @queue_routes.get(
     _ALL,
     needs=Needs.LOGIN,
-    says="Queues, a page at a time.",
+    says="List queues, one page at a time.",
     query={
         **PAGING,
-        "sort": "By which field: ready, oldest_age, put_rate...",
-        "sort_reverse": "The largest first.",
+        "sort": "The field to sort by: ready, oldest_age, put_rate...",
+        "sort_reverse": "true: largest first.",
         "vhost": "Only those of this virtual host.",
     },
 )
@@ -65,12 +65,12 @@ def queues(call: Call) -> dict[str, Any]:
 @queue_routes.post(
     _ALL,
     needs=Needs.LOGIN,
-    says="Declare a durable queue; one that is there like this is no error.",
+    says="Declare a durable queue; does nothing if it exists with the same arguments.",
     takes=body(
         "name",
         vhost=TEXT,
         name=TEXT,
-        arguments={"type": "object", "description": "As AMQP has them: x-message-ttl, x-max-length..."},
+        arguments={"type": "object", "description": "Arguments of AMQP, such as x-message-ttl and x-max-length."},
     ),
 )
 def declare(call: Call) -> Reply:
@@ -83,7 +83,9 @@ def declare(call: Call) -> Reply:
     check_arguments(arguments)
     host = call.site.host(vhost)
     call.may(Operation.QUEUE_DECLARE, name, vhost=vhost)
-    if isinstance(dead := arguments.get("x-dead-letter-exchange"), str):  # or messages get where their sender may not
+    if isinstance(
+        dead := arguments.get("x-dead-letter-exchange"), str
+    ):  # else messages would reach an exchange that the caller may not publish to
         call.may(Operation.QUEUE_TAKE, name, vhost=vhost)
         call.may(Operation.EXCHANGE_PUBLISH, dead, vhost=vhost)
     if not name:
@@ -96,7 +98,7 @@ def declare(call: Call) -> Reply:
     return Reply(row(call.site, Found(vhost, name, broker_queue.queue, broker_queue)), 201)
 
 
-@queue_routes.get(ONE, needs=Needs.USER, says="One queue, with all that is known of it.")
+@queue_routes.get(ONE, needs=Needs.USER, says="Show one queue: statistics, settings, consumers and bindings.")
 def one_queue(call: Call) -> dict[str, Any]:
     """Return statistics, settings, consumers, bindings and the caller's permissions.
 
@@ -176,7 +178,7 @@ def delete(call: Call) -> None:
         call.site.on_broker(lambda: host.delete_queue(broker_queue.name, broker_queue.definition.owner))
 
 
-@queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Drop every message that is not leased.")
+@queue_routes.post(ONE + "/purge", needs=Needs.USER, says="Remove all messages that are not leased.")
 def purge(call: Call) -> dict[str, int]:
     """Drop every message that is not leased, also delayed ones; return how many. On disk when this responds."""
     queue, _ = queue_of(call, Operation.QUEUE_PURGE)
@@ -185,7 +187,7 @@ def purge(call: Call) -> dict[str, int]:
     return {"purged": purged}
 
 
-@queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Hand out nothing until it is resumed.")
+@queue_routes.post(ONE + "/pause", needs=Needs.USER, says="Pause deliveries until the queue is resumed.")
 def pause(call: Call) -> dict[str, bool]:
     """Pause a queue, also beyond a restart: it accepts messages, but delivers none."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
@@ -193,7 +195,7 @@ def pause(call: Call) -> dict[str, bool]:
     return {"paused": True}
 
 
-@queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Hand out messages again.")
+@queue_routes.post(ONE + "/resume", needs=Needs.USER, says="Resume deliveries.")
 def resume(call: Call) -> dict[str, bool]:
     """Resume deliveries."""
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
@@ -204,8 +206,8 @@ def resume(call: Call) -> dict[str, bool]:
 @queue_routes.get(
     ONE + "/leases",
     needs=Needs.USER,
-    says="What is held by consumers, and until when.",
-    query={"count": "How many leases, 1000 unless said otherwise."},
+    says="List the leases of a queue, with their messages and expiry.",
+    query={"count": "Number of leases, 1000 by default."},
 )
 def leases(call: Call) -> dict[str, Any]:
     """Return the leases, oldest first."""
@@ -229,7 +231,7 @@ def _is_endless(lease: LeaseInfo) -> bool:
     return lease.expires_at - lease.since >= _ENDLESS_NS
 
 
-@queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Give back what a lease holds.")
+@queue_routes.delete(ONE + "/leases/{lease}", needs=Needs.USER, says="Revoke a lease: its messages are ready again.")
 def void_lease(call: Call) -> dict[str, int]:
     """Revoke a lease: its messages are ready again, and its holder has lost them; return how many.
 
@@ -238,17 +240,19 @@ def void_lease(call: Call) -> dict[str, int]:
     queue, broker_queue = queue_of(call, Operation.QUEUE_STEER)
     lease = call.numbered("lease")
     if broker_queue is not None and broker_queue.consumers:
-        raise InvalidArgument("the consumers of AMQP hold this: close the connection, and it comes back")
-    return {"returned": queue.void_lease(lease, f"given back by {call.who.name}")}
+        raise InvalidArgument(
+            "the queue has AMQP consumers, whose leases end with their channel: close the channel or the connection"
+        )
+    return {"returned": queue.void_lease(lease, f"lease revoked by {call.who.name}")}
 
 
 @queue_routes.get(
     "/api/holdfast/delayed",
     needs=Needs.LOGIN,
-    says="All queues with delayed messages, those with the most first.",
+    says="List the queues with delayed messages, those with the most first.",
     query={
-        "count": "How many queues, 24 unless said otherwise.",
-        "buckets": "How many parts the time axis has, 60 unless said otherwise.",
+        "count": "Number of queues, 24 by default.",
+        "buckets": "Number of buckets of the histogram, 60 by default.",
     },
 )
 def all_delayed(call: Call) -> dict[str, Any]:
@@ -260,7 +264,7 @@ def all_delayed(call: Call) -> dict[str, Any]:
     waiting: list[tuple[int, Found]] = []
     for found in all_queues(call.site, call.who):
         if call.site.broker.permissions.allows(call.who.name, Operation.QUEUE_LOOK, found.name, vhost=found.vhost):
-            with contextlib.suppress(HoldfastError):  # one that is closed just now
+            with contextlib.suppress(HoldfastError):  # it was closed meanwhile
                 waiting.append((found.queue.counts().delayed, found))
     waiting = sorted((one for one in waiting if one[0]), key=lambda one: (-one[0], one[1].vhost, one[1].name))
     shown = []
@@ -284,11 +288,11 @@ def _axis(queue: Queue, buckets: int) -> dict[str, Any]:
 @queue_routes.get(
     ONE + "/delayed",
     needs=Needs.USER,
-    says="What must wait, and when it comes up.",
+    says="List delayed messages, with a histogram of their due times.",
     query={
-        "count": "How many messages, 200 unless said otherwise.",
-        "truncate": "Bytes of each body at most; 0 for all.",
-        "buckets": "How many parts the time axis has, 60 unless said otherwise.",
+        "count": "Number of messages, 200 by default.",
+        "truncate": "Maximum bytes of each body; 0: no limit.",
+        "buckets": "Number of buckets of the histogram, 60 by default.",
     },
 )
 def delayed(call: Call) -> dict[str, Any]:
@@ -308,11 +312,11 @@ def delayed(call: Call) -> dict[str, Any]:
 @queue_routes.post(
     ONE + "/seek",
     needs=Needs.USER,
-    says="Stand elsewhere in the log, to deliver again or to pass over; or see what that would do.",
+    says="Move the queue's position in its log, to replay or skip messages, or preview that.",
     takes=body(
-        to={"description": "A sequence, start or end."},
+        to={"description": "A sequence, `start` or `end`."},
         time={"description": "Such as 2026-11-15T12:00:00Z, or nanoseconds since 1970."},
-        dry_run=said(FLAG, "Only say what it would do."),
+        dry_run=said(FLAG, "Only report the effect."),
     ),
 )
 def seek(call: Call) -> dict[str, Any]:
@@ -320,10 +324,10 @@ def seek(call: Call) -> dict[str, Any]:
     queue, _ = queue_of(call, Operation.QUEUE_STEER)
     to, when = call.field("to", (int, str), None), call.field("time", (int, str), None)
     if (to is None) == (when is None):
-        raise InvalidArgument("say to where: `to` (a sequence, start or end) or `time`")
+        raise InvalidArgument("give either `to` (a sequence, start or end) or `time`")
     words = {"start": queue.log.start, "end": queue.log.end}
     if isinstance(to, str) and to not in words:
-        raise InvalidArgument(f"cannot seek to {to!r}: give a sequence, start or end")
+        raise InvalidArgument(f"cannot seek to {to!r}: use a sequence, start or end")
     if when is not None:
         to = queue.log.sequence_at(instant(when))
     found = queue.preview(words[to] if isinstance(to, str) else to)

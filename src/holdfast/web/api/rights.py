@@ -14,11 +14,11 @@ _RESOURCES = sorted({rule.resource for rule in RULES.values()})
 @right_routes.get(
     "/api/holdfast/may",
     needs=Needs.USER,
-    says="What you may do, in general and to one queue, exchange, log or table; where not, what is missing.",
+    says="Show which operations you may perform, in general and on one object; for the others, what is missing.",
     query={
-        "resource": "queue, exchange, log or table; with name.",
-        "vhost": "Of the queue or exchange; / unless given.",
-        "name": "Its name.",
+        "resource": "queue, exchange, log or table; requires `name`.",
+        "vhost": "The virtual host of the queue or exchange; / by default.",
+        "name": "The name of the object.",
     },
 )
 def may(call: Call) -> dict[str, str | None]:
@@ -27,7 +27,7 @@ def may(call: Call) -> dict[str, str | None]:
     resource = call.query.get("resource", "")
     if resource:
         if resource not in _RESOURCES:
-            raise InvalidArgument(f"resource is one of {', '.join(_RESOURCES)}, not {resource!r}")
+            raise InvalidArgument(f"resource must be one of {', '.join(_RESOURCES)}, not {resource!r}")
         vhost, name = call.query.get("vhost") or "/", call.query.get("name", "")
         for operation, rule in RULES.items():
             if rule.resource == resource:
@@ -43,8 +43,8 @@ def _in_general(call: Call) -> dict[str, str | None]:
         "create": None
         if any(pattern not in ("", "^$") for pattern in patterns)
         else "Your user has no configure permission in any virtual host.",
-        "monitor": None if who.sees_all else "Your user has neither the tag monitoring nor administrator.",
-        "administrate": None if who.is_administrator else "Your user has no tag administrator.",
+        "monitor": None if who.sees_all else "Your user lacks the tag monitoring or administrator.",
+        "administrate": None if who.is_administrator else "Your user lacks the tag administrator.",
         "operate": _not_operating(who),
     }
 
@@ -53,8 +53,8 @@ def _not_operating(who: Caller) -> str | None:
     if who.is_operator:
         return None
     if who.is_administrator:
-        return f"The user {who.name} with its default password may not do this: log in as an administrator of your own."
-    return "Your user has no tag administrator."
+        return f"The user {who.name} may not do this with its default password: log in as another administrator."
+    return "Your user lacks the tag administrator."
 
 
 def _missing(call: Call, operation: Operation, vhost: str, name: str) -> str | None:
@@ -63,7 +63,7 @@ def _missing(call: Call, operation: Operation, vhost: str, name: str) -> str | N
     if call.site.broker.permissions.allows(who.name, operation, name, vhost=vhost, tags=who.tags):
         return None
     if rule.resource in ("log", "table") and rule.changes and name.startswith(OWN):
-        return f"This {rule.resource} is the server's own: nobody else changes it."
+        return f"Only the server changes this {rule.resource}."
     if rule.permission is None or (rule.resource in ("log", "table") and name.startswith(OWN)):
-        return f"Your user has no tag {rule.tag}."
+        return f"Your user lacks the tag {rule.tag}."
     return f"Your user has no {rule.permission} permission for this {rule.resource}."

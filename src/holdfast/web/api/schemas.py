@@ -38,23 +38,23 @@ HELD = {
         "type": "object",
         "required": ["id", "lease"],
         "properties": {"id": WHOLE, "lease": WHOLE},
-        "description": "As it was handed out: what else is in it is passed over.",
+        "description": "As returned by a lease; other fields are ignored.",
     },
 }
 """Schema of leased messages to settle."""
 RECORD = body(
     payload=BYTES,
-    payload_base64=said(TEXT, "In place of payload: any bytes."),
+    payload_base64=said(TEXT, "Any bytes in base64, instead of payload."),
     key=BYTES,
-    headers={"type": "object", "description": "Text or bytes by name."},
+    headers={"type": "object", "description": "Text or bytes, by name."},
 )
 """Schema of a record to append to a log."""
 MESSAGE = body(
     **RECORD["properties"],
     priority={"type": "integer", "minimum": 0, "maximum": 255},
-    delay=said(NUMBER, "Seconds."),
-    ttl=said(NUMBER, "Seconds."),
-    dedup=said(BYTES, "Another message with the same is not put."),
+    delay=said(NUMBER, "Seconds until it can be delivered."),
+    ttl=said(NUMBER, "Seconds until it expires."),
+    dedup=said(BYTES, "Deduplication id: a second message with it is not stored."),
 )
 """Schema of a message to put into a queue."""
 _DIGITS_MAX = 20
@@ -157,7 +157,7 @@ def parts_in(call: Call) -> dict[int, set[int]]:
     parts: dict[int, set[int]] = {}
     for one in call.field("messages", list):
         if not isinstance(one, dict) or type(one.get("id")) is not int or type(one.get("lease")) is not int:
-            raise InvalidArgument("each of messages must have the id and the lease that it was handed out with")
+            raise InvalidArgument("each item of messages must have the id and the lease with which it was delivered")
         parts.setdefault(one["lease"], set()).add(one["id"])
     return parts
 

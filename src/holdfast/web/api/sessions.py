@@ -10,6 +10,7 @@ from holdfast.base.errors import InvalidArgument
 from holdfast.base.units import iso_time, parse_duration
 from holdfast.broker.errors import AccessRefused
 from holdfast.broker.users import log_failed_login
+from holdfast.web.auth import WRONG_LOGIN
 from holdfast.web.request_schema import TEXT, body
 from holdfast.web.responses import NotAuthenticated
 from holdfast.web.routes import Call, Needs, Reply, Routes
@@ -24,11 +25,11 @@ _PREFIX = "/api/holdfast"
 @session_routes.post(
     f"{_PREFIX}/login",
     needs=Needs.NOTHING,
-    says="Log in on the page: a token for some hours.",
+    says="Log in; returns a session token.",
     takes=body("username", "password", username=TEXT, password=TEXT),
 )
 async def login(call: Call) -> dict[str, Any]:
-    """Create a session for a user with the right password. A failed login is logged, and answered late."""
+    """Create a session for a user with the right password. A failed login is logged, and delayed by `login_delay`."""
     name, password = call.field("username", str), call.field("password", str)
     site = call.site
     try:
@@ -38,22 +39,20 @@ async def login(call: Call) -> dict[str, Any]:
     except AccessRefused as error:
         log_failed_login(error, peer=call.who.peer, protocol="http")
         await asyncio.sleep(site.settings.login_delay)
-        raise NotAuthenticated(
-            "wrong user or password, or a user that may come in from this machine only", ask=False
-        ) from error
+        raise NotAuthenticated(WRONG_LOGIN, ask=False) from error
     make = partial(site.tokens.make, user.name, "page", site.settings.session, session=True)
     token, text = await anyio.to_thread.run_sync(make)
     return {"name": user.name, "tags": list(user.tags), "token": text, **_until(token)}
 
 
-@session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="End the session.")
+@session_routes.post(f"{_PREFIX}/logout", needs=Needs.USER, says="Revoke the token of this request.")
 def logout(call: Call) -> None:
     """Revoke the token of this request; with a password there is nothing to revoke."""
     if call.who.token is not None:
         call.site.tokens.remove(call.who.token.id, call.who.name)
 
 
-@session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Who you are.")
+@session_routes.get(f"{_PREFIX}/whoami", needs=Needs.USER, says="Show the current user.")
 def whoami(call: Call) -> dict[str, Any]:
     """Return the user, and the expiry of the token if the request has one."""
     token = call.who.token
@@ -61,7 +60,9 @@ def whoami(call: Call) -> dict[str, Any]:
     return {"name": call.who.name, "tags": list(call.who.tags), **until}
 
 
-@session_routes.get(f"{_PREFIX}/tokens", needs=Needs.USER, says="Your tokens; an administrator sees all.")
+@session_routes.get(
+    f"{_PREFIX}/tokens", needs=Needs.USER, says="List your tokens; for administrators, those of all users."
+)
 def tokens(call: Call) -> dict[str, Any]:
     """Return the caller's tokens, or for an administrator all, without their secrets and without sessions."""
     return {"tokens": [_shown(token) for token in call.site.tokens.of(_whose(call))]}
@@ -70,8 +71,8 @@ def tokens(call: Call) -> dict[str, Any]:
 @session_routes.post(
     f"{_PREFIX}/tokens",
     needs=Needs.USER,
-    says="A token for a program, with your permissions; it is told once.",
-    takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which it is unless given."}),
+    says="Create a token with your permissions; its text is returned only once.",
+    takes=body("name", name=TEXT, lifetime={"description": "Seconds, or text such as 30d, which is the default."}),
 )
 def make_token(call: Call) -> Reply:
     """Create a token with the caller's permissions; its text is returned only here.
@@ -83,18 +84,20 @@ def make_token(call: Call) -> Reply:
     seconds = parse_duration(lifetime).total_seconds() if isinstance(lifetime, str) else float(lifetime)
     maker = call.who.token
     until = None
-    if maker is not None and not maker.session:  # who has a session gave a password; who has a token need not know one
+    if (
+        maker is not None and not maker.session
+    ):  # a session was created with a password; the holder of a token need not know one
         until = maker.expires_at
         if given is not None and call.site.clock.time_ns() + seconds * 1e9 > until:
             raise InvalidArgument(
-                f"the token {maker.name!r}, which this is asked with, ends {iso_time(maker.expires_at)}: one that it "
-                "makes cannot last longer. Ask for a shorter lifetime, or with a password"
+                f"the token {maker.name!r} of this request expires {iso_time(maker.expires_at)}, and the new token "
+                "cannot outlive it: choose a shorter lifetime, or authenticate with a password"
             )
     token, text = call.site.tokens.make(call.who.name, call.field("name", str), seconds, until=until)
     return Reply({**_shown(token), "token": text}, 201)
 
 
-@session_routes.delete(f"{_PREFIX}/tokens/{{id}}", needs=Needs.USER, says="Withdraw a token.")
+@session_routes.delete(f"{_PREFIX}/tokens/{{id}}", needs=Needs.USER, says="Revoke a token.")
 def remove_token(call: Call) -> None:
     """Revoke a token of the caller or, for an administrator, of any user."""
     call.site.tokens.remove(call.path["id"], _whose(call))

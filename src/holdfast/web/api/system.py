@@ -19,7 +19,9 @@ system_routes = Routes("system")
 _PREFIX = "/api/holdfast"
 
 
-@system_routes.get(f"{_PREFIX}/overview", needs=Needs.LOGIN, says="The server at a glance.")
+@system_routes.get(
+    f"{_PREFIX}/overview", needs=Needs.LOGIN, says="Show totals, rates, memory, disk and listeners of the server."
+)
 def overview(call: Call) -> dict[str, Any]:
     """Return totals of all virtual hosts, rates, memory, disk, warnings and listeners."""
     site = call.site
@@ -72,10 +74,14 @@ def overview(call: Call) -> dict[str, Any]:
     }
 
 
-@system_routes.get(f"{_PREFIX}/doctor", needs=Needs.ADMINISTRATOR, says="Is all well, and what is to be done?")
+@system_routes.get(
+    f"{_PREFIX}/doctor",
+    needs=Needs.ADMINISTRATOR,
+    says="Check the server and its store; returns advice for each problem.",
+)
 def doctor(call: Call) -> dict[str, Any]:
     """Return the checks, each with its result and advice."""
-    from holdfast.doctor import Port, examine  # noqa: PLC0415 - looks at much that nothing else needs
+    from holdfast.doctor import Port, examine  # noqa: PLC0415 - imports much that nothing else needs
     from holdfast.web import server_checks  # noqa: PLC0415
 
     site = call.site
@@ -93,11 +99,11 @@ def doctor(call: Call) -> dict[str, Any]:
 @system_routes.post(
     f"{_PREFIX}/backup",
     needs=Needs.OPERATOR,
-    says="Back up everything into a folder of the server's machine, while it runs.",
+    says="Back up the store into a folder on the server's machine, while it runs.",
     takes=body(
         "to",
         to=said(TEXT, "A path below a folder of the setting allowed_paths."),
-        copy=said(FLAG, "Copy files, also where links would do."),
+        copy=said(FLAG, "true: copy files instead of linking them."),
     ),
 )
 def backup(call: Call) -> dict[str, Any]:
@@ -107,6 +113,6 @@ def backup(call: Call) -> dict[str, Any]:
     """
     to = call.site.paths.check(call.field("to", str), "the folder of the backup")
     if to.is_relative_to(call.site.store.path.resolve()):
-        raise InvalidArgument("a backup must not lie in the store that it is of")
+        raise InvalidArgument("a backup must not be inside of the store")
     report = call.site.store.backup(to, copy=call.field("copy", bool, False))
     return {**asdict(report), "path": str(report.path)}

@@ -43,7 +43,7 @@ def _key(text: str) -> bytes:
     try:
         return key_from_text(text)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{text!r} is no key: it is base64url, as records show it") from error
+        raise InvalidArgument(f"{text!r} is not a key: keys are base64url, as in records") from error
 
 
 def _point(text: str | None) -> Point | None:
@@ -70,7 +70,7 @@ def _where(call: Call, table: Table[Any]) -> Any:
     text = call.query.get("where")
 
     def find(other: str) -> type[Model]:
-        call.may(Operation.TABLE_READ, other)  # which records fit tells what is in the other one
+        call.may(Operation.TABLE_READ, other)  # the result reveals values of the other table
         with call.looking_for("table", other):
             return call.site.store.table(other).model
 
@@ -108,7 +108,7 @@ def _figures(table: Table[Any]) -> dict[str, Any]:
     }
 
 
-@table_routes.get(_ALL, needs=Needs.MONITORING, says="All tables.")
+@table_routes.get(_ALL, needs=Needs.MONITORING, says="List tables.")
 def tables(call: Call) -> dict[str, Any]:
     """Return the tables with their statistics."""
     found = []
@@ -117,12 +117,12 @@ def tables(call: Call) -> dict[str, Any]:
             with _opening:
                 table: Table[Any] = call.site.store.table(name)
             found.append(_figures(table))
-        except HoldfastError as error:  # one that cannot be opened is not the end of the others
+        except HoldfastError as error:  # the other tables are listed nevertheless
             found.append({"name": name, "error": str(error)})
     return {"tables": found}
 
 
-@table_routes.get(_ONE, needs=Needs.USER, says="One table: its fields, indexes and figures.")
+@table_routes.get(_ONE, needs=Needs.USER, says="Show one table: fields, indexes and statistics.")
 def one_table(call: Call) -> dict[str, Any]:
     """Return a table's statistics and definition."""
     table = _table(call, Operation.TABLE_LOOK)
@@ -132,17 +132,17 @@ def one_table(call: Call) -> dict[str, Any]:
 @table_routes.get(
     _ONE + "/records",
     needs=Needs.USER,
-    says="Records that fit a filter, now or as of then.",
+    says="Find records by a filter, now or as of an earlier time.",
     query={
-        "where": "A filter, as the command line takes it: name == 'Ada' and tags contains 'vip'.",
-        "order": "Fields with commas; one with - before it descends.",
-        "limit": "How many, 100 unless said otherwise.",
-        "cursor": "Where the last answer ended.",
+        "where": "A filter, such as name == 'Ada' and tags contains 'vip'.",
+        "order": "Fields, separated by commas; - before a field: descending.",
+        "limit": "Number of records, 100 by default.",
+        "cursor": "Continue here: `next` of the previous response.",
         "as_of": "A version or a time.",
-        "select": "Fields with commas.",
-        "include_deleted": "Also what was deleted softly.",
-        "allow_table_scan": "false: refuse what no index helps with.",
-        "explain": "Only say how it would be carried out.",
+        "select": "Fields, separated by commas.",
+        "include_deleted": "true: include softly deleted records.",
+        "allow_table_scan": "false: reject a filter that no index supports.",
+        "explain": "true: only return the query plan.",
     },
 )
 def records(call: Call) -> dict[str, Any]:
@@ -168,8 +168,8 @@ def records(call: Call) -> dict[str, Any]:
 @table_routes.get(
     _RECORD,
     needs=Needs.USER,
-    says="One record, now or as of then.",
-    query={"as_of": "A version or a time.", "include_deleted": "Also if it was deleted softly."},
+    says="Show one record, now or as of an earlier time.",
+    query={"as_of": "A version or a time.", "include_deleted": "true: also if it was deleted softly."},
 )
 def one_record(call: Call) -> dict[str, Any]:
     """Return one record."""
@@ -180,15 +180,15 @@ def one_record(call: Call) -> dict[str, Any]:
         include_deleted=call.flag("include_deleted"),
     )
     if found is None:
-        raise NotFound(f"{table.name} has no record {call.path['key']} there")
+        raise NotFound(f"{table.name} has no record {call.path['key']}")
     return _shown(found)
 
 
 @table_routes.get(
     _RECORD + "/history",
     needs=Needs.USER,
-    says="All versions of a record, newest last.",
-    query={"max_versions": "How many, 100 unless said otherwise."},
+    says="List the versions of a record, newest last.",
+    query={"max_versions": "Number of versions, 100 by default."},
 )
 def history(call: Call) -> dict[str, Any]:
     """Return the last versions of a record with what each changed; in full if the table keeps all versions."""
@@ -222,17 +222,17 @@ def history(call: Call) -> dict[str, Any]:
 @table_routes.get(
     _ONE + "/changes",
     needs=Needs.USER,
-    says="What happened to records.",
+    says="List changes of records.",
     query={
-        "keys": "Of these records, with commas.",
-        "where": "Of records that fit this filter.",
-        "from": "From this version or time on.",
-        "to": "Up to this version or time.",
-        "max_versions": "How many of each record, 1 unless said otherwise.",
-        "select": "Fields with commas.",
-        "limit": "How many records, 100 unless said otherwise.",
-        "include_deleted": "Also what was deleted softly.",
-        "allow_table_scan": "false: refuse what no index helps with.",
+        "keys": "Only these records: keys, separated by commas.",
+        "where": "Only records that match this filter.",
+        "from": "Only changes at or after this version or time.",
+        "to": "Only changes up to this version or time.",
+        "max_versions": "Versions per record, 1 by default.",
+        "select": "Fields, separated by commas.",
+        "limit": "Number of records, 100 by default.",
+        "include_deleted": "true: include softly deleted records.",
+        "allow_table_scan": "false: reject a filter that no index supports.",
     },
 )
 def changes(call: Call) -> dict[str, Any]:
@@ -253,9 +253,7 @@ def changes(call: Call) -> dict[str, Any]:
     return {"records": [changes_json(one) for one in found]}
 
 
-@table_routes.get(
-    _ONE + "/span", needs=Needs.USER, says="From when to when a table has versions: for a slider over its past."
-)
+@table_routes.get(_ONE + "/span", needs=Needs.USER, says="Show the times of a table's first and last version.")
 def span(call: Call) -> dict[str, Any]:
     """Return the times of the first and the last version."""
     table = _table(call, Operation.TABLE_LOOK)
@@ -292,12 +290,12 @@ def _done(done: Done) -> dict[str, Any]:
 @table_routes.post(
     _ONE + "/records",
     needs=Needs.USER,
-    says="Add records, each for itself.",
+    says="Add records, each independently of the others.",
     fills=True,
     takes=body(
         "records",
-        records={"type": "array", "items": {"type": "object", "description": "Values by the names of the fields."}},
-        key=said(TEXT, "The key of the one record, in base64url; made unless given."),
+        records={"type": "array", "items": {"type": "object", "description": "Values by field name."}},
+        key=said(TEXT, "The key of a single record, in base64url; generated by default."),
     ),
 )
 def add(call: Call) -> dict[str, Any]:
@@ -306,7 +304,7 @@ def add(call: Call) -> dict[str, Any]:
     given = call.field("records", list)
     key = call.field("key", str, None)
     if key is not None and len(given) != 1:
-        raise InvalidArgument("key is that of one record: send one with it")
+        raise InvalidArgument("with key, send exactly one record")
     outcomes: list[Any] = []
     for one in given:
         try:
@@ -330,13 +328,13 @@ def _texts(call: Call, name: str, default: Any = ()) -> list[str]:
 @table_routes.patch(
     _RECORD,
     needs=Needs.USER,
-    says="Change values of a record.",
+    says="Change fields of a record.",
     fills=True,
     takes=body(
         "changes",
-        changes={"description": "Values by name, or a list of texts such as name=Ada and tags+=vip."},
-        unset={"type": "array", "items": TEXT, "description": "Names of values to remove."},
-        check={"description": "Only if these values are so; written as changes are."},
+        changes={"description": "Values by field name, or a list of texts such as name=Ada and tags+=vip."},
+        unset={"type": "array", "items": TEXT, "description": "Names of fields to remove."},
+        check={"description": "Only if the record has these values; in the same form as changes."},
         if_version=said(WHOLE, "Only if the record has this version."),
     ),
 )
@@ -345,7 +343,7 @@ def change(call: Call) -> dict[str, Any]:
     table = _table(call, Operation.TABLE_WRITE)
     wanted = parse_changes(table.model, _texts(call, "changes", ...), _texts(call, "unset"))
     if not wanted:
-        raise InvalidArgument("nothing to change: send values by their names, null to remove one")
+        raise InvalidArgument("no changes given: send values by field name, null to remove one")
     checked = parse_changes(table.model, _texts(call, "check"))
     done = table.change(_key(call.path["key"]), wanted, check=checked, if_version=call.field("if_version", int, None))
     return _done(done)
@@ -354,8 +352,8 @@ def change(call: Call) -> dict[str, Any]:
 @table_routes.delete(
     _RECORD,
     needs=Needs.USER,
-    says="Delete a record softly, or for good.",
-    query={"hard": "true: for good, with its past.", "if_version": "Only if the record has this version."},
+    says="Delete a record, softly or permanently.",
+    query={"hard": "true: permanently, with its history.", "if_version": "Only if the record has this version."},
 )
 def delete(call: Call) -> dict[str, Any]:
     """Delete a record, softly or with its history; the latter needs the tag administrator."""
@@ -364,7 +362,7 @@ def delete(call: Call) -> dict[str, Any]:
     return _carried_out(call, Delete(_key(call.path["key"]), hard, version))
 
 
-@table_routes.post(_RECORD + "/undelete", needs=Needs.USER, says="Bring back a softly deleted record.")
+@table_routes.post(_RECORD + "/undelete", needs=Needs.USER, says="Restore a softly deleted record.")
 def undelete(call: Call) -> dict[str, Any]:
     """Restore a softly deleted record; return its new version."""
     return _carried_out(call, Undelete(_key(call.path["key"])))
@@ -381,7 +379,7 @@ def _carried_out(call: Call, operation: Delete | Undelete) -> dict[str, Any]:
 # Migrations.
 
 
-@table_routes.get("/api/holdfast/migrations", needs=Needs.MONITORING, says="Where migrations stand.")
+@table_routes.get("/api/holdfast/migrations", needs=Needs.MONITORING, says="Show the state and progress of migrations.")
 def migrations(call: Call) -> dict[str, Any]:
     """Return the migrations of all tables, with their events."""
     found = call.site.store.migrations()
@@ -398,10 +396,10 @@ def migrations(call: Call) -> dict[str, Any]:
 
 
 @table_routes.post(
-    "/api/holdfast/migrations/{table}/{action}", needs=Needs.ADMINISTRATOR, says="pause, resume or cancel a migration."
+    "/api/holdfast/migrations/{table}/{action}", needs=Needs.ADMINISTRATOR, says="Pause, resume or cancel a migration."
 )
 def steer(call: Call) -> Reply:
-    """Pause, resume or cancel a migration; return whether there was something to do."""
+    """Pause, resume or cancel a migration; return whether anything changed."""
     known = call.site.store.migrations()
     actions = {"pause": known.pause, "resume": known.resume, "cancel": known.cancel}
     action = actions.get(call.path["action"])

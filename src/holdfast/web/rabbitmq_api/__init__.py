@@ -28,4 +28,4 @@ RABBIT: list[Routes] = [
     _policies,
     _health,
 ]
-"""All routes that follow RabbitMQ's."""
+"""All routes of RabbitMQ's management API."""

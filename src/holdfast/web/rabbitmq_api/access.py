@@ -64,7 +64,7 @@ def user_check(call: Call) -> UserCheck:
     """Return a check that raises an access error if the default user would change an administrator.
 
     To add or delete one counts as a change. It applies while that user has its default password: anybody on this
-    machine can log in as that user, and could become an administrator who may let the server read and write files. It
+    machine can log in as that user, and could become an administrator who may make the server read and write files. It
     checks users as they will be recorded, not the request that describes them.
     """
 
@@ -73,7 +73,7 @@ def user_check(call: Call) -> UserCheck:
             raise Refused(
                 403,
                 "access_refused",
-                f"{call.who.name!r} with its default password cannot change administrators: {MAKE_ONE}",
+                f"{call.who.name!r} cannot change administrators with its default password: {MAKE_ONE}",
             )
 
     return check
@@ -96,7 +96,7 @@ def body_of(call: Call, *needed: str) -> dict[str, Any]:
         raise InvalidArgument("the body must be a JSON object")
     missing = [name for name in needed if body.get(name) is None]
     if missing:
-        raise Refused(400, "bad_request", f"the body lacks {', '.join(map(repr, missing))}")
+        raise Refused(400, "bad_request", f"the body lacks the field {', '.join(map(repr, missing))}")
     return body
 
 
@@ -116,7 +116,7 @@ def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name!r} must be a text, not {value!r}")
+        raise InvalidArgument(f"{name!r} must be a string, not {value!r}")
     return value
 
 

@@ -44,7 +44,7 @@ def _all(host: str, queues: list[str], bindings: list[Binding]) -> list[Binding]
 
 
 def _list(call: Call, hosts: list[VirtualHostRuntime]) -> Any:
-    # The broker's thread has better things to do than to put thousands in order.
+    # Thousands of bindings are sorted here: the broker's thread has more urgent work.
     seen = call.site.on_broker(
         lambda: [(host.name, list(host.topology.queues), list(host.topology.bindings())) for host in hosts]
     )
@@ -65,13 +65,13 @@ def _between(call: Call, host: VirtualHostRuntime, kind: DestinationKind) -> lis
     return call.site.on_broker(work)
 
 
-@routes.get("/api/bindings", needs=Needs.LOGIN, says="All bindings.", query=LISTING)
+@routes.get("/api/bindings", needs=Needs.LOGIN, says="List all bindings.", query=LISTING)
 def every_binding(call: Call) -> Any:
     """Return all bindings of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
-@routes.get("/api/bindings/{vhost}", needs=Needs.LOGIN, says="The bindings of a virtual host.", query=LISTING)
+@routes.get("/api/bindings/{vhost}", needs=Needs.LOGIN, says="List the bindings of a virtual host.", query=LISTING)
 def bindings_in(call: Call) -> Any:
     """Return the bindings of one virtual host."""
     return _list(call, [host_of(call)])
@@ -116,13 +116,15 @@ def _unbind(call: Call, kind: DestinationKind) -> None:
     call.site.on_broker(lambda: host.unbind(one.source, kind, one.destination, one.routing_key, one.arguments, None))
 
 
-def _offer(letter: str, kind: DestinationKind) -> None:
+def _offer(code: str, kind: DestinationKind) -> None:
     """Add the routes for bindings to queues, or to exchanges."""
-    between = f"/api/bindings/{{vhost}}/e/{{source}}/{letter}/{{destination}}"
+    between = f"/api/bindings/{{vhost}}/e/{{source}}/{code}/{{destination}}"
     what = f"from an exchange to {'a queue' if kind == 'queue' else 'an exchange'}"
-    routes.get(between, needs=Needs.LOGIN, says=f"The bindings {what}.", query=LISTING)(lambda call: _shown(call, kind))
-    routes.post(between, needs=Needs.LOGIN, says=f"Bind {what}.", takes=_BOUND)(lambda call: _bind(call, kind))
-    routes.get(between + "/{properties}", needs=Needs.LOGIN, says=f"One binding {what}, by its properties_key.")(
+    routes.get(between, needs=Needs.LOGIN, says=f"List the bindings {what}.", query=LISTING)(
+        lambda call: _shown(call, kind)
+    )
+    routes.post(between, needs=Needs.LOGIN, says=f"Add a binding {what}.", takes=_BOUND)(lambda call: _bind(call, kind))
+    routes.get(between + "/{properties}", needs=Needs.LOGIN, says=f"Show one binding {what}, by its properties_key.")(
         lambda call: _one(call, kind)
     )
     routes.delete(between + "/{properties}", needs=Needs.LOGIN, says=f"Remove a binding {what}.")(

@@ -37,11 +37,11 @@ def _end(der: bytes) -> datetime:
         _, _, at = _element(der, at)
     tag, at, _ = _element(der, at)
     if tag != _SEQUENCE:
-        raise ValueError("its validity is not where it must be")
+        raise ValueError("its validity is missing")
     _, _, at = _element(der, at)
     tag, start, stop = _element(der, at)
     text = der[start:stop].decode("ascii").rstrip("Z")
-    if tag == _UTC_TIME:  # two figures of the year: up to 49 they are of this century
+    if tag == _UTC_TIME:  # a year of two digits: up to 49 it is in this century
         text = ("20" if int(text[:2]) < 50 else "19") + text
     return datetime.strptime(text, "%Y%m%d%H%M%S").replace(tzinfo=UTC)
 

@@ -33,24 +33,28 @@ def _channels(call: Call, found: list[ChannelReport]) -> Any:
 def _connection(call: Call) -> ConnectionReport:
     found = call.site.on_broker(lambda: call.site.server.report.connection(call.path["name"]))
     if not call.who.sees_all and found.user != call.who.name:
-        raise AccessRefused(f"the connection {found.name!r} is another user's")
+        raise AccessRefused(f"the connection {found.name!r} belongs to another user")
     return found
 
 
-@routes.get("/api/connections", needs=Needs.LOGIN, says="All connections.", query=LISTING)
+@routes.get("/api/connections", needs=Needs.LOGIN, says="List all connections.", query=LISTING)
 def every_connection(call: Call) -> Any:
     """Return all connections that the caller sees."""
     return _connections(call, call.site.on_broker(call.site.server.report.connections))
 
 
-@routes.get("/api/vhosts/{vhost}/connections", needs=Needs.LOGIN, says="Who is in a virtual host.", query=LISTING)
+@routes.get(
+    "/api/vhosts/{vhost}/connections", needs=Needs.LOGIN, says="List the connections to a virtual host.", query=LISTING
+)
 def connections_in(call: Call) -> Any:
     """Return the connections to one virtual host that the caller sees."""
     name = host_of(call).name
     return _connections(call, call.site.on_broker(lambda: call.site.server.report.connections(name)))
 
 
-@routes.get("/api/connections/username/{user}", needs=Needs.LOGIN, says="The connections of a user.", query=LISTING)
+@routes.get(
+    "/api/connections/username/{user}", needs=Needs.LOGIN, says="List the connections of a user.", query=LISTING
+)
 def connections_of(call: Call) -> Any:
     """Return the connections of one user that the caller sees."""
     found = call.site.on_broker(call.site.server.report.connections)
@@ -68,13 +72,13 @@ def close_all(call: Call) -> None:
     call.site.on_broker(lambda: call.site.server.report.close_user(user, _reason(call)))
 
 
-@routes.get("/api/connections/{name}", needs=Needs.LOGIN, says="One connection.")
+@routes.get("/api/connections/{name}", needs=Needs.LOGIN, says="Show one connection.")
 def one_connection(call: Call) -> Any:
     """Return one connection."""
     return columns_of(connection_row(_connection(call)), call.query.get("columns", ""))
 
 
-@routes.delete("/api/connections/{name}", needs=Needs.LOGIN, says="Close a connection; X-Reason is told to the client.")
+@routes.delete("/api/connections/{name}", needs=Needs.LOGIN, says="Close a connection; the client gets X-Reason.")
 def close(call: Call) -> None:
     """Close a connection, with the X-Reason header as the reason.
 
@@ -85,27 +89,31 @@ def close(call: Call) -> None:
     call.site.on_broker(lambda: call.site.server.report.close(found.name, _reason(call)))
 
 
-@routes.get("/api/connections/{name}/channels", needs=Needs.LOGIN, says="The channels of a connection.", query=LISTING)
+@routes.get(
+    "/api/connections/{name}/channels", needs=Needs.LOGIN, says="List the channels of a connection.", query=LISTING
+)
 def channels_of(call: Call) -> Any:
     """Return the channels of one connection, if the caller sees it."""
     name = _connection(call).name
     return _channels(call, call.site.on_broker(lambda: call.site.server.report.channels(connection=name)))
 
 
-@routes.get("/api/channels", needs=Needs.LOGIN, says="All channels.", query=LISTING)
+@routes.get("/api/channels", needs=Needs.LOGIN, says="List all channels.", query=LISTING)
 def every_channel(call: Call) -> Any:
     """Return all channels that the caller sees."""
     return _channels(call, call.site.on_broker(call.site.server.report.channels))
 
 
-@routes.get("/api/vhosts/{vhost}/channels", needs=Needs.LOGIN, says="The channels in a virtual host.", query=LISTING)
+@routes.get(
+    "/api/vhosts/{vhost}/channels", needs=Needs.LOGIN, says="List the channels in a virtual host.", query=LISTING
+)
 def channels_in(call: Call) -> Any:
     """Return the channels in one virtual host that the caller sees."""
     name = host_of(call).name
     return _channels(call, call.site.on_broker(lambda: call.site.server.report.channels(name)))
 
 
-@routes.get("/api/channels/{name}", needs=Needs.LOGIN, says="One channel, with its consumers.")
+@routes.get("/api/channels/{name}", needs=Needs.LOGIN, says="Show one channel with its consumers.")
 def one_channel(call: Call) -> Any:
     """Return a channel with its consumers; its name is the connection's with its number in parentheses."""
     name = call.path["name"]
@@ -114,14 +122,14 @@ def one_channel(call: Call) -> Any:
     if found is None:
         raise nothing_at("channel", name)
     if not call.who.sees_all and found.user != call.who.name:
-        raise AccessRefused(f"the channel {name!r} is another user's")
+        raise AccessRefused(f"the channel {name!r} belongs to another user")
     consumers = call.site.on_broker(lambda: report.consumers(found.vhost))
     row = channel_row(found)
     row["consumer_details"] = [consumer_row(one) for one in consumers if one.channel == name]
     return columns_of({**row, "deliveries": [], "publishes": []}, call.query.get("columns", ""))
 
 
-@routes.get("/api/consumers", needs=Needs.LOGIN, says="All consumers.", query=LISTING)
+@routes.get("/api/consumers", needs=Needs.LOGIN, says="List all consumers.", query=LISTING)
 def every_consumer(call: Call) -> Any:
     """Return all consumers in the virtual hosts that the caller sees."""
     seen = {host.name for host in hosts_of(call)}
@@ -129,7 +137,7 @@ def every_consumer(call: Call) -> Any:
     return answered(found, call.query, row=consumer_row, name=lambda one: one.tag)
 
 
-@routes.get("/api/consumers/{vhost}", needs=Needs.LOGIN, says="The consumers in a virtual host.", query=LISTING)
+@routes.get("/api/consumers/{vhost}", needs=Needs.LOGIN, says="List the consumers in a virtual host.", query=LISTING)
 def consumers_in(call: Call) -> Any:
     """Return the consumers in one virtual host."""
     name = host_of(call).name
@@ -139,7 +147,7 @@ def consumers_in(call: Call) -> Any:
 
 def _check_close(call: Call, user: str) -> None:
     if not call.who.is_administrator and user != call.who.name:
-        raise AccessRefused("only administrators close connections of others")
+        raise AccessRefused("only administrators may close connections of other users")
 
 
 def _reason(call: Call) -> str:

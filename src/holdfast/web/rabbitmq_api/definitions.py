@@ -11,7 +11,7 @@ from holdfast.web.routes import Call, Needs, Reply, Routes
 __all__ = ["routes"]
 
 routes = Routes("RabbitMQ: definitions")
-_DOWNLOAD = {"download": "The name of a file that a browser saves it as."}
+_DOWNLOAD = {"download": "The file name under which a browser saves the response."}
 
 
 def _exported(call: Call, vhost: str | None) -> Reply:
@@ -21,20 +21,20 @@ def _exported(call: Call, vhost: str | None) -> Reply:
     about = {"rabbit_version": LIKE_RABBITMQ}
     if vhost is None:
         about |= {"rabbitmq_version": LIKE_RABBITMQ, "product_name": "Holdfast", "product_version": __version__}
-    name = "".join(letter for letter in call.query.get("download", "") if letter.isalnum() or letter in "._-")
+    name = "".join(one for one in call.query.get("download", "") if one.isalnum() or one in "._-")
     headers = {"Content-Disposition": f"attachment; filename={name}"} if name.isascii() and name else {}
     return Reply({**about, **found}, headers=headers)
 
 
 def _imported(call: Call, vhost: str | None) -> None:
     if not isinstance(call.body, dict):
-        raise InvalidArgument("send the definitions as a JSON object, as GET /api/definitions gives it")
+        raise InvalidArgument("the definitions must be a JSON object, as GET /api/definitions returns it")
     document = with_hashes(call.body, call.site.broker.users) if vhost is None else call.body
     check = user_check(call)
     call.site.on_broker(lambda: call.site.server.administration.import_(document, vhost, check=check))
 
 
-@routes.get("/api/definitions", needs=Needs.ADMINISTRATOR, says="All definitions.", query=_DOWNLOAD)
+@routes.get("/api/definitions", needs=Needs.ADMINISTRATOR, says="Export all definitions.", query=_DOWNLOAD)
 def export(call: Call) -> Reply:
     """Return users, virtual hosts, permissions, exchanges, queues and bindings; no messages.
 
@@ -44,14 +44,19 @@ def export(call: Call) -> Reply:
 
 
 @routes.post(
-    "/api/definitions", needs=Needs.ADMINISTRATOR, says="Take over definitions, all or none.", takes={"type": "object"}
+    "/api/definitions", needs=Needs.ADMINISTRATOR, says="Import definitions, all or none.", takes={"type": "object"}
 )
 def take_over(call: Call) -> None:
     """Import definitions, all or none: add what is missing; replace users and permissions."""
     _imported(call, None)
 
 
-@routes.get("/api/definitions/{vhost}", needs=Needs.ADMINISTRATOR, says="What a virtual host holds.", query=_DOWNLOAD)
+@routes.get(
+    "/api/definitions/{vhost}",
+    needs=Needs.ADMINISTRATOR,
+    says="Export the definitions of a virtual host.",
+    query=_DOWNLOAD,
+)
 def export_vhost(call: Call) -> Reply:
     """Return exchanges, queues and bindings of one virtual host."""
     return _exported(call, call.site.host(call.path["vhost"]).name)
@@ -60,7 +65,7 @@ def export_vhost(call: Call) -> Reply:
 @routes.post(
     "/api/definitions/{vhost}",
     needs=Needs.ADMINISTRATOR,
-    says="Take over definitions into a virtual host.",
+    says="Import definitions into a virtual host, all or none.",
     takes={"type": "object"},
 )
 def take_over_vhost(call: Call) -> None:

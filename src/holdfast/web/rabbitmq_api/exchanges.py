@@ -53,19 +53,21 @@ def _exchange(call: Call, host: VirtualHostRuntime) -> ExchangeDefinition:
     return found
 
 
-@routes.get("/api/exchanges", needs=Needs.LOGIN, says="All exchanges.", query=LISTING)
+@routes.get("/api/exchanges", needs=Needs.LOGIN, says="List all exchanges.", query=LISTING)
 def every_exchange(call: Call) -> Any:
     """Return all exchanges of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
-@routes.get("/api/exchanges/{vhost}", needs=Needs.LOGIN, says="The exchanges of a virtual host.", query=LISTING)
+@routes.get("/api/exchanges/{vhost}", needs=Needs.LOGIN, says="List the exchanges of a virtual host.", query=LISTING)
 def exchanges_in(call: Call) -> Any:
     """Return the exchanges of one virtual host."""
     return _list(call, [host_of(call)])
 
 
-@routes.get("/api/exchanges/{vhost}/{name}", needs=Needs.LOGIN, says="One exchange; the default is amq.default.")
+@routes.get(
+    "/api/exchanges/{vhost}/{name}", needs=Needs.LOGIN, says="Show one exchange; amq.default is the default exchange."
+)
 def one_exchange(call: Call) -> Any:
     """Return one exchange."""
     row = {**_row(call, _exchange(call, host_of(call))), "incoming": [], "outgoing": []}
@@ -95,7 +97,7 @@ def declare(call: Call) -> Reply:
     host = host_of(call, use=True)
     name, body = exchange_name(call.path["name"]), body_of(call)
     if not call.path["name"]:
-        raise InvalidArgument("an exchange that is declared here needs a name")
+        raise InvalidArgument("an exchange needs a name")
     check_name("an exchange", call.path["name"])
     arguments = arguments_of(body)
     may(call, Operation.EXCHANGE_DECLARE, host, name)
@@ -123,7 +125,7 @@ def declare(call: Call) -> Reply:
     "/api/exchanges/{vhost}/{name}",
     needs=Needs.LOGIN,
     says="Delete an exchange.",
-    query={"if-unused": "`true`: only if nothing is bound to it."},
+    query={"if-unused": "`true`: only if it has no bindings."},
 )
 def delete(call: Call) -> None:
     """Delete an exchange with its bindings; 404 if there is none."""
@@ -141,7 +143,7 @@ def delete(call: Call) -> None:
 @routes.get(
     "/api/exchanges/{vhost}/{name}/bindings/source",
     needs=Needs.LOGIN,
-    says="What an exchange leads to.",
+    says="List the bindings from an exchange.",
     query=LISTING,
 )
 def bindings_from(call: Call) -> Any:
@@ -157,7 +159,7 @@ def bindings_from(call: Call) -> Any:
 @routes.get(
     "/api/exchanges/{vhost}/{name}/bindings/destination",
     needs=Needs.LOGIN,
-    says="What leads to an exchange.",
+    says="List the bindings to an exchange.",
     query=LISTING,
 )
 def bindings_to(call: Call) -> Any:

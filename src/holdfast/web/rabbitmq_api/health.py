@@ -46,32 +46,42 @@ def _alarms(call: Call) -> Any:
     return _failed("There are alarms in effect in the cluster", alarms=alarms)
 
 
-@routes.get("/api/health/checks/alarms", needs=Needs.LOGIN, says="Whether publishers are not blocked.")
+@routes.get("/api/health/checks/alarms", needs=Needs.LOGIN, says="Check that no memory or disk alarm is active.")
 def alarms(call: Call) -> Any:
     """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
-@routes.get("/api/health/checks/local-alarms", needs=Needs.LOGIN, says="The same, as there is one node.")
+@routes.get(
+    "/api/health/checks/local-alarms",
+    needs=Needs.LOGIN,
+    says="Check that no alarm is active on this node: the only one.",
+)
 def local_alarms(call: Call) -> Any:
     """Return 503 during a memory or disk alarm."""
     return _alarms(call)
 
 
-@routes.get("/api/health/checks/port-listener/{port}", needs=Needs.LOGIN, says="Whether a port is listened on.")
+@routes.get(
+    "/api/health/checks/port-listener/{port}", needs=Needs.LOGIN, says="Check that there is a listener on a port."
+)
 def port_listener(call: Call) -> Any:
     """Return 503 if there is no listener on the port."""
     try:
         port = int(call.path["port"])
     except ValueError:
-        raise InvalidArgument(f"{call.path['port']!r} is no port: it is a number") from None
+        raise InvalidArgument(f"{call.path['port']!r} is not a port: use a number") from None
     ports = [one["port"] for one in listeners_of(call)]
     if port in ports:
         return {"status": "ok", "port": port}
     return _failed("No active listener", missing=port, ports=ports)
 
 
-@routes.get("/api/health/checks/protocol-listener/{protocol}", needs=Needs.LOGIN, says="Whether a protocol is spoken.")
+@routes.get(
+    "/api/health/checks/protocol-listener/{protocol}",
+    needs=Needs.LOGIN,
+    says="Check that there is a listener for a protocol.",
+)
 def protocol_listener(call: Call) -> Any:
     """Return 503 if there is no listener for the protocol."""
     wanted = _ALIASES.get(call.path["protocol"].lower(), call.path["protocol"])
@@ -81,7 +91,9 @@ def protocol_listener(call: Call) -> Any:
     return _failed("No active listener", missing=wanted, protocols=protocols)
 
 
-@routes.get("/api/health/checks/virtual-hosts", needs=Needs.LOGIN, says="Whether all queues could be opened.")
+@routes.get(
+    "/api/health/checks/virtual-hosts", needs=Needs.LOGIN, says="Check that all queues of all virtual hosts are open."
+)
 def virtual_hosts(call: Call) -> Any:
     """Return 503 if queues of a virtual host could not be opened; names only those that the caller sees."""
 
@@ -89,20 +101,22 @@ def virtual_hosts(call: Call) -> Any:
         hosts = call.site.broker.hosts.values()
         return [host.name for host in hosts if host.topology.queues.keys() - host.broker_queues.keys()]
 
-    if lame := call.site.on_broker(work):
+    if failed := call.site.on_broker(work):
         seen = {host.name for host in hosts_of(call)}
-        told = [name for name in lame if name in seen]
-        return _failed("Some virtual hosts have queues that could not be opened", **{"virtual-hosts": told})
+        shown = [name for name in failed if name in seen]
+        return _failed("Some virtual hosts have queues that could not be opened", **{"virtual-hosts": shown})
     return {"status": "ok"}
 
 
-@routes.get("/api/health/checks/node-is-quorum-critical", needs=Needs.LOGIN, says="Always well: there is one node.")
+@routes.get("/api/health/checks/node-is-quorum-critical", needs=Needs.LOGIN, says="Always succeeds: there is one node.")
 def quorum_critical(call: Call) -> Any:
     """Return 200: there are no quorum replicas to lose."""
     return {"status": "ok", "reason": "single node cluster"}
 
 
-@routes.get("/api/health/checks/node-is-mirror-sync-critical", needs=Needs.LOGIN, says="Always well: no mirrors.")
+@routes.get(
+    "/api/health/checks/node-is-mirror-sync-critical", needs=Needs.LOGIN, says="Always succeeds: there are no mirrors."
+)
 def mirror_critical(call: Call) -> Any:
     """Return 200: there are no mirrors."""
     return {"status": "ok", "reason": "single node cluster"}
@@ -111,7 +125,7 @@ def mirror_critical(call: Call) -> Any:
 @routes.get(
     "/api/health/checks/certificate-expiration/{within}/{unit}",
     needs=Needs.LOGIN,
-    says="Whether the server's certificate is good for so long: days, weeks, months or years.",
+    says="Check that the server's certificate does not expire within a time: days, weeks, months or years.",
 )
 def certificate_expiration(call: Call) -> Any:
     """Return 503 if a certificate in the server's file expires within this time; 200 without TLS."""
@@ -133,7 +147,9 @@ def certificate_expiration(call: Call) -> Any:
 
 
 @routes.get(
-    "/api/healthchecks/node", needs=Needs.LOGIN, says="The same as health/checks/alarms, as it was once called."
+    "/api/healthchecks/node",
+    needs=Needs.LOGIN,
+    says="Check that no alarm is active: the former name of health/checks/alarms.",
 )
 def node_health(call: Call) -> Any:
     """Return 503 during a memory or disk alarm."""
@@ -141,19 +157,19 @@ def node_health(call: Call) -> Any:
 
 
 @routes.get(
-    "/api/aliveness-test/{vhost}", needs=Needs.LOGIN, says="Put a message into a queue of a virtual host and take it."
+    "/api/aliveness-test/{vhost}", needs=Needs.LOGIN, says="Check a virtual host by sending a message through a queue."
 )
 def aliveness(call: Call) -> Any:
     """Send a message through the transient queue `aliveness-test`, which is created if necessary and kept.
 
-    The caller needs configure, write and read permission on it. Returns 503 if the message does not come out.
+    The caller needs configure, write and read permission on it. Returns 503 if the message is not delivered.
     """
     host = host_of(call, use=True)
     for operation in (Operation.QUEUE_DECLARE, Operation.QUEUE_PUT, Operation.QUEUE_TAKE):
         may(call, operation, host, _ALIVE)
     if call.site.on_broker(lambda: _goes_through(host)):
         return {"status": "ok"}
-    return _failed("a message that was put did not come out")
+    return _failed("the test message was not delivered")
 
 
 def _goes_through(host: VirtualHostRuntime) -> bool:

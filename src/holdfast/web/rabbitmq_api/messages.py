@@ -105,7 +105,7 @@ def publish(call: Call) -> dict[str, bool]:
     try:
         directives = instructions_in(encode_properties(properties))
     except MalformedField as error:
-        raise InvalidArgument(f"the properties cannot be written as AMQP's: {error}") from error
+        raise InvalidArgument(f"the properties cannot be encoded as AMQP properties: {error}") from error
     may(call, Operation.EXCHANGE_PUBLISH, host, exchange)
     key = routing_key_in(body)
     routed, logs = call.site.on_broker(lambda: _publish(host, exchange, key, directives, payload))
@@ -133,7 +133,7 @@ def _publish(
     for broker_queue in targets:
         if not broker_queue.put(content, [payload], directives):
             host.refuse(broker_queue, content, [payload])
-            raise QueueFull(f"the queue {broker_queue.name!r} is full, and refuses more")
+            raise QueueFull(f"the queue {broker_queue.name!r} is full")
         if directives.persistent and broker_queue.definition.durable:
             logs[broker_queue.queue.log] = None
     return bool(targets), logs
@@ -142,7 +142,7 @@ def _publish(
 @routes.post(
     "/api/queues/{vhost}/{name}/get",
     needs=Needs.LOGIN,
-    says="Get messages, and put them back or not.",
+    says="Get messages, and acknowledge, reject or requeue them.",
     takes={
         "type": "object",
         "required": ["count", "ackmode", "encoding"],
@@ -165,7 +165,7 @@ def get(call: Call) -> list[dict[str, Any]]:
     count, truncate = _whole(body, "count"), _whole(body, "truncate") if "truncate" in body else None
     mode, encoding = body["ackmode"], body["encoding"]
     if mode not in _MODES:
-        raise InvalidArgument(f"the ackmode {mode!r} is unknown: it is one of {', '.join(_MODES)}")
+        raise InvalidArgument(f"unknown ackmode {mode!r}: use one of {', '.join(_MODES)}")
     if encoding not in ("auto", "base64"):
         raise InvalidArgument("Unsupported encoding. Please use auto or base64.")
     may(call, Operation.QUEUE_TAKE, host, name)
@@ -200,9 +200,9 @@ def _payload(text: str, encoding: str) -> bytes:
         try:
             payload = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidArgument("the payload is no base64") from error
+            raise InvalidArgument("the payload is not base64") from error
     else:
-        raise InvalidArgument(f"the payload_encoding {encoding!r} is unknown: it is string or base64")
+        raise InvalidArgument(f"unknown payload_encoding {encoding!r}: use string or base64")
     if len(payload) > MESSAGE_MAX:
         raise InvalidArgument(f"the payload has {len(payload)} bytes: a message may have up to {MESSAGE_MAX}")
     return payload

@@ -60,7 +60,10 @@ def _contexts(call: Call) -> list[dict[str, Any]]:
 
 
 @routes.get(
-    "/api/overview", needs=Needs.LOGIN, says="The broker at a glance.", query={"columns": "The fields to show."}
+    "/api/overview",
+    needs=Needs.LOGIN,
+    says="Show versions, totals and rates of the broker.",
+    query={"columns": "Fields to return, separated by commas."},
 )
 def overview(call: Call) -> Any:
     """Return versions, totals and rates; with the tag monitoring or administrator also the listeners.
@@ -128,7 +131,7 @@ def _node(call: Call) -> dict[str, Any]:
     used, usage = resident_bytes(), shutil.disk_usage(site.store.path)
     files = 0
     with contextlib.suppress(OSError):  # not Linux
-        files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a list of names is all that is wanted
+        files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only the names are counted
     connections, _, _ = site.on_broker(site.server.report.counts)
     counted: dict[str, Any] = {}
     for name, value in (
@@ -173,13 +176,13 @@ def _node(call: Call) -> dict[str, Any]:
     }
 
 
-@routes.get("/api/nodes", needs=Needs.MONITORING, says="The nodes of the cluster: one.")
+@routes.get("/api/nodes", needs=Needs.MONITORING, says="List the nodes: always one.")
 def nodes(call: Call) -> Any:
     """Return this broker, as the only node."""
     return [columns_of(_node(call), call.query.get("columns", ""))]
 
 
-@routes.get("/api/nodes/{name}", needs=Needs.MONITORING, says="One node.")
+@routes.get("/api/nodes/{name}", needs=Needs.MONITORING, says="Show one node.")
 def one_node(call: Call) -> Any:
     """Return this broker, by its name."""
     if call.path["name"] != node_name():
@@ -187,7 +190,7 @@ def one_node(call: Call) -> Any:
     return columns_of(_node(call), call.query.get("columns", ""))
 
 
-@routes.get("/api/nodes/{name}/memory", needs=Needs.MONITORING, says="What the memory of a node is used for.")
+@routes.get("/api/nodes/{name}/memory", needs=Needs.MONITORING, says="Show the memory use of a node.")
 def node_memory(call: Call) -> Any:
     """Return how much of the process's memory is message bodies."""
     if call.path["name"] != node_name():
@@ -197,42 +200,42 @@ def node_memory(call: Call) -> Any:
     return {"memory": {"queue_procs": bodies, "other_proc": max(0, used - bodies), "strategy": "rss", "total": total}}
 
 
-@routes.get("/api/extensions", needs=Needs.LOGIN, says="None: there are no plug-ins.")
+@routes.get("/api/extensions", needs=Needs.LOGIN, says="Always empty: there are no plug-ins.")
 def extensions(call: Call) -> list[Any]:
     """Return an empty list: there are no plug-ins of the page."""
     return []
 
 
-@routes.get("/api/feature-flags", needs=Needs.LOGIN, says="None: all that there is can be used.")
+@routes.get("/api/feature-flags", needs=Needs.LOGIN, says="Always empty: there are no feature flags.")
 def feature_flags(call: Call) -> list[Any]:
     """Return an empty list: there are no feature flags."""
     return []
 
 
-@routes.get("/api/whoami", needs=Needs.LOGIN, says="Who is asking.")
+@routes.get("/api/whoami", needs=Needs.LOGIN, says="Show the current user.")
 def whoami(call: Call) -> Any:
     """Return the caller."""
     return {"name": call.who.name, "tags": list(call.who.tags)}
 
 
-@routes.get("/api/auth", needs=Needs.NOTHING, says="How one logs in: not through another service.")
+@routes.get("/api/auth", needs=Needs.NOTHING, says="Show the OAuth settings: always disabled.")
 def auth(call: Call) -> Any:
     """Return that OAuth is not enabled."""
     return {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
 
 
-@routes.get("/api/cluster-name", needs=Needs.LOGIN, says="The name of the cluster.")
+@routes.get("/api/cluster-name", needs=Needs.LOGIN, says="Show the cluster name.")
 def cluster_name(call: Call) -> Any:
     """Return the cluster name that the broker sends to its clients."""
     return {"name": CLUSTER}
 
 
-@routes.put("/api/cluster-name", needs=Needs.ADMINISTRATOR, says="Refused: the name cannot be changed.")
+@routes.put("/api/cluster-name", needs=Needs.ADMINISTRATOR, says="Rejected: the cluster name cannot be changed.")
 def name_cluster(call: Call) -> None:
     """Reject a change of the cluster name."""
-    raise Refused(400, "bad_request", "the name of the cluster cannot be changed: there is one broker, and no cluster")
+    raise Refused(400, "bad_request", "the cluster name cannot be changed: there is a single broker and no cluster")
 
 
-@routes.post("/api/rebalance/queues", needs=Needs.ADMINISTRATOR, says="Nothing to do: there is one node.")
+@routes.post("/api/rebalance/queues", needs=Needs.ADMINISTRATOR, says="Does nothing: there is one node.")
 def rebalance(call: Call) -> None:
     """Do nothing: there is no other node."""

@@ -17,23 +17,23 @@ Row = dict[str, Any]
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 PATTERN_MAX = 200
 _LONGEST = 255
-"""A name has no more characters, so that nothing repeats more often in it."""
+"""The length limit of names, and so of any repetition in them."""
 _LONG = 100
 _WAYS_MAX = 1 << 23
-"""So many ways to fit are tried in about a second."""
+"""So many possible matches are tried in about a second."""
 _PATIENCE_S = 1.0
-"""How long a pattern may be looked for in all names together."""
+"""Limit of the time for matching a pattern against all names."""
 
 LISTING = {
-    "page": "The page to show, from 1; without it, all.",
-    "page_size": f"How many there are on a page: up to {PAGE_SIZE_MAX}, {PAGE_SIZE} unless told.",
-    "name": "Show only those with this in their name; only with `page`.",
-    "use_regex": "`true`: the name is a regular expression.",
+    "page": "The page, from 1; without it, all items are returned.",
+    "page_size": f"Items per page, {PAGE_SIZE} by default, {PAGE_SIZE_MAX} at most.",
+    "name": "Only items whose name contains this text; requires `page`.",
+    "use_regex": "`true`: `name` is a regular expression.",
     "sort": "The field to sort by, such as `messages` or `message_stats.publish_details.rate`.",
-    "sort_reverse": "`true`: the largest first.",
-    "columns": "The fields to show, with commas.",
+    "sort_reverse": "`true`: largest first.",
+    "columns": "Fields to return, separated by commas.",
 }
-"""What the query of a list may say."""
+"""Query parameters of lists."""
 
 
 def answered(
@@ -113,11 +113,11 @@ def pattern_of(text: str) -> re.Pattern[str]:
         parsed = parser.parse(text)
         ways = _ways(parsed) * (1 if _is_anchored(parsed) else _LONGEST)
     except (re.error, OverflowError, RecursionError) as error:
-        raise Refused(400, "bad_request", f"the pattern {text!r} is no regular expression: {error}") from error
+        raise Refused(400, "bad_request", f"the pattern {text!r} is not a regular expression: {error}") from error
     if ways > _WAYS_MAX:
         raise InvalidArgument(
-            f"the pattern {text!r} could take for ever: begin it with ^, or use up to two of * and +, "
-            "none around another, and few of ? and |"
+            f"the pattern {text!r} could take too long: begin it with ^, or use at most two of * and +, "
+            "not nested, and few of ? and |"
         )
     return found
 
@@ -126,11 +126,11 @@ def fitting(items: Iterable[T], text: str, name: Callable[[T], str], patience_s:
     """Return the items whose name matches a caller's regular expression; reject it if that takes too long."""
     pattern = pattern_of(text)
     found = []
-    until = time.thread_time() + patience_s  # the time of this thread: whoever else is busy does not count
+    until = time.thread_time() + patience_s  # processor time of this thread: other threads do not count
     for item in items:
         if time.thread_time() > until:
             raise InvalidArgument(
-                f"the pattern {text!r} takes too long over so many names: begin it with ^, or use fewer of * and +"
+                f"the pattern {text!r} takes too long for so many names: begin it with ^, or use fewer of * and +"
             )
         if pattern.search(name(item)) is not None:
             found.append(item)
@@ -204,7 +204,7 @@ def _ways(parsed: Any) -> int:
             least, most, body = value
             least, most, inner = min(int(least), _LONGEST), min(int(most), _LONGEST), _ways(body)
             lengths = most - least + 1
-            # What is long here leaves less for the next: half of it, on an average.
+            # A long match here leaves less for the next repetition: half of it, on average.
             ways *= (lengths + 1) // 2 if lengths > _LONG else lengths
             if inner > 1:
                 ways *= int(inner**most)

@@ -9,17 +9,17 @@ from holdfast.web.routes import Call, Needs, Routes
 
 __all__ = ["routes"]
 
-routes = Routes("RabbitMQ: what is not here")
+routes = Routes("RabbitMQ: unsupported features")
 
-_ARGUMENTS = "give each queue what it needs as arguments when it is declared, such as x-max-length or x-message-ttl"
+_ARGUMENTS = "set arguments such as x-max-length or x-message-ttl when a queue is declared"
 _WHY = {
     "policies": f"policies are not supported: {_ARGUMENTS}",
     "operator-policies": f"policies are not supported: {_ARGUMENTS}",
     "parameters": "parameters are not supported: they are for plug-ins of RabbitMQ, such as shovels and federation",
     "global-parameters": "parameters are not supported: they are for plug-ins of RabbitMQ",
-    "topic-permissions": "topic permissions are not supported: permit by the names of exchanges and queues",
+    "topic-permissions": "topic permissions are not supported: use permissions on exchanges and queues",
     "vhost-limits": f"limits of virtual hosts are not supported: {_ARGUMENTS}",
-    "user-limits": "limits of users are not supported: connection_max and channel_max hold for all",
+    "user-limits": "limits of users are not supported: connection_max and channel_max apply to all users",
 }
 _ADMINISTRATORS = frozenset(("topic-permissions",))
 
@@ -48,12 +48,12 @@ def _offer(what: str, lists: tuple[str, ...], one: str, *, looks: bool = True) -
     """Add routes for lists that are always empty, and an object that never exists and cannot be created."""
     needs = Needs.ADMINISTRATOR if what in _ADMINISTRATORS else Needs.LOGIN
     for path in lists:
-        routes.get(f"/api/{what}{path}", needs=needs, says=f"None: {_WHY[what]}.")(_nothing)
+        routes.get(f"/api/{what}{path}", needs=needs, says=f"Always empty: {_WHY[what]}.")(_nothing)
     path = f"/api/{what}{one}"
     if looks:
-        routes.get(path, needs=needs, says="Not there.")(_not_there(what))
-    routes.put(path, needs=needs, says=f"Refused: {_WHY[what]}.")(_refused(what))
-    routes.delete(path, needs=needs, says="Not there.")(_not_there(what))
+        routes.get(path, needs=needs, says="Always 404: never exists.")(_not_there(what))
+    routes.put(path, needs=needs, says=f"Rejected: {_WHY[what]}.")(_refused(what))
+    routes.delete(path, needs=needs, says="Always 404: never exists.")(_not_there(what))
 
 
 _offer("policies", ("", "/{vhost}"), "/{vhost}/{name}")

@@ -36,8 +36,8 @@ _QUICK: dict[str, Any] = {
 """Columns that can be computed without a whole row."""
 _QUERY = {
     **LISTING,
-    "disable_stats": "`true`: only what was declared.",
-    "enable_queue_totals": "`true`, with `disable_stats`: how many messages there are, too.",
+    "disable_stats": "`true`: only the declaration.",
+    "enable_queue_totals": "`true`, with `disable_stats`: also the message counts.",
 }
 _DECLARED = {
     "type": "object",
@@ -75,19 +75,21 @@ def _entry(call: Call, host: VirtualHostRuntime) -> Entry:
     return Entry(definition, host.broker_queues.get(name), call.site.broker.memory)
 
 
-@routes.get("/api/queues", needs=Needs.LOGIN, says="All queues.", query=_QUERY)
+@routes.get("/api/queues", needs=Needs.LOGIN, says="List all queues.", query=_QUERY)
 def every_queue(call: Call) -> Any:
     """Return all queues of all virtual hosts that the caller sees."""
     return _list(call, hosts_of(call))
 
 
-@routes.get("/api/queues/{vhost}", needs=Needs.LOGIN, says="The queues of a virtual host.", query=_QUERY)
+@routes.get("/api/queues/{vhost}", needs=Needs.LOGIN, says="List the queues of a virtual host.", query=_QUERY)
 def queues_in(call: Call) -> Any:
     """Return the queues of one virtual host."""
     return _list(call, [host_of(call)])
 
 
-@routes.get("/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="One queue.", query={"columns": LISTING["columns"]})
+@routes.get(
+    "/api/queues/{vhost}/{name}", needs=Needs.LOGIN, says="Show one queue.", query={"columns": LISTING["columns"]}
+)
 def one_queue(call: Call) -> Any:
     """Return a queue with its consumers."""
     host = host_of(call)
@@ -110,7 +112,7 @@ def declare(call: Call) -> Reply:
     host = host_of(call, use=True)
     name, body = call.path["name"], body_of(call)
     if not name:
-        raise InvalidArgument("a queue that is declared here needs a name")
+        raise InvalidArgument("a queue needs a name")
     arguments = arguments_of(body)
     may(call, Operation.QUEUE_DECLARE, host, name)
     if isinstance(dead := arguments.get("x-dead-letter-exchange"), str):
@@ -165,7 +167,9 @@ def purge(call: Call) -> None:
     broker_queue.queue.sync()
 
 
-@routes.get("/api/queues/{vhost}/{name}/bindings", needs=Needs.LOGIN, says="What is bound to a queue.", query=LISTING)
+@routes.get(
+    "/api/queues/{vhost}/{name}/bindings", needs=Needs.LOGIN, says="List the bindings of a queue.", query=LISTING
+)
 def bindings_to(call: Call) -> Any:
     """Return the bindings of a queue, with its implicit one to the default exchange."""
     host = host_of(call)
@@ -178,7 +182,7 @@ def bindings_to(call: Call) -> Any:
 @routes.post(
     "/api/queues/{vhost}/{name}/actions",
     needs=Needs.LOGIN,
-    says="Synchronise mirrors, of which there are none here.",
+    says="Does nothing: there are no mirrors to synchronise.",
     takes={"type": "object", "properties": {"action": {"type": "string"}}},
 )
 def act(call: Call) -> None:
@@ -186,4 +190,4 @@ def act(call: Call) -> None:
     _entry(call, host_of(call, use=True))
     action = text_of(body_of(call, "action"), "action")
     if action not in ("sync", "cancel_sync"):
-        raise InvalidArgument(f"the action {action!r} is unknown: it is sync or cancel_sync")
+        raise InvalidArgument(f"unknown action {action!r}: use sync or cancel_sync")

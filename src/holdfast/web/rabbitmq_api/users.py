@@ -40,13 +40,13 @@ def _row_for(call: Call) -> Callable[[User], dict[str, Any]]:
     return user_row if call.who.is_operator else lambda user: without_hash(user_row(user))
 
 
-@routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="All users.", query=LISTING)
+@routes.get("/api/users", needs=Needs.ADMINISTRATOR, says="List all users.", query=LISTING)
 def every_user(call: Call) -> Any:
     """Return all users."""
     return answered(call.site.broker.users.all(), call.query, row=_row_for(call), name=lambda user: user.name)
 
 
-@routes.get("/api/users/without-permissions", needs=Needs.ADMINISTRATOR, says="Users who may do nothing anywhere.")
+@routes.get("/api/users/without-permissions", needs=Needs.ADMINISTRATOR, says="List the users without permissions.")
 def without_permissions(call: Call) -> Any:
     """Return the users without any permission."""
     users = call.site.broker.users
@@ -71,13 +71,15 @@ def bulk_delete(call: Call) -> None:
     def work() -> None:
         known = {user.name for user in call.site.broker.users.all()}
         if missing := [name for name in names if name not in known]:
-            raise Refused(400, "bad_request", f"there are no users {', '.join(map(repr, missing))}: nobody was deleted")
+            raise Refused(
+                400, "bad_request", f"there are no users {', '.join(map(repr, missing))}: no user was deleted"
+            )
         administration.delete_users(names, check=check)
 
     call.site.on_broker(work)
 
 
-@routes.get("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="One user.")
+@routes.get("/api/users/{user}", needs=Needs.ADMINISTRATOR, says="Show one user.")
 def one_user(call: Call) -> Any:
     """Return one user; 404 if there is none."""
     return _row_for(call)(call.site.broker.users.get(call.path["user"]))
@@ -86,7 +88,7 @@ def one_user(call: Call) -> Any:
 @routes.put(
     "/api/users/{user}",
     needs=Needs.ADMINISTRATOR,
-    says="Add a user, or change password and tags of one; without a password, one whom no password lets in.",
+    says="Add a user, or change password and tags; without a password, logins by password are disabled.",
     takes=_USER,
 )
 def put_user(call: Call) -> Reply:
@@ -113,21 +115,25 @@ def delete_user(call: Call) -> None:
     call.site.on_broker(lambda: administration.delete_users([call.path["user"]], check=check))
 
 
-@routes.get("/api/users/{user}/permissions", needs=Needs.ADMINISTRATOR, says="What a user may do, and where.")
+@routes.get("/api/users/{user}/permissions", needs=Needs.ADMINISTRATOR, says="List the permissions of a user.")
 def permissions_of(call: Call) -> Any:
     """Return the permissions of a user."""
     user = call.site.broker.users.get(call.path["user"])
     return [permission_row(one) for one in call.site.server.administration.permissions(user.name)]
 
 
-@routes.get("/api/users/{user}/topic-permissions", needs=Needs.ADMINISTRATOR, says="None: there are none.")
+@routes.get(
+    "/api/users/{user}/topic-permissions",
+    needs=Needs.ADMINISTRATOR,
+    says="Always empty: topic permissions are not supported.",
+)
 def topic_permissions_of(call: Call) -> list[Any]:
     """Return an empty list: there are no topic permissions."""
     call.site.broker.users.get(call.path["user"])
     return []
 
 
-@routes.get("/api/permissions", needs=Needs.ADMINISTRATOR, says="All permissions.", query=LISTING)
+@routes.get("/api/permissions", needs=Needs.ADMINISTRATOR, says="List all permissions.", query=LISTING)
 def every_permission(call: Call) -> Any:
     """Return all permissions of all users."""
     found = call.site.server.administration.permissions()
@@ -141,7 +147,9 @@ def _permission(call: Call) -> Permission:
     return found[0]
 
 
-@routes.get("/api/permissions/{vhost}/{user}", needs=Needs.ADMINISTRATOR, says="What a user may do in a virtual host.")
+@routes.get(
+    "/api/permissions/{vhost}/{user}", needs=Needs.ADMINISTRATOR, says="Show a user's permissions in a virtual host."
+)
 def one_permission(call: Call) -> Any:
     """Return one user's permissions in one virtual host."""
     return permission_row(_permission(call))
@@ -150,7 +158,7 @@ def one_permission(call: Call) -> Any:
 @routes.put(
     "/api/permissions/{vhost}/{user}",
     needs=Needs.ADMINISTRATOR,
-    says="Say what a user may do in a virtual host: at once, also for connections that are open.",
+    says="Set a user's permissions in a virtual host; applies at once, also to open connections.",
     takes=_PERMISSION,
 )
 def permit(call: Call) -> Reply:
@@ -167,7 +175,7 @@ def permit(call: Call) -> Reply:
 @routes.delete(
     "/api/permissions/{vhost}/{user}",
     needs=Needs.ADMINISTRATOR,
-    says="Take back what a user may do in a virtual host: at once, also for connections that are open.",
+    says="Revoke a user's permissions in a virtual host; applies at once, also to open connections.",
 )
 def forbid(call: Call) -> None:
     """Revoke a user's permissions in a virtual host, also for open connections; 404 if there are none."""

@@ -16,7 +16,7 @@ __all__ = ["routes"]
 
 routes = Routes("RabbitMQ: virtual hosts")
 _AT_ONCE = 20
-"""So many queues are deleted before the broker does something else."""
+"""Queues that are deleted at a time; the broker does other work in between."""
 
 
 def _rows(call: Call, hosts: list[VirtualHostRuntime]) -> list[dict[str, Any]]:
@@ -54,13 +54,13 @@ def _row(
     return row
 
 
-@routes.get("/api/vhosts", needs=Needs.LOGIN, says="All virtual hosts.", query=LISTING)
+@routes.get("/api/vhosts", needs=Needs.LOGIN, says="List all virtual hosts.", query=LISTING)
 def every_vhost(call: Call) -> Any:
     """Return all virtual hosts that the caller sees."""
     return answered(_rows(call, hosts_of(call)), call.query, row=lambda one: one, name=lambda one: str(one["name"]))
 
 
-@routes.get("/api/vhosts/{vhost}", needs=Needs.LOGIN, says="One virtual host.")
+@routes.get("/api/vhosts/{vhost}", needs=Needs.LOGIN, says="Show one virtual host.")
 def one_vhost(call: Call) -> Any:
     """Return one virtual host."""
     return columns_of(_rows(call, [host_of(call)])[0], call.query.get("columns", ""))
@@ -69,7 +69,7 @@ def one_vhost(call: Call) -> Any:
 @routes.put(
     "/api/vhosts/{vhost}",
     needs=Needs.ADMINISTRATOR,
-    says="Add a virtual host, in which the caller may then do everything.",
+    says="Add a virtual host, in which the caller gets all permissions.",
     takes={"type": "object", "properties": {"description": {"type": "string"}, "tags": {"type": ["string", "array"]}}},
 )
 def put_vhost(call: Call) -> Reply:
@@ -101,21 +101,29 @@ def delete_vhost(call: Call) -> None:
     call.site.on_broker(lambda: administration.delete_vhost(name))
 
 
-@routes.get("/api/vhosts/{vhost}/permissions", needs=Needs.ADMINISTRATOR, says="Who may do what in a virtual host.")
+@routes.get(
+    "/api/vhosts/{vhost}/permissions", needs=Needs.ADMINISTRATOR, says="List the permissions in a virtual host."
+)
 def permissions_in(call: Call) -> Any:
     """Return the permissions in a virtual host."""
     host = call.site.host(call.path["vhost"])
     return [permission_row(one) for one in call.site.server.administration.permissions(vhost=host.name)]
 
 
-@routes.get("/api/vhosts/{vhost}/topic-permissions", needs=Needs.ADMINISTRATOR, says="None: there are none.")
+@routes.get(
+    "/api/vhosts/{vhost}/topic-permissions",
+    needs=Needs.ADMINISTRATOR,
+    says="Always empty: topic permissions are not supported.",
+)
 def topic_permissions_in(call: Call) -> list[Any]:
     """Return an empty list: there are no topic permissions."""
     call.site.host(call.path["vhost"])
     return []
 
 
-@routes.post("/api/vhosts/{vhost}/start/{node}", needs=Needs.ADMINISTRATOR, says="Nothing to do: each one runs.")
+@routes.post(
+    "/api/vhosts/{vhost}/start/{node}", needs=Needs.ADMINISTRATOR, says="Does nothing: every virtual host is running."
+)
 def start_vhost(call: Call) -> None:
     """Do nothing: each virtual host is running."""
     call.site.host(call.path["vhost"])
